@@ -69,24 +69,29 @@ fn audit(folder: &Folder, items: Vec<Value>, args: &[&str]) -> Done {
 
 #[test]
 fn audit_of_the_example_matches_golden_files() {
+    struct Case {
+        file: &'static str,
+        example: [&'static str; 5],
+        args: Vec<&'static str>,
+    }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let one = |name: &'static str| vec!["--service", name];
-    let rows: [(&str, [&str; 5], Vec<&str>); 12] = [
-        ("audit.txt", EXAMPLE, vec![]),
-        ("audit.json", EXAMPLE, vec!["-o", "json"]),
-        ("audit-checkout.txt", EXAMPLE, one("shop/checkout")),
-        ("audit-returns.txt", EXAMPLE, one("shop/returns")),
-        ("audit-pricing.txt", EXAMPLE, one("shop/pricing")),
-        ("audit-search.json", EXAMPLE, vec!["--service", "shop/search", "-o", "json"]),
-        ("audit-dns.txt", EXAMPLE, one("kube-system/dns")),
-        ("audit-nodes.txt", NODES, vec![]),
-        ("audit-nodes.json", NODES, vec!["-o", "json"]),
-        ("audit-external.txt", EXTERNAL, vec![]),
-        ("audit-external.json", EXTERNAL, vec!["-o", "json"]),
-        ("audit-orders.txt", EXTERNAL, one("shop/orders")),
+    let rows = [
+        Case { file: "audit.txt", example: EXAMPLE, args: vec![] },
+        Case { file: "audit.json", example: EXAMPLE, args: vec!["-o", "json"] },
+        Case { file: "audit-checkout.txt", example: EXAMPLE, args: one("shop/checkout") },
+        Case { file: "audit-returns.txt", example: EXAMPLE, args: one("shop/returns") },
+        Case { file: "audit-pricing.txt", example: EXAMPLE, args: one("shop/pricing") },
+        Case { file: "audit-search.json", example: EXAMPLE, args: vec!["--service", "shop/search", "-o", "json"] },
+        Case { file: "audit-dns.txt", example: EXAMPLE, args: one("kube-system/dns") },
+        Case { file: "audit-nodes.txt", example: NODES, args: vec![] },
+        Case { file: "audit-nodes.json", example: NODES, args: vec!["-o", "json"] },
+        Case { file: "audit-external.txt", example: EXTERNAL, args: vec![] },
+        Case { file: "audit-external.json", example: EXTERNAL, args: vec!["-o", "json"] },
+        Case { file: "audit-orders.txt", example: EXTERNAL, args: one("shop/orders") },
     ];
     let mut wrong = Vec::new();
-    for (file, example, args) in rows {
+    for Case { file, example, args } in rows {
         let done = Folder::workspace().run(&[&example[..], &args].concat());
         let file = golden.join(file);
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
@@ -113,6 +118,11 @@ fn findings(done: &Done) -> Vec<String> {
 
 #[test]
 fn service_findings() {
+    struct Case {
+        name: &'static str,
+        service: Value,
+        expected: Vec<String>,
+    }
     let folder = Folder::new("audit-found");
     let unowned = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}, "managedFields": null}});
     let deleted = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
@@ -129,66 +139,101 @@ fn service_findings() {
              (annotation clusterip-policy/os)"
         )
     };
-    let rows: Vec<(&str, Value, Vec<String>)> = vec![
-        ("where it belongs", service("web", "172.21.1.3", on("windows")), vec![]),
-        ("in the reserved part of its pool", service("web", "172.21.1.1", by_hand("windows")), vec![]),
-        (
-            "in another pool",
-            service("web", "172.21.0.70", on("windows")),
-            vec![format!("misplaced | 172.21.0.70 | windows | {}", windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70"))],
-        ),
-        (
-            "in another pool, set by hand",
-            service("web", "172.21.0.70", by_hand("windows")),
-            vec![format!("by-hand | 172.21.0.70 | windows | {}", windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70"))],
-        ),
-        (
-            "in another pool, and nobody knows by whom",
-            service("web", "172.21.0.70", unowned),
-            vec![format!("misplaced | 172.21.0.70 | windows | {}", windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70"))],
-        ),
-        ("in no pool", service("web", "172.21.9.9", on("windows")), vec![format!("no-pool | 172.21.9.9 | windows | {}", windows("lies in no pool", "172.21.9.9"))]),
-        (
-            "in no pool, set by hand",
-            service("web", "172.21.9.9", by_hand("windows")),
-            vec![format!("no-pool | 172.21.9.9 | windows | {}; the address was set by hand", windows("lies in no pool", "172.21.9.9"))],
-        ),
-        ("in a pool other than the one that is assumed", service("web", "172.21.1.3", json!({})), vec![]),
-        (
-            "without a pool, in one",
-            service("web", "172.21.1.3", on("darwin")),
-            vec![
-                "squatter | 172.21.1.3 | windows | Service shop/web: 172.21.1.3 lies in pool windows (172.21.1.0/29), and no \
+    let rows = [
+        Case { name: "where it belongs", service: service("web", "172.21.1.3", on("windows")), expected: vec![] },
+        Case {
+            name: "in the reserved part of its pool",
+            service: service("web", "172.21.1.1", by_hand("windows")),
+            expected: vec![],
+        },
+        Case {
+            name: "in another pool",
+            service: service("web", "172.21.0.70", on("windows")),
+            expected: vec![format!(
+                "misplaced | 172.21.0.70 | windows | {}",
+                windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70")
+            )],
+        },
+        Case {
+            name: "in another pool, set by hand",
+            service: service("web", "172.21.0.70", by_hand("windows")),
+            expected: vec![format!(
+                "by-hand | 172.21.0.70 | windows | {}",
+                windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70")
+            )],
+        },
+        Case {
+            name: "in another pool, and nobody knows by whom",
+            service: service("web", "172.21.0.70", unowned),
+            expected: vec![format!(
+                "misplaced | 172.21.0.70 | windows | {}",
+                windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70")
+            )],
+        },
+        Case {
+            name: "in no pool",
+            service: service("web", "172.21.9.9", on("windows")),
+            expected: vec![format!("no-pool | 172.21.9.9 | windows | {}", windows("lies in no pool", "172.21.9.9"))],
+        },
+        Case {
+            name: "in no pool, set by hand",
+            service: service("web", "172.21.9.9", by_hand("windows")),
+            expected: vec![format!(
+                "no-pool | 172.21.9.9 | windows | {}; the address was set by hand",
+                windows("lies in no pool", "172.21.9.9")
+            )],
+        },
+        Case {
+            name: "in a pool other than the one that is assumed",
+            service: service("web", "172.21.1.3", json!({})),
+            expected: vec![],
+        },
+        Case {
+            name: "without a pool, in one",
+            service: service("web", "172.21.1.3", on("darwin")),
+            expected: vec![
+                "squatter | 172.21.1.3 | windows | Service shop/web: 172.21.1.3 lies in pool windows (172.21.1.0/29), \
+                 and no \
                  pool is for it: kubernetes.io/os=darwin (annotation clusterip-policy/os)"
                     .to_owned(),
             ],
-        ),
-        ("without a pool, in none", service("web", "172.21.9.9", on("darwin")), vec![]),
-        ("exempt", service("web", "172.21.0.70", exempt), vec![]),
-        ("being deleted", service("web", "172.21.0.70", deleted), vec![]),
-        ("headless", service("web", "None", on("windows")), vec![]),
-        (
-            "in two families, of which its pool has one",
-            service("web", "172.21.1.3", dual),
-            vec![
-                "denied | 172.21.1.3,fd00::5 | windows | Service shop/web: it would be denied if it were created now: pool \
-                 \"windows\" has no IPv6 range; chosen by kubernetes.io/os=windows (annotation clusterip-policy/os); add an \
+        },
+        Case { name: "without a pool, in none", service: service("web", "172.21.9.9", on("darwin")), expected: vec![] },
+        Case { name: "exempt", service: service("web", "172.21.0.70", exempt), expected: vec![] },
+        Case { name: "being deleted", service: service("web", "172.21.0.70", deleted), expected: vec![] },
+        Case { name: "headless", service: service("web", "None", on("windows")), expected: vec![] },
+        Case {
+            name: "in two families, of which its pool has one",
+            service: service("web", "172.21.1.3", dual),
+            expected: vec![
+                "denied | 172.21.1.3,fd00::5 | windows | Service shop/web: it would be denied if it were created now: \
+                 pool \
+                 \"windows\" has no IPv6 range; chosen by kubernetes.io/os=windows (annotation clusterip-policy/os); \
+                 add an \
                  IPv6 range to the pool, or set services.whenFull: unmanaged"
                     .to_owned(),
             ],
-        ),
-        (
-            "left by a move whose annotation is gone",
-            service("web", "None", stub),
-            vec!["half-moved |  | - | Service shop/web: it looks as if a move of it has begun, and has not ended".to_owned()],
-        ),
-        (
-            "with an annotation that is torn",
-            service("web", "172.21.1.3", torn),
-            vec!["half-moved | 172.21.1.3 | - | Service shop/web: it looks as if a move of it has begun, and has not ended".to_owned()],
-        ),
+        },
+        Case {
+            name: "left by a move whose annotation is gone",
+            service: service("web", "None", stub),
+            expected: vec![
+                "half-moved |  | - | Service shop/web: it looks as if a move of it has begun, and has not \
+                 ended"
+                    .to_owned(),
+            ],
+        },
+        Case {
+            name: "with an annotation that is torn",
+            service: service("web", "172.21.1.3", torn),
+            expected: vec![
+                "half-moved | 172.21.1.3 | - | Service shop/web: it looks as if a move of it has begun, \
+                 and has not ended"
+                    .to_owned(),
+            ],
+        },
     ];
-    for (name, service, expected) in rows {
+    for Case { name, service, expected } in rows {
         let done = audit(&folder, vec![cluster(), service], &["-o", "json"]);
         assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{name}");
         assert_eq!(findings(&done), expected, "{name}");
@@ -197,6 +242,11 @@ fn service_findings() {
 
 #[test]
 fn pool_findings() {
+    struct Case {
+        name: &'static str,
+        items: Vec<Value>,
+        expected: &'static [&'static str],
+    }
     let folder = Folder::new("audit-pools");
     let kubernetes = |address: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"clusterIP": address}});
     let full: Vec<Value> =
@@ -207,29 +257,32 @@ fn pool_findings() {
     const FULL: &[&str] =
         &["full |  | windows | pool windows (172.21.1.0/29) is full: all 5 addresses are used, 1 more are reserved"];
     let other = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["172.21.1.0/24"]}});
-    let rows: Vec<(&str, Vec<Value>, &[&str])> = vec![
-        ("nothing", vec![], &[]),
-        ("full", full, FULL),
-        ("one is free", room, &[]),
-        ("the last one has an IPAddress object without a Service", filled, FULL),
-        (
-            "outside of the cluster's range",
-            vec![other],
-            &["outside-ranges |  | linux | pool linux: 172.21.0.0/24 lies outside of the cluster's Service ranges \
+    let rows = [
+        Case { name: "nothing", items: vec![], expected: &[] },
+        Case { name: "full", items: full, expected: FULL },
+        Case { name: "one is free", items: room, expected: &[] },
+        Case { name: "the last one has an IPAddress object without a Service", items: filled, expected: FULL },
+        Case {
+            name: "outside of the cluster's range",
+            items: vec![other],
+            expected: &["outside-ranges |  | linux | pool linux: 172.21.0.0/24 lies outside of the cluster's Service \
+                 ranges \
                (172.21.1.0/24): the API server refuses its addresses"],
-        ),
-        (
-            "over default/kubernetes, in a cluster that does not tell its ranges",
-            vec![kubernetes("172.21.0.60")],
-            &[
-                "over-kubernetes | 172.21.0.60 | linux | pool linux: 172.21.0.60, the address of default/kubernetes, lies in \
-               172.21.0.0/24 and is neither reserved nor excluded: while that Service is being made, another could get it",
+        },
+        Case {
+            name: "over default/kubernetes, in a cluster that does not tell its ranges",
+            items: vec![kubernetes("172.21.0.60")],
+            expected: &[
+                "over-kubernetes | 172.21.0.60 | linux | pool linux: 172.21.0.60, the address of default/kubernetes, \
+                 lies in \
+               172.21.0.0/24 and is neither reserved nor excluded: while that Service is being made, another could \
+                 get it",
             ],
-        ),
-        ("the same in the reserved part", vec![kubernetes("172.21.0.1")], &[]),
-        (
-            "in a ServiceCIDR that is being deleted",
-            vec![
+        },
+        Case { name: "the same in the reserved part", items: vec![kubernetes("172.21.0.1")], expected: &[] },
+        Case {
+            name: "in a ServiceCIDR that is being deleted",
+            items: vec![
                 cluster(),
                 service_cidr(
                     "deleted",
@@ -237,11 +290,11 @@ fn pool_findings() {
                     json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}),
                 ),
             ],
-            &[],
-        ),
-        (
-            "in a ServiceCIDR that is being deleted, and in no other",
-            vec![
+            expected: &[],
+        },
+        Case {
+            name: "in a ServiceCIDR that is being deleted, and in no other",
+            items: vec![
                 service_cidr("kubernetes", "172.21.0.0/24", json!({})),
                 service_cidr(
                     "deleted",
@@ -254,16 +307,19 @@ fn pool_findings() {
                     json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
                 ),
             ],
-            &[
-                "full |  | windows | pool windows (172.21.1.0/29) has no address to give: the API server refuses all of them",
-                "unusable-range |  | - | ServiceCIDR elsewhere (10.0.0.0/24) is not ready: addresses of it are refused by the \
+            expected: &[
+                "full |  | windows | pool windows (172.21.1.0/29) has no address to give: the API server refuses all \
+                 of them",
+                "unusable-range |  | - | ServiceCIDR elsewhere (10.0.0.0/24) is not ready: addresses of it are \
+                 refused by the \
                  API server",
-                "unusable-range |  | windows | ServiceCIDR deleted (172.21.1.0/24) is being deleted: addresses of it are \
+                "unusable-range |  | windows | ServiceCIDR deleted (172.21.1.0/24) is being deleted: addresses of it \
+                 are \
                  refused by the API server; pool windows (172.21.1.0/29) has addresses of it",
             ],
-        ),
+        },
     ];
-    for (name, items, expected) in rows {
+    for Case { name, items, expected } in rows {
         let done = audit(&folder, items, &["-o", "json"]);
         // The settings give a warning for each pool in an unusable range.
         let warned = expected.iter().any(|line| line.starts_with("unusable-range |  | windows"));
@@ -274,20 +330,31 @@ fn pool_findings() {
 
 #[test]
 fn pool_with_unused_dns_address_is_found() {
+    struct Case {
+        name: &'static str,
+        settings: &'static str,
+        items: Vec<Value>,
+        expected: &'static [&'static str],
+    }
     const OPEN: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24]}]}\n";
     const FOUND: &str = "over-dns | 172.21.0.10 | all | pool all: 172.21.0.10, the tenth address of the Service range \
                          172.21.0.0/16, is neither reserved nor excluded, and nothing uses it yet: many installers give it \
                          to the cluster's DNS";
     let orphan =
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "172.21.0.10"}});
-    let rows: [(&str, &str, Vec<Value>, &[&str]); 5] = [
-        ("free", OPEN, vec![cluster()], &[FOUND]),
-        ("used by a Service", OPEN, vec![cluster(), service("dns", "172.21.0.10", json!({}))], &[]),
-        ("used by an IPAddress", OPEN, vec![cluster(), orphan], &[]),
-        ("reserved", SETTINGS, vec![cluster()], &[]),
-        ("the range is not known", OPEN, vec![], &[]),
+    let rows = [
+        Case { name: "free", settings: OPEN, items: vec![cluster()], expected: &[FOUND] },
+        Case {
+            name: "used by a Service",
+            settings: OPEN,
+            items: vec![cluster(), service("dns", "172.21.0.10", json!({}))],
+            expected: &[],
+        },
+        Case { name: "used by an IPAddress", settings: OPEN, items: vec![cluster(), orphan], expected: &[] },
+        Case { name: "reserved", settings: SETTINGS, items: vec![cluster()], expected: &[] },
+        Case { name: "the range is not known", settings: OPEN, items: vec![], expected: &[] },
     ];
-    for (name, settings, items, expected) in rows {
+    for Case { name, settings, items, expected } in rows {
         let folder = Folder::new("audit-dns");
         let done = folder.audit(settings, &items, &["-o", "json"]);
         assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{name}");
@@ -359,17 +426,23 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
 
 #[test]
 fn audit_fails_only_for_the_selected_findings() {
+    struct Case {
+        name: &'static str,
+        items: Vec<Value>,
+        args: &'static [&'static str],
+        status: i32,
+    }
     let folder = Folder::new("audit-fails");
     let misplaced = || vec![cluster(), service("web", "172.21.0.70", on("windows"))];
-    let rows: [(&str, Vec<Value>, &[&str], i32); 6] = [
-        ("nothing is asked for", misplaced(), &[], 0),
-        ("its kind", misplaced(), &["--fail-on", "misplaced"], 1),
-        ("one of several", misplaced(), &["--fail-on", "full,misplaced"], 1),
-        ("others", misplaced(), &["--fail-on", "full,by-hand"], 0),
-        ("any", misplaced(), &["--fail-on", "any"], 1),
-        ("any, and there is none", vec![cluster()], &["--fail-on", "any"], 0),
+    let rows = [
+        Case { name: "nothing is asked for", items: misplaced(), args: &[], status: 0 },
+        Case { name: "its kind", items: misplaced(), args: &["--fail-on", "misplaced"], status: 1 },
+        Case { name: "one of several", items: misplaced(), args: &["--fail-on", "full,misplaced"], status: 1 },
+        Case { name: "others", items: misplaced(), args: &["--fail-on", "full,by-hand"], status: 0 },
+        Case { name: "any", items: misplaced(), args: &["--fail-on", "any"], status: 1 },
+        Case { name: "any, and there is none", items: vec![cluster()], args: &["--fail-on", "any"], status: 0 },
     ];
-    for (name, items, args, status) in rows {
+    for Case { name, items, args, status } in rows {
         assert_eq!(audit(&folder, items, args).status, status, "{name}");
     }
 }
@@ -414,6 +487,11 @@ fn same_cluster_in_any_format_gives_the_same_audit() {
 
 #[test]
 fn bad_input_is_refused_with_its_position() {
+    struct Case {
+        name: &'static str,
+        args: Vec<&'static str>,
+        expected: &'static str,
+    }
     let folder = Folder::new("audit-bad");
     folder
         .write("settings.yaml", SETTINGS)
@@ -424,38 +502,61 @@ fn bad_input_is_refused_with_its_position() {
         .write("pools.yaml", "services: {pools: [{name: a, cidrs: [10.0.0.0/33]}]}");
     let on = |snapshot: &'static str| vec!["audit", "--settings", "settings.yaml", "--snapshot", snapshot];
     let more = |args: &[&'static str]| [&on("good.json")[..], args].concat();
-    let rows: [(&str, Vec<&str>, &str); 9] = [
-        ("no such file", on("none.json"), "error: snapshot: none.json: No such file or directory (os error 2)\n"),
-        ("torn", on("torn.json"), "error: snapshot: torn.json: document 1, line 2: while parsing a node"),
-        (
-            "no object",
-            on("other.yaml"),
-            "error: snapshot: other.yaml: document 1, line 4: expected an object of Kubernetes, found a number\n",
-        ),
-        ("labels that are none", on("labels.yaml"), "error: snapshot: labels.yaml: document 1, line 1: "),
-        (
-            "wrong settings",
-            vec!["audit", "--snapshot", "good.json", "--settings", "pools.yaml"],
-            "error: settings: pools.yaml\nservices.pools[0].cidrs[0]: ",
-        ),
-        ("no such Service", more(&["--service", "shop/web"]), "error: there is no service shop/web\n"),
-        (
-            "no name of a Service",
-            more(&["--service", "web"]),
-            "error: invalid value 'web' for '--service <NAMESPACE/NAME>': expected NAMESPACE/NAME, such as shop/web\n",
-        ),
-        (
-            "no kind",
-            more(&["--fail-on", "sloppy"]),
-            "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, full, outside-ranges, unusable-range, over-kubernetes, over-dns, lowest-order, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool, shared-external, refused-external, foreign-external, not-held, no-external, wrong-ingress, idle-claim, full-external-pool]\n",
-        ),
-        (
-            "two clusters",
-            more(&["--kubeconfig", "x"]),
-            "error: the argument '--snapshot <FILE>' cannot be used with '--kubeconfig <FILE>'\n",
-        ),
+    let rows = [
+        Case {
+            name: "no such file",
+            args: on("none.json"),
+            expected: "error: snapshot: none.json: No such file or directory (os error 2)\n",
+        },
+        Case {
+            name: "torn",
+            args: on("torn.json"),
+            expected: "error: snapshot: torn.json: document 1, line 2: while parsing a node",
+        },
+        Case {
+            name: "no object",
+            args: on("other.yaml"),
+            expected: "error: snapshot: other.yaml: document 1, line 4: expected an object of Kubernetes, found a \
+                       number\n",
+        },
+        Case {
+            name: "labels that are none",
+            args: on("labels.yaml"),
+            expected: "error: snapshot: labels.yaml: document 1, line 1: ",
+        },
+        Case {
+            name: "wrong settings",
+            args: vec!["audit", "--snapshot", "good.json", "--settings", "pools.yaml"],
+            expected: "error: settings: pools.yaml\nservices.pools[0].cidrs[0]: ",
+        },
+        Case {
+            name: "no such Service",
+            args: more(&["--service", "shop/web"]),
+            expected: "error: there is no service shop/web\n",
+        },
+        Case {
+            name: "no name of a Service",
+            args: more(&["--service", "web"]),
+            expected: "error: invalid value 'web' for '--service <NAMESPACE/NAME>': expected NAMESPACE/NAME, such as \
+                       shop/web\n",
+        },
+        Case {
+            name: "no kind",
+            args: more(&["--fail-on", "sloppy"]),
+            expected: "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  \
+                       [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, \
+                       full, outside-ranges, unusable-range, over-kubernetes, over-dns, lowest-order, shared-block, \
+                       wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool, shared-external, \
+                       refused-external, foreign-external, not-held, no-external, wrong-ingress, idle-claim, \
+                       full-external-pool]\n",
+        },
+        Case {
+            name: "two clusters",
+            args: more(&["--kubeconfig", "x"]),
+            expected: "error: the argument '--snapshot <FILE>' cannot be used with '--kubeconfig <FILE>'\n",
+        },
     ];
-    for (name, args, expected) in rows {
+    for Case { name, args, expected } in rows {
         let done = folder.run(&args);
         assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{name}: {}", done.stderr);
         assert!(done.stderr.starts_with(expected), "{name}: {}", done.stderr);

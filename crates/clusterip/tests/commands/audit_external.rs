@@ -85,6 +85,11 @@ const A1: &str = "a_agent_00000000000000a1";
 
 #[test]
 fn external_findings() {
+    struct Case {
+        name: &'static str,
+        objects: Vec<Value>,
+        expected: Vec<&'static str>,
+    }
     let folder = Folder::new("audit-external-found");
     let in_bank = |mut service: Value| {
         service["metadata"]["namespace"] = json!("bank");
@@ -104,61 +109,79 @@ fn external_findings() {
             .chain(agents)
             .collect::<Vec<_>>()
     };
-    let rows: Vec<(&str, Vec<Value>, Vec<&str>)> = vec![
-        ("all as it should be", live(vec![shows(has("web", "10.0.9.10"), "10.0.9.10")]), vec![]),
-        ("nothing shown yet", live(vec![has("web", "10.0.9.10")]), vec![]),
-        ("claims outside of every pool", live(vec![has("web", "10.0.9.10"), plain("old", ips("192.0.2.1"))]), vec![]),
-        (
-            "two with the same record",
-            live(vec![has("b", "10.0.9.10"), has("a", "10.0.9.10")]),
-            vec![
-                "shared-external | - | 10.0.9.10 | lan | Service shop/a: 10.0.9.10 is used by it (record), and also by Service shop/b (record)",
-                "shared-external | - | 10.0.9.10 | lan | Service shop/b: 10.0.9.10 is used by it (record), and also by Service shop/a (record)",
+    let rows = [
+        Case {
+            name: "all as it should be",
+            objects: live(vec![shows(has("web", "10.0.9.10"), "10.0.9.10")]),
+            expected: vec![],
+        },
+        Case { name: "nothing shown yet", objects: live(vec![has("web", "10.0.9.10")]), expected: vec![] },
+        Case {
+            name: "claims outside of every pool",
+            objects: live(vec![has("web", "10.0.9.10"), plain("old", ips("192.0.2.1"))]),
+            expected: vec![],
+        },
+        Case {
+            name: "two with the same record",
+            objects: live(vec![has("b", "10.0.9.10"), has("a", "10.0.9.10")]),
+            expected: vec![
+                "shared-external | - | 10.0.9.10 | lan | Service shop/a: 10.0.9.10 is used by it (record), and also \
+                 by Service shop/b (record)",
+                "shared-external | - | 10.0.9.10 | lan | Service shop/b: 10.0.9.10 is used by it (record), and also \
+                 by Service shop/a (record)",
             ],
-        ),
-        (
-            "a record and a claim",
-            live(vec![has("web", "10.0.9.10"), plain("old", ips("10.0.9.10"))]),
-            vec![
-                "shared-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 is used by it (spec.externalIPs), and also by Service shop/web (record)",
-                "shared-external | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is used by it (record), and also by Service shop/old (spec.externalIPs)",
-                "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan (10.0.9.10-10.0.9.12), and is used by spec.externalIPs: no agent holds it",
+        },
+        Case {
+            name: "a record and a claim",
+            objects: live(vec![has("web", "10.0.9.10"), plain("old", ips("10.0.9.10"))]),
+            expected: vec![
+                "shared-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 is used by it \
+                 (spec.externalIPs), and also by Service shop/web (record)",
+                "shared-external | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is used by it (record), and also \
+                 by Service shop/old (spec.externalIPs)",
+                "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan \
+                 (10.0.9.10-10.0.9.12), and is used by spec.externalIPs: no agent holds it",
             ],
-        ),
-        (
-            "a record and a claim of one Service",
-            live(vec![{
+        },
+        Case {
+            name: "a record and a claim of one Service",
+            objects: live(vec![{
                 let mut both = has("web", "10.0.9.10");
                 both["spec"]["loadBalancerIP"] = json!("10.0.9.10");
                 both["metadata"]["annotations"]["metallb.io/loadBalancerIPs"] = json!("10.0.9.10");
                 both
             }]),
-            vec![],
-        ),
-        (
-            "a pool for others",
-            live(vec![has("web", "10.0.10.1"), has("ours", "10.0.9.10")]),
-            vec![
-                "refused-external | - | 10.0.10.1 | bank | Service shop/web: 10.0.10.1 is recorded, and the policy refuses it: annotation clusterip-policy/external-addresses: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+            expected: vec![],
+        },
+        Case {
+            name: "a pool for others",
+            objects: live(vec![has("web", "10.0.10.1"), has("ours", "10.0.9.10")]),
+            expected: vec![
+                "refused-external | - | 10.0.10.1 | bank | Service shop/web: 10.0.10.1 is recorded, and the policy \
+                 refuses it: annotation clusterip-policy/external-addresses: 10.0.10.1 lies in pool \"bank\", which \
+                 does not admit this Service: namespaces does not match",
             ],
-        ),
-        (
-            "outside of every pool",
-            live(vec![has("web", "10.7.7.7"), has("ours", "10.0.9.10")]),
-            vec![
-                "refused-external | - | 10.7.7.7 | - | Service shop/web: 10.7.7.7 is recorded, and the policy refuses it: annotation clusterip-policy/external-addresses: 10.7.7.7 lies in no pool of external addresses",
+        },
+        Case {
+            name: "outside of every pool",
+            objects: live(vec![has("web", "10.7.7.7"), has("ours", "10.0.9.10")]),
+            expected: vec![
+                "refused-external | - | 10.7.7.7 | - | Service shop/web: 10.7.7.7 is recorded, and the policy refuses \
+                 it: annotation clusterip-policy/external-addresses: 10.7.7.7 lies in no pool of external addresses",
             ],
-        ),
-        (
-            "of the wrong family",
-            live(vec![has("web", "fd00::7"), has("ours", "10.0.9.10")]),
-            vec![
-                "refused-external | - | fd00::7 | - | Service shop/web: fd00::7 is recorded, and the policy refuses it: annotation clusterip-policy/external-addresses: fd00::7 is IPv6, which is not a family of the Service",
+        },
+        Case {
+            name: "of the wrong family",
+            objects: live(vec![has("web", "fd00::7"), has("ours", "10.0.9.10")]),
+            expected: vec![
+                "refused-external | - | fd00::7 | - | Service shop/web: fd00::7 is recorded, and the policy refuses \
+                 it: annotation clusterip-policy/external-addresses: fd00::7 is IPv6, which is not a family of the \
+                 Service",
             ],
-        ),
-        (
-            "of no class of ours",
-            live(vec![
+        },
+        Case {
+            name: "of no class of ours",
+            objects: live(vec![
                 {
                     let mut other = has("web", "10.0.9.11");
                     other["spec"]["loadBalancerClass"] = json!("metallb");
@@ -166,129 +189,153 @@ fn external_findings() {
                 },
                 has("ours", "10.0.9.10"),
             ]),
-            vec![
-                "refused-external | - | 10.0.9.11 | lan | Service shop/web: 10.0.9.11 is recorded, and the policy refuses it: it is not one of those that get external addresses: type LoadBalancer with loadBalancerClass clusterip-policy/external",
+            expected: vec![
+                "refused-external | - | 10.0.9.11 | lan | Service shop/web: 10.0.9.11 is recorded, and the policy \
+                 refuses it: it is not one of those that get external addresses: type LoadBalancer with \
+                 loadBalancerClass clusterip-policy/external",
             ],
-        ),
-        (
-            "by externalIPs, with a right to it",
-            live(vec![in_bank(plain("old", ips("10.0.10.1"))), has("ours", "10.0.9.10")]),
-            vec![
-                "foreign-external | - | 10.0.10.1 | bank | Service bank/old: 10.0.10.1 lies in pool bank (10.0.10.0/30), and is used by spec.externalIPs: no agent holds it",
+        },
+        Case {
+            name: "by externalIPs, with a right to it",
+            objects: live(vec![in_bank(plain("old", ips("10.0.10.1"))), has("ours", "10.0.9.10")]),
+            expected: vec![
+                "foreign-external | - | 10.0.10.1 | bank | Service bank/old: 10.0.10.1 lies in pool bank \
+                 (10.0.10.0/30), and is used by spec.externalIPs: no agent holds it",
             ],
-        ),
-        (
-            "by externalIPs, without",
-            live(vec![plain("old", ips("10.0.10.1")), has("ours", "10.0.9.10")]),
-            vec![
-                "refused-external | - | 10.0.10.1 | bank | Service shop/old: 10.0.10.1 is claimed, and the policy refuses it: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+        },
+        Case {
+            name: "by externalIPs, without",
+            objects: live(vec![plain("old", ips("10.0.10.1")), has("ours", "10.0.9.10")]),
+            expected: vec![
+                "refused-external | - | 10.0.10.1 | bank | Service shop/old: 10.0.10.1 is claimed, and the policy \
+                 refuses it: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: \
+                 namespaces does not match",
             ],
-        ),
-        (
-            "by an annotation of others",
-            live(vec![plain("old", metallb), has("ours", "10.0.9.11"), claim("10.0.9.11", A1)]),
-            vec![
-                "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan (10.0.9.10-10.0.9.12), and is used by metallb.io/loadBalancerIPs: no agent holds it",
-                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease clusterip-external-10-0-9-10), but no Service has it",
+        },
+        Case {
+            name: "by an annotation of others",
+            objects: live(vec![plain("old", metallb), has("ours", "10.0.9.11"), claim("10.0.9.11", A1)]),
+            expected: vec![
+                "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan \
+                 (10.0.9.10-10.0.9.12), and is used by metallb.io/loadBalancerIPs: no agent holds it",
+                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease \
+                 clusterip-external-10-0-9-10), but no Service has it",
             ],
-        ),
-        (
-            "by its status alone",
-            live(vec![shows(plain("old", json!({})), "10.0.9.11"), has("ours", "10.0.9.10")]),
-            vec![
-                "foreign-external | - | 10.0.9.11 | lan | Service shop/old: 10.0.9.11 lies in pool lan (10.0.9.10-10.0.9.12), and is used by status.loadBalancer.ingress: no agent holds it",
+        },
+        Case {
+            name: "by its status alone",
+            objects: live(vec![shows(plain("old", json!({})), "10.0.9.11"), has("ours", "10.0.9.10")]),
+            expected: vec![
+                "foreign-external | - | 10.0.9.11 | lan | Service shop/old: 10.0.9.11 lies in pool lan \
+                 (10.0.9.10-10.0.9.12), and is used by status.loadBalancer.ingress: no agent holds it",
             ],
-        ),
-        (
-            "waiting for one",
-            live(vec![service("new", json!({})), has("ours", "10.0.9.10")]),
-            vec!["no-external | - |  | - | Service shop/new: it has no external address, but should have one"],
-        ),
-        (
-            "another in its status",
-            live(vec![shows(has("web", "10.0.9.10"), "10.0.9.12")]),
-            vec![
-                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/web: 10.0.9.12 is shown in its status, and it has recorded 10.0.9.10",
+        },
+        Case {
+            name: "waiting for one",
+            objects: live(vec![service("new", json!({})), has("ours", "10.0.9.10")]),
+            expected: vec![
+                "no-external | - |  | - | Service shop/new: it has no external address, but should have \
+                 one",
             ],
-        ),
-        (
-            "nothing but its status",
-            live(vec![has("ours", "10.0.9.10"), shows(service("new", json!({})), "10.0.9.12")]),
-            vec![
+        },
+        Case {
+            name: "another in its status",
+            objects: live(vec![shows(has("web", "10.0.9.10"), "10.0.9.12")]),
+            expected: vec![
+                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/web: 10.0.9.12 is shown in its status, and it has \
+                 recorded 10.0.9.10",
+            ],
+        },
+        Case {
+            name: "nothing but its status",
+            objects: live(vec![has("ours", "10.0.9.10"), shows(service("new", json!({})), "10.0.9.12")]),
+            expected: vec![
                 "no-external | - |  | - | Service shop/new: it has no external address, but should have one",
-                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/new: 10.0.9.12 is shown in its status, and it has recorded nothing",
+                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/new: 10.0.9.12 is shown in its status, and it has \
+                 recorded nothing",
             ],
-        ),
-        ("going", live(vec![has("ours", "10.0.9.10"), service("new", going)]), vec![]),
-        (
-            "a full pool",
-            live(vec![
+        },
+        Case { name: "going", objects: live(vec![has("ours", "10.0.9.10"), service("new", going)]), expected: vec![] },
+        Case {
+            name: "a full pool",
+            objects: live(vec![
                 in_bank(has("a", "10.0.10.1")),
                 in_bank(has("b", "10.0.10.2")),
                 has("ours", "10.0.9.10"),
                 claim("10.0.10.1", A1),
                 claim("10.0.10.2", A1),
             ]),
-            vec![
-                "full-external-pool | - |  | bank | external pool bank (10.0.10.0/30) is full: all 2 addresses are used",
+            expected: vec![
+                "full-external-pool | - |  | bank | external pool bank (10.0.10.0/30) is full: all 2 addresses are \
+                 used",
             ],
-        ),
-        (
-            "a claim for nobody",
-            live(vec![]),
-            vec![
-                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease clusterip-external-10-0-9-10), but no Service has it",
+        },
+        Case {
+            name: "a claim for nobody",
+            objects: live(vec![]),
+            expected: vec![
+                "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease \
+                 clusterip-external-10-0-9-10), but no Service has it",
             ],
-        ),
-        (
-            "no claim",
-            vec![has("web", "10.0.9.10"), node("a", "True"), heartbeat("a", A1, 0)],
-            vec!["not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node"],
-        ),
-        (
-            "no claim, and no node that may",
-            vec![has("web", "10.0.9.10"), node("a", "False"), heartbeat("a", A1, 0)],
-            vec![
-                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node, and no node may hold it",
+        },
+        Case {
+            name: "no claim",
+            objects: vec![has("web", "10.0.9.10"), node("a", "True"), heartbeat("a", A1, 0)],
+            expected: vec!["not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node"],
+        },
+        Case {
+            name: "no claim, and no node that may",
+            objects: vec![has("web", "10.0.9.10"), node("a", "False"), heartbeat("a", A1, 0)],
+            expected: vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node, and no node may \
+                 hold it",
             ],
-        ),
-        (
-            "given back",
-            vec![has("web", "10.0.9.10"), node("a", "True"), heartbeat("a", A1, 0), claim("10.0.9.10", "")],
-            vec!["not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node"],
-        ),
-        (
-            "no heartbeat",
-            held_by(vec![]),
-            vec![
-                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has no heartbeat",
+        },
+        Case {
+            name: "given back",
+            objects: vec![has("web", "10.0.9.10"), node("a", "True"), heartbeat("a", A1, 0), claim("10.0.9.10", "")],
+            expected: vec!["not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node"],
+        },
+        Case {
+            name: "no heartbeat",
+            objects: held_by(vec![]),
+            expected: vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has no \
+                 heartbeat",
             ],
-        ),
-        (
-            "a heartbeat that was given back",
-            held_by(vec![heartbeat("a", "", 0)]),
-            vec![
-                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has given its heartbeat back",
+        },
+        Case {
+            name: "a heartbeat that was given back",
+            objects: held_by(vec![heartbeat("a", "", 0)]),
+            expected: vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has \
+                 given its heartbeat back",
             ],
-        ),
-        (
-            "a heartbeat of another term",
-            held_by(vec![heartbeat("a", "a_agent_00000000000000a2", 0)]),
-            vec![
-                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has begun a new term since",
+        },
+        Case {
+            name: "a heartbeat of another term",
+            objects: held_by(vec![heartbeat("a", "a_agent_00000000000000a2", 0)]),
+            expected: vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has \
+                 begun a new term since",
             ],
-        ),
-        (
-            "a heartbeat that is too old",
-            held_by(vec![heartbeat("a", A1, 21)]),
-            vec![
-                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has not renewed its heartbeat in time",
+        },
+        Case {
+            name: "a heartbeat that is too old",
+            objects: held_by(vec![heartbeat("a", A1, 21)]),
+            expected: vec![
+                "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has \
+                 not renewed its heartbeat in time",
             ],
-        ),
-        ("a heartbeat that is just not too old", held_by(vec![heartbeat("a", A1, 20)]), vec![]),
+        },
+        Case {
+            name: "a heartbeat that is just not too old",
+            objects: held_by(vec![heartbeat("a", A1, 20)]),
+            expected: vec![],
+        },
     ];
     let mut wrong = Vec::new();
-    for (name, objects, expected) in rows {
+    for Case { name, objects, expected } in rows {
         let done = audit(&folder, &objects, &["-o", "json"]);
         assert_eq!(done.status, 0, "{name}: {}", done.stderr);
         assert_eq!(done.json()["notes"], json!([]), "{name}");

@@ -39,95 +39,120 @@ fn findings(done: &Done) -> Vec<String> {
 
 #[test]
 fn node_findings() {
+    struct Case {
+        name: &'static str,
+        nodes: Vec<Value>,
+        expected: Vec<String>,
+    }
     let folder = Folder::new("audit-nodes-found");
     const LINUX: &str = "pool linux (10.0.0.0/21, fd00::/62): kubernetes.io/os=linux (Node web)";
-    let rows: Vec<(&str, Vec<Value>, Vec<String>)> = vec![
-        ("none", vec![], vec![]),
-        ("where it belongs", vec![node("web", "linux", &["10.0.1.0/24", "fd00::/64"])], vec![]),
-        ("no pool is for it, and its block lies in none", vec![node("web", "darwin", &["10.9.0.0/24"])], vec![]),
-        ("no pool is for it, and it has none", vec![node("web", "darwin", &[])], vec![]),
-        (
-            "without a block",
-            vec![node("web", "linux", &[])],
-            vec![format!("no-block | web |  | linux | Node web: it has no block, and it belongs to {LINUX}")],
-        ),
-        (
-            "in the wrong pool",
-            vec![node("web", "linux", &["10.1.0.0/24"])],
-            vec![format!(
-                "wrong-node-pool | web | 10.1.0.0/24 | linux | Node web: 10.1.0.0/24 lies in pool windows (10.1.0.0/23), and it \
+    let rows = [
+        Case { name: "none", nodes: vec![], expected: vec![] },
+        Case {
+            name: "where it belongs",
+            nodes: vec![node("web", "linux", &["10.0.1.0/24", "fd00::/64"])],
+            expected: vec![],
+        },
+        Case {
+            name: "no pool is for it, and its block lies in none",
+            nodes: vec![node("web", "darwin", &["10.9.0.0/24"])],
+            expected: vec![],
+        },
+        Case { name: "no pool is for it, and it has none", nodes: vec![node("web", "darwin", &[])], expected: vec![] },
+        Case {
+            name: "without a block",
+            nodes: vec![node("web", "linux", &[])],
+            expected: vec![format!("no-block | web |  | linux | Node web: it has no block, and it belongs to {LINUX}")],
+        },
+        Case {
+            name: "in the wrong pool",
+            nodes: vec![node("web", "linux", &["10.1.0.0/24"])],
+            expected: vec![format!(
+                "wrong-node-pool | web | 10.1.0.0/24 | linux | Node web: 10.1.0.0/24 lies in pool windows \
+                 (10.1.0.0/23), and it \
                  belongs to {LINUX}"
             )],
-        ),
-        (
-            "no pool is for it, and its block lies in one",
-            vec![node("web", "darwin", &["10.1.0.0/24"])],
-            vec![
-                "wrong-node-pool | web | 10.1.0.0/24 | - | Node web: 10.1.0.0/24 lies in pool windows (10.1.0.0/23), and no pool \
+        },
+        Case {
+            name: "no pool is for it, and its block lies in one",
+            nodes: vec![node("web", "darwin", &["10.1.0.0/24"])],
+            expected: vec![
+                "wrong-node-pool | web | 10.1.0.0/24 | - | Node web: 10.1.0.0/24 lies in pool windows (10.1.0.0/23), \
+                 and no pool \
                  of Nodes matches kubernetes.io/os=darwin"
                     .to_owned(),
             ],
-        ),
-        (
-            "outside, and partly so, in one family each",
-            vec![node("web", "linux", &["10.9.0.0/24", "fd00::/56"])],
-            vec![
+        },
+        Case {
+            name: "outside, and partly so, in one family each",
+            nodes: vec![node("web", "linux", &["10.9.0.0/24", "fd00::/56"])],
+            expected: vec![
                 format!(
-                    "outside-node-pool | web | 10.9.0.0/24 | linux | Node web: 10.9.0.0/24 lies in no pool, and it belongs to {LINUX}"
+                    "outside-node-pool | web | 10.9.0.0/24 | linux | Node web: 10.9.0.0/24 lies in no pool, and it \
+                 belongs to {LINUX}"
                 ),
                 format!(
-                    "outside-node-pool | web | fd00::/56 | linux | Node web: fd00::/56 lies only partly in pool linux, and it \
+                    "outside-node-pool | web | fd00::/56 | linux | Node web: fd00::/56 lies only partly in pool \
+                 linux, and it \
                      belongs to {LINUX}"
                 ),
-                "full-node-pool | - |  | linux | node pool linux (fd00::/62) is full: Nodes have all 4 blocks of /64".to_owned(),
-            ],
-        ),
-        (
-            "in addresses that are never handed out",
-            vec![node("web", "linux", &["10.0.2.0/24"]), node("wide", "linux", &["10.0.3.0/24"])],
-            vec![
-                "withheld-block | web | 10.0.2.0/24 | linux | Node web: 10.0.2.0/24 has addresses of the Service range 10.0.2.0/24"
+                "full-node-pool | - |  | linux | node pool linux (fd00::/62) is full: Nodes have all 4 blocks of /64"
                     .to_owned(),
-                "withheld-block | wide | 10.0.3.0/24 | linux | Node wide: 10.0.3.0/24 has addresses of 10.0.3.128/25, which is \
+            ],
+        },
+        Case {
+            name: "in addresses that are never handed out",
+            nodes: vec![node("web", "linux", &["10.0.2.0/24"]), node("wide", "linux", &["10.0.3.0/24"])],
+            expected: vec![
+                "withheld-block | web | 10.0.2.0/24 | linux | Node web: 10.0.2.0/24 has addresses of the Service \
+                 range 10.0.2.0/24"
+                    .to_owned(),
+                "withheld-block | wide | 10.0.3.0/24 | linux | Node wide: 10.0.3.0/24 has addresses of 10.0.3.128/25, \
+                 which is \
                  excluded from its pool"
                     .to_owned(),
             ],
-        ),
-        (
-            "held by several, or a part of it",
-            vec![
+        },
+        Case {
+            name: "held by several, or a part of it",
+            nodes: vec![
                 node("a", "linux", &["10.0.4.0/24"]),
                 node("b", "linux", &["10.0.4.0/24"]),
                 node("c", "linux", &["10.0.4.128/25"]),
             ],
-            vec![
-                "shared-block | a | 10.0.4.0/24 | linux | Node a: 10.0.4.0/24 has addresses of 10.0.4.0/24 of Node b, 10.0.4.128/25 of Node c"
+            expected: vec![
+                "shared-block | a | 10.0.4.0/24 | linux | Node a: 10.0.4.0/24 has addresses of 10.0.4.0/24 of Node b, \
+                 10.0.4.128/25 of Node c"
                     .to_owned(),
-                "shared-block | b | 10.0.4.0/24 | linux | Node b: 10.0.4.0/24 has addresses of 10.0.4.0/24 of Node a, 10.0.4.128/25 of Node c"
+                "shared-block | b | 10.0.4.0/24 | linux | Node b: 10.0.4.0/24 has addresses of 10.0.4.0/24 of Node a, \
+                 10.0.4.128/25 of Node c"
                     .to_owned(),
-                "shared-block | c | 10.0.4.128/25 | linux | Node c: 10.0.4.128/25 has addresses of 10.0.4.0/24 of Node a, 10.0.4.0/24 of Node b"
+                "shared-block | c | 10.0.4.128/25 | linux | Node c: 10.0.4.128/25 has addresses of 10.0.4.0/24 of \
+                 Node a, 10.0.4.0/24 of Node b"
                     .to_owned(),
             ],
-        ),
-        (
-            "a full pool, of which one range is withheld partly, and a Node that gets none",
-            vec![
+        },
+        Case {
+            name: "a full pool, of which one range is withheld partly, and a Node that gets none",
+            nodes: vec![
                 node("a", "linux", &["10.0.0.0/23"]),
                 node("b", "linux", &["10.0.4.0/22"]),
                 node("c", "linux", &[]),
                 node("d", "windows", &["10.1.0.0/24"]),
             ],
-            vec![
-                "no-block | c |  | linux | Node c: it has no block, and it belongs to pool linux (10.0.0.0/21, fd00::/62): \
+            expected: vec![
+                "no-block | c |  | linux | Node c: it has no block, and it belongs to pool linux (10.0.0.0/21, \
+                 fd00::/62): \
                  kubernetes.io/os=linux (Node c)"
                     .to_owned(),
-                "full-node-pool | - |  | linux | node pool linux (10.0.0.0/21) is full: Nodes have all 6 blocks of /24, 2 more are \
+                "full-node-pool | - |  | linux | node pool linux (10.0.0.0/21) is full: Nodes have all 6 blocks of \
+                 /24, 2 more are \
                  never handed out"
                     .to_owned(),
             ],
-        ),
+        },
     ];
-    for (name, nodes, expected) in rows {
+    for Case { name, nodes, expected } in rows {
         let done = audit(&folder, nodes, &["-o", "json"]);
         assert_eq!(done.status, 0, "{name}: {}", done.stderr);
         assert_eq!(findings(&done), expected, "{name}");

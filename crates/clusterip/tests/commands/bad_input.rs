@@ -4,9 +4,16 @@ use crate::command::{Done, Folder};
 
 const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
 
+/// Manifests that the program refuses with this message.
+struct ManifestCase<'a> {
+    name: &'static str,
+    manifests: Vec<u8>,
+    message: &'a str,
+}
+
 #[track_caller]
-fn check_manifests(test: &str, rows: &[(&str, Vec<u8>, &str)]) {
-    for (name, manifests, message) in rows {
+fn check_manifests(test: &str, rows: &[ManifestCase<'_>]) {
+    for ManifestCase { name, manifests, message } in rows {
         let folder = Folder::new(test);
         folder.write("m.yaml", manifests);
         let expected = Done::refused(format!("m.yaml: {message}"));
@@ -21,39 +28,51 @@ fn invalid_yaml_is_refused_with_document_and_line() {
     check_manifests(
         "bad-yaml",
         &[
-            (
-                "a bracket that is open",
-                b"kind: [Service\nmetadata: x\n".into(),
-                "document 1, line 2: illegal placement of ':' indicator",
-            ),
-            (
-                "a tab",
-                b"kind: Service\n\tmetadata: x\n".into(),
-                "document 1, line 1: while scanning a plain scalar, found a tab",
-            ),
-            (
-                "in the third document",
-                format!("{SERVICE}---\n{SERVICE}---\na: 'b\n").into(),
-                "document 3, line 11: while scanning a quoted scalar, found unexpected end of stream",
-            ),
-            (
-                "a key twice",
-                b"apiVersion: v1\nkind: Service\nkind: Pod\n".into(),
-                r#"document 1, line 3: duplicate key "kind""#,
-            ),
-            (
-                "an alias of nothing",
-                b"kind: *a\n".into(),
-                "document 1, line 1: while parsing node, found unknown anchor",
-            ),
-            (
-                "an alias inside of itself",
-                b"a: &a [*a]\n".into(),
-                "document 1, line 1: an alias inside of the value it refers to",
-            ),
-            ("a list as a key", b"? [a]\n: b\n".into(), "document 1, line 1: a list or an object can't be a key"),
-            ("a merge of text", b"<<: a\n".into(), "document 1, line 1: << takes mappings only"),
-            ("no number of JSON", b"a: .nan\n".into(), "document 1, line 1: .nan can't be written in JSON"),
+            ManifestCase {
+                name: "a bracket that is open",
+                manifests: b"kind: [Service\nmetadata: x\n".into(),
+                message: "document 1, line 2: illegal placement of ':' indicator",
+            },
+            ManifestCase {
+                name: "a tab",
+                manifests: b"kind: Service\n\tmetadata: x\n".into(),
+                message: "document 1, line 1: while scanning a plain scalar, found a tab",
+            },
+            ManifestCase {
+                name: "in the third document",
+                manifests: format!("{SERVICE}---\n{SERVICE}---\na: 'b\n").into(),
+                message: "document 3, line 11: while scanning a quoted scalar, found unexpected end of stream",
+            },
+            ManifestCase {
+                name: "a key twice",
+                manifests: b"apiVersion: v1\nkind: Service\nkind: Pod\n".into(),
+                message: r#"document 1, line 3: duplicate key "kind""#,
+            },
+            ManifestCase {
+                name: "an alias of nothing",
+                manifests: b"kind: *a\n".into(),
+                message: "document 1, line 1: while parsing node, found unknown anchor",
+            },
+            ManifestCase {
+                name: "an alias inside of itself",
+                manifests: b"a: &a [*a]\n".into(),
+                message: "document 1, line 1: an alias inside of the value it refers to",
+            },
+            ManifestCase {
+                name: "a list as a key",
+                manifests: b"? [a]\n: b\n".into(),
+                message: "document 1, line 1: a list or an object can't be a key",
+            },
+            ManifestCase {
+                name: "a merge of text",
+                manifests: b"<<: a\n".into(),
+                message: "document 1, line 1: << takes mappings only",
+            },
+            ManifestCase {
+                name: "no number of JSON",
+                manifests: b"a: .nan\n".into(),
+                message: "document 1, line 1: .nan can't be written in JSON",
+            },
         ],
     );
 }
@@ -64,53 +83,65 @@ fn documents_that_are_not_kubernetes_objects_are_refused() {
     check_manifests(
         "bad-objects",
         &[
-            ("a list", b"[a, b]\n".into(), &object("a list")),
-            ("a text", b"hello\n".into(), &object("a string")),
-            ("a number", b"42\n".into(), &object("a number")),
-            ("a boolean", b"true\n".into(), &object("a boolean")),
-            ("no kind", b"apiVersion: v1\n".into(), "document 1, line 1: no `kind`: not an object of Kubernetes"),
-            ("kind null", b"kind:\n".into(), "document 1, line 1: no `kind`: not an object of Kubernetes"),
-            (
-                "kind of another type",
-                b"kind: 5\n".into(),
-                "document 1, line 1: `kind`: expected a string, found a number",
-            ),
-            (
-                "no apiVersion",
-                b"kind: Service\n".into(),
-                "document 1, line 1: no `apiVersion`: not an object of Kubernetes",
-            ),
-            ("no metadata", b"apiVersion: v1\nkind: Pod\n".into(), "document 1, line 1: Pod without `metadata`"),
-            (
-                "metadata of another type",
-                b"apiVersion: v1\nkind: Pod\nmetadata: []\n".into(),
-                "document 1, line 1: `metadata`: expected an object, found a list",
-            ),
-            (
-                "no name",
-                b"apiVersion: v1\nkind: Pod\nmetadata: {}\n".into(),
-                "document 1, line 1: Pod without `metadata.name`",
-            ),
-            (
-                "a namespace of another type",
-                b"apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 5}\n".into(),
-                "document 1, line 1: `metadata.namespace`: expected a string, found a number",
-            ),
-            (
-                "items of another type",
-                b"apiVersion: v1\nkind: List\nitems: {}\n".into(),
-                "document 1, line 1: `items`: expected a list",
-            ),
-            (
-                "an item that is none",
-                b"apiVersion: v1\nkind: List\nitems:\n- 5\n".into(),
-                "document 1, line 4: expected an object of Kubernetes, found a number",
-            ),
-            (
-                "behind an empty document",
-                format!("---\n---\n{SERVICE}---\n42\n").into(),
-                "document 3, line 8: expected an object of Kubernetes, found a number",
-            ),
+            ManifestCase { name: "a list", manifests: b"[a, b]\n".into(), message: &object("a list") },
+            ManifestCase { name: "a text", manifests: b"hello\n".into(), message: &object("a string") },
+            ManifestCase { name: "a number", manifests: b"42\n".into(), message: &object("a number") },
+            ManifestCase { name: "a boolean", manifests: b"true\n".into(), message: &object("a boolean") },
+            ManifestCase {
+                name: "no kind",
+                manifests: b"apiVersion: v1\n".into(),
+                message: "document 1, line 1: no `kind`: not an object of Kubernetes",
+            },
+            ManifestCase {
+                name: "kind null",
+                manifests: b"kind:\n".into(),
+                message: "document 1, line 1: no `kind`: not an object of Kubernetes",
+            },
+            ManifestCase {
+                name: "kind of another type",
+                manifests: b"kind: 5\n".into(),
+                message: "document 1, line 1: `kind`: expected a string, found a number",
+            },
+            ManifestCase {
+                name: "no apiVersion",
+                manifests: b"kind: Service\n".into(),
+                message: "document 1, line 1: no `apiVersion`: not an object of Kubernetes",
+            },
+            ManifestCase {
+                name: "no metadata",
+                manifests: b"apiVersion: v1\nkind: Pod\n".into(),
+                message: "document 1, line 1: Pod without `metadata`",
+            },
+            ManifestCase {
+                name: "metadata of another type",
+                manifests: b"apiVersion: v1\nkind: Pod\nmetadata: []\n".into(),
+                message: "document 1, line 1: `metadata`: expected an object, found a list",
+            },
+            ManifestCase {
+                name: "no name",
+                manifests: b"apiVersion: v1\nkind: Pod\nmetadata: {}\n".into(),
+                message: "document 1, line 1: Pod without `metadata.name`",
+            },
+            ManifestCase {
+                name: "a namespace of another type",
+                manifests: b"apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: 5}\n".into(),
+                message: "document 1, line 1: `metadata.namespace`: expected a string, found a number",
+            },
+            ManifestCase {
+                name: "items of another type",
+                manifests: b"apiVersion: v1\nkind: List\nitems: {}\n".into(),
+                message: "document 1, line 1: `items`: expected a list",
+            },
+            ManifestCase {
+                name: "an item that is none",
+                manifests: b"apiVersion: v1\nkind: List\nitems:\n- 5\n".into(),
+                message: "document 1, line 4: expected an object of Kubernetes, found a number",
+            },
+            ManifestCase {
+                name: "behind an empty document",
+                manifests: format!("---\n---\n{SERVICE}---\n42\n").into(),
+                message: "document 3, line 8: expected an object of Kubernetes, found a number",
+            },
         ],
     );
 }
@@ -120,8 +151,16 @@ fn text_that_is_not_utf_8_is_refused_with_its_line() {
     check_manifests(
         "bad-encoding",
         &[
-            ("Latin-1", b"kind: Service\n# caf\xe9\n".into(), "line 2: not UTF-8 (byte 0xe9)"),
-            ("UTF-16", b"\xff\xfek\0i\0".into(), "line 1: not UTF-8 (byte 0xff)"),
+            ManifestCase {
+                name: "Latin-1",
+                manifests: b"kind: Service\n# caf\xe9\n".into(),
+                message: "line 2: not UTF-8 (byte 0xe9)",
+            },
+            ManifestCase {
+                name: "UTF-16",
+                manifests: b"\xff\xfek\0i\0".into(),
+                message: "line 1: not UTF-8 (byte 0xff)",
+            },
         ],
     );
 }
@@ -137,42 +176,72 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
     check_manifests(
         "bad-growth",
         &[
-            (
-                "aliases of aliases",
-                bomb.into(),
-                "document 1, line 5: aliases add more than 100000 values to all documents together",
-            ),
-            ("brackets", "[".repeat(100_000).into(), "document 1, line 1: recursion limit exceeded"),
-            ("braces", "{a: ".repeat(100_000).into(), "document 1, line 1: recursion limit exceeded"),
-            ("a block", bottomless.into(), "document 1, line 101: nested deeper than 100 levels"),
+            ManifestCase {
+                name: "aliases of aliases",
+                manifests: bomb.into(),
+                message: "document 1, line 5: aliases add more than 100000 values to all documents together",
+            },
+            ManifestCase {
+                name: "brackets",
+                manifests: "[".repeat(100_000).into(),
+                message: "document 1, line 1: recursion limit exceeded",
+            },
+            ManifestCase {
+                name: "braces",
+                manifests: "{a: ".repeat(100_000).into(),
+                message: "document 1, line 1: recursion limit exceeded",
+            },
+            ManifestCase {
+                name: "a block",
+                manifests: bottomless.into(),
+                message: "document 1, line 101: nested deeper than 100 levels",
+            },
         ],
     );
 }
 
 #[test]
 fn unreadable_files_are_named() {
+    struct Case {
+        name: &'static str,
+        args: &'static [&'static str],
+        message: String,
+    }
     let folder = Folder::new("bad-files");
     folder.write("empty/.hidden.yaml", SERVICE).write("mixed/a.yaml", SERVICE).write("mixed/deep/b.yml", "kind: [");
     folder.write("good.yaml", SERVICE).write("not.wasm", "(not a module)");
     let none = "No such file or directory (os error 2)";
-    let rows: [(&str, &[&str], String); 7] = [
-        ("a missing file", &["gone.yaml"], format!("gone.yaml: {none}")),
-        ("one of several", &["good.yaml", "gone.yaml"], format!("gone.yaml: {none}")),
-        (
-            "a folder without manifests",
-            &["empty"],
-            "empty: no manifests: no file there, or below, ends in .yaml, .yml or .json".to_owned(),
-        ),
-        (
-            "a broken file deep in a folder",
-            &["mixed"],
-            "mixed/deep/b.yml: document 1, line 2: while parsing a node, did not find expected node content".to_owned(),
-        ),
-        ("missing settings", &["good.yaml", "-s", "gone.yaml"], format!("settings: gone.yaml: {none}")),
-        ("a missing snapshot", &["good.yaml", "--snapshot", "gone.yaml"], format!("snapshot: gone.yaml: {none}")),
-        ("a missing policy", &["good.yaml", "--policy", "gone.wasm"], format!("gone.wasm: {none}")),
+    let rows = [
+        Case { name: "a missing file", args: &["gone.yaml"], message: format!("gone.yaml: {none}") },
+        Case { name: "one of several", args: &["good.yaml", "gone.yaml"], message: format!("gone.yaml: {none}") },
+        Case {
+            name: "a folder without manifests",
+            args: &["empty"],
+            message: "empty: no manifests: no file there, or below, ends in .yaml, .yml or .json".to_owned(),
+        },
+        Case {
+            name: "a broken file deep in a folder",
+            args: &["mixed"],
+            message: "mixed/deep/b.yml: document 1, line 2: while parsing a node, did not find expected node content"
+                .to_owned(),
+        },
+        Case {
+            name: "missing settings",
+            args: &["good.yaml", "-s", "gone.yaml"],
+            message: format!("settings: gone.yaml: {none}"),
+        },
+        Case {
+            name: "a missing snapshot",
+            args: &["good.yaml", "--snapshot", "gone.yaml"],
+            message: format!("snapshot: gone.yaml: {none}"),
+        },
+        Case {
+            name: "a missing policy",
+            args: &["good.yaml", "--policy", "gone.wasm"],
+            message: format!("gone.wasm: {none}"),
+        },
     ];
-    for (name, args, message) in rows {
+    for Case { name, args, message } in rows {
         assert_eq!(folder.run(&[&["plan"], args].concat()), Done::refused(message), "{name}");
     }
     let no_module = folder.run(&["plan", "good.yaml", "--policy", "not.wasm"]);
@@ -212,17 +281,34 @@ services.pools[2].cidrs[2]: 172.21.3.0/24 overlaps 172.21.0.0/16 of the same poo
 
 #[test]
 fn text_that_is_not_a_settings_document_is_refused() {
+    struct Case {
+        name: &'static str,
+        settings: &'static str,
+        message: &'static str,
+    }
     let rows = [
-        (
-            "no YAML",
-            "services: [",
-            "settings: s.yaml: line 2: while parsing a node, did not find expected node content",
-        ),
-        ("two documents", "a: 1\n---\nb: 2\n", "settings: s.yaml: line 3: more than one document"),
-        ("a list", "[]", "settings: s.yaml\nsettings: expected an object, found a list"),
-        ("another key", "service: {}", "settings: s.yaml\nservice: unknown key \"service\": did you mean services?"),
+        Case {
+            name: "no YAML",
+            settings: "services: [",
+            message: "settings: s.yaml: line 2: while parsing a node, did not find expected node content",
+        },
+        Case {
+            name: "two documents",
+            settings: "a: 1\n---\nb: 2\n",
+            message: "settings: s.yaml: line 3: more than one document",
+        },
+        Case {
+            name: "a list",
+            settings: "[]",
+            message: "settings: s.yaml\nsettings: expected an object, found a list",
+        },
+        Case {
+            name: "another key",
+            settings: "service: {}",
+            message: "settings: s.yaml\nservice: unknown key \"service\": did you mean services?",
+        },
     ];
-    for (name, settings, message) in rows {
+    for Case { name, settings, message } in rows {
         let folder = Folder::new("bad-settings-files");
         folder.write("m.yaml", SERVICE).write("s.yaml", settings);
         assert_eq!(folder.run(&["plan", "m.yaml", "-s", "s.yaml"]), Done::refused(message), "{name}");

@@ -158,14 +158,23 @@ fn response(os: &str) -> String {
 
 #[test]
 fn look_ups_use_the_selected_source() {
+    struct Case {
+        name: &'static str,
+        args: &'static [&'static str],
+        os: &'static str,
+    }
     let folder = copy_of("evaluate-sources", WEB);
-    let rows: [(&str, &[&str], &str); 4] = [
-        ("an empty cluster", &[], "linux"),
-        ("a snapshot", &["--snapshot", "cluster.yaml"], "windows"),
-        ("a session", &["--session", "session.yml", "--settings", "settings.json"], "windows"),
-        ("another policy, which is the same", &["--policy", env!("CLUSTERIP_POLICY_MODULE")], "linux"),
+    let rows = [
+        Case { name: "an empty cluster", args: &[], os: "linux" },
+        Case { name: "a snapshot", args: &["--snapshot", "cluster.yaml"], os: "windows" },
+        Case { name: "a session", args: &["--session", "session.yml", "--settings", "settings.json"], os: "windows" },
+        Case {
+            name: "another policy, which is the same",
+            args: &["--policy", env!("CLUSTERIP_POLICY_MODULE")],
+            os: "linux",
+        },
     ];
-    for (name, args, os) in rows {
+    for Case { name, args, os } in rows {
         let done = folder.run(&[&["evaluate", "--request", "request.json", "-o", "decoded"], args].concat());
         assert_eq!(done, Done::ok(response(os)), "{name}");
     }
@@ -224,6 +233,11 @@ fn request_without_object_is_denied_by_the_policy() {
 
 #[test]
 fn missing_service_ranges_give_a_warning_for_kubewarden() {
+    struct Case {
+        name: &'static str,
+        args: &'static [&'static str],
+        stderr: String,
+    }
     let ranges = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n\
                   spec: {cidrs: [172.21.0.0/16, 'fd00::/108']}\n";
     let warning = "services.serviceCIDRs is not set: plan, serve and move take it from the cluster (172.21.0.0/16, \
@@ -231,12 +245,16 @@ fn missing_service_ranges_give_a_warning_for_kubewarden() {
     let folder = copy_of("evaluate-ranges", WEB);
     folder.write("cluster.yaml", read(&folder, "cluster.yaml") + ranges);
     folder.write("set.yaml", "services: {serviceCIDRs: [172.21.0.0/16]}");
-    let rows: [(&str, &[&str], String); 3] = [
-        ("the default settings", &[], format!("warning: the default settings: {warning}")),
-        ("settings without them", &["-s", "settings.json"], format!("warning: settings.json: {warning}")),
-        ("settings with them", &["-s", "set.yaml"], String::new()),
+    let rows = [
+        Case { name: "the default settings", args: &[], stderr: format!("warning: the default settings: {warning}") },
+        Case {
+            name: "settings without them",
+            args: &["-s", "settings.json"],
+            stderr: format!("warning: settings.json: {warning}"),
+        },
+        Case { name: "settings with them", args: &["-s", "set.yaml"], stderr: String::new() },
     ];
-    for (name, args, stderr) in rows {
+    for Case { name, args, stderr } in rows {
         let args =
             [&["evaluate", "--request", "request.json", "--snapshot", "cluster.yaml", "-o", "decoded"], args].concat();
         assert_eq!(folder.run(&args), Done { stderr, ..Done::ok(response("windows")) }, "{name}");
@@ -251,6 +269,11 @@ fn exchange(request: &str) -> String {
 
 #[test]
 fn session_mismatch_names_expected_and_actual_look_up() {
+    struct Case {
+        name: &'static str,
+        text: String,
+        message: String,
+    }
     let folder = copy_of("evaluate-misfits", WEB);
     let recorded = read(&folder, "session.yml");
     let exchanges = recorded.split("- type: Exchange").count() - 1;
@@ -260,18 +283,18 @@ fn session_mismatch_names_expected_and_actual_look_up() {
     let hint = "it was recorded with another request, other settings or another policy: record it anew";
     let (first, second) = recorded.split_at(recorded.rfind("- type: Exchange").unwrap());
     let rows = [
-        (
-            "another kind",
-            recorded.replacen("'Deployment'", "'Job'", 1),
-            format!(
+        Case {
+            name: "another kind",
+            text: recorded.replacen("'Deployment'", "'Job'", 1),
+            message: format!(
                 "exchange 1 does not fit\n  expected: {}\n  asked:    {deployments}",
                 deployments.replace("Deployment", "Job")
             ),
-        ),
-        (
-            "another mask",
-            recorded.replacen("spec.template.spec.os'", "spec.template.spec.cpu'", 1),
-            format!(
+        },
+        Case {
+            name: "another mask",
+            text: recorded.replacen("spec.template.spec.os'", "spec.template.spec.cpu'", 1),
+            message: format!(
                 "exchange 1 does not fit\n  expected: {}\n  asked:    {deployments}",
                 // Masks are a set, and printed in order.
                 deployments.replace(
@@ -279,33 +302,33 @@ fn session_mismatch_names_expected_and_actual_look_up() {
                     r#""spec.template.spec.cpu","spec.template.spec.nodeSelector""#
                 )
             ),
-        ),
-        (
-            "another address",
-            recorded.replace("172.21.1.59", "172.21.1.60"),
-            format!(
+        },
+        Case {
+            name: "another address",
+            text: recorded.replace("172.21.1.59", "172.21.1.60"),
+            message: format!(
                 "exchange 2 does not fit\n  expected: {}\n  asked:    {address}",
                 address.replace("172.21.1.59", "172.21.1.60")
             ),
-        ),
-        (
-            "another order",
-            format!("{second}{first}"),
-            format!("exchange 1 does not fit\n  expected: {address}\n  asked:    {deployments}"),
-        ),
-        (
-            "the end is missing",
-            first.to_owned(),
-            format!("exchange 2 is missing\n  expected: nothing\n  asked:    {address}"),
-        ),
-        (
-            "everything is missing",
-            "[]".to_owned(),
-            format!("exchange 1 is missing\n  expected: nothing\n  asked:    {deployments}"),
-        ),
+        },
+        Case {
+            name: "another order",
+            text: format!("{second}{first}"),
+            message: format!("exchange 1 does not fit\n  expected: {address}\n  asked:    {deployments}"),
+        },
+        Case {
+            name: "the end is missing",
+            text: first.to_owned(),
+            message: format!("exchange 2 is missing\n  expected: nothing\n  asked:    {address}"),
+        },
+        Case {
+            name: "everything is missing",
+            text: "[]".to_owned(),
+            message: format!("exchange 1 is missing\n  expected: nothing\n  asked:    {deployments}"),
+        },
     ];
     let args = ["evaluate", "--request", "request.json", "-s", "settings.json", "--session", "s.yml"];
-    for (name, text, message) in rows {
+    for Case { name, text, message } in rows {
         folder.write("s.yml", text);
         assert_eq!(folder.run(&args), Done::refused(format!("session: s.yml: {message}\n{hint}")), "{name}");
     }
@@ -321,18 +344,32 @@ fn session_mismatch_names_expected_and_actual_look_up() {
 
 #[test]
 fn unreadable_session_is_refused() {
+    struct Case<'a> {
+        name: &'static str,
+        text: &'a str,
+        message: &'static str,
+    }
     let folder = copy_of("evaluate-bad-sessions", WEB);
     let rows = [
-        ("no YAML", "- [", "s.yml: line 2: while parsing a node, did not find expected node content"),
-        ("no list", "a: b", "s.yml: expected a list of exchanges"),
-        ("no exchange", "- 5", "s.yml: exchange 1: invalid type: integer `5`, expected struct Written"),
-        (
-            "a call that is not offered",
-            &exchange("!DNSLookupHost\nhost: a"),
-            "s.yml: exchange 1: unknown variant `DNSLookupHost`, expected one of `KubernetesListResourceAll`, `KubernetesListResourceNamespace`, `KubernetesGetResource`",
-        ),
+        Case {
+            name: "no YAML",
+            text: "- [",
+            message: "s.yml: line 2: while parsing a node, did not find expected node content",
+        },
+        Case { name: "no list", text: "a: b", message: "s.yml: expected a list of exchanges" },
+        Case {
+            name: "no exchange",
+            text: "- 5",
+            message: "s.yml: exchange 1: invalid type: integer `5`, expected struct Written",
+        },
+        Case {
+            name: "a call that is not offered",
+            text: &exchange("!DNSLookupHost\nhost: a"),
+            message: "s.yml: exchange 1: unknown variant `DNSLookupHost`, expected one of \
+                      `KubernetesListResourceAll`, `KubernetesListResourceNamespace`, `KubernetesGetResource`",
+        },
     ];
-    for (name, text, message) in rows {
+    for Case { name, text, message } in rows {
         folder.write("s.yml", text);
         let done = folder.run(&["evaluate", "--request", "request.json", "--session", "s.yml"]);
         assert_eq!(done, Done::refused(format!("session: {message}")), "{name}");
@@ -341,6 +378,11 @@ fn unreadable_session_is_refused() {
 
 #[test]
 fn file_without_request_is_refused() {
+    struct Case {
+        name: &'static str,
+        text: String,
+        message: String,
+    }
     let folder = Folder::new("evaluate-bad-requests");
     let part = |field: &str, found: &str, expected: &str| {
         format!("not an AdmissionRequest: `{field}` is {found}, expected {expected}")
@@ -358,47 +400,74 @@ fn file_without_request_is_refused() {
     };
     let kind = "an object with group, version and kind";
     let rows = [
-        ("nothing", String::new(), format!("{expected} null")),
-        ("a list", "[]".to_owned(), format!("{expected} a list")),
-        ("text", "hello".to_owned(), format!(r#"{expected} the string "hello""#)),
-        (
-            "no YAML",
-            "uid: [\n".to_owned(),
-            "line 2: while parsing a node, did not find expected node content".to_owned(),
-        ),
-        (
-            "half a JSON",
-            "{\"uid\": \"a\",\n".to_owned(),
-            "line 2: while parsing a node, did not find expected node content".to_owned(),
-        ),
-        ("two documents", "a: 1\n---\nb: 2\n".to_owned(), "line 3: more than one document".to_owned()),
-        (
-            "a manifest",
-            "{apiVersion: v1, kind: Service, metadata: {name: web}}".to_owned(),
-            "expected an AdmissionRequest, found an object of kind \"Service\": `clusterip plan` takes manifests"
+        Case { name: "nothing", text: String::new(), message: format!("{expected} null") },
+        Case { name: "a list", text: "[]".to_owned(), message: format!("{expected} a list") },
+        Case { name: "text", text: "hello".to_owned(), message: format!(r#"{expected} the string "hello""#) },
+        Case {
+            name: "no YAML",
+            text: "uid: [\n".to_owned(),
+            message: "line 2: while parsing a node, did not find expected node content".to_owned(),
+        },
+        Case {
+            name: "half a JSON",
+            text: "{\"uid\": \"a\",\n".to_owned(),
+            message: "line 2: while parsing a node, did not find expected node content".to_owned(),
+        },
+        Case {
+            name: "two documents",
+            text: "a: 1\n---\nb: 2\n".to_owned(),
+            message: "line 3: more than one document".to_owned(),
+        },
+        Case {
+            name: "a manifest",
+            text: "{apiVersion: v1, kind: Service, metadata: {name: web}}".to_owned(),
+            message: "expected an AdmissionRequest, found an object of kind \"Service\": `clusterip plan` takes \
+                      manifests"
                 .to_owned(),
-        ),
-        (
-            "an answer",
-            r#"{"kind": "AdmissionReview", "response": {"uid": "a", "allowed": true}}"#.to_owned(),
-            "an AdmissionReview whose `request` is missing: save the review as received, before it is answered"
+        },
+        Case {
+            name: "an answer",
+            text: r#"{"kind": "AdmissionReview", "response": {"uid": "a", "allowed": true}}"#.to_owned(),
+            message: "an AdmissionReview whose `request` is missing: save the review as received, before it is \
+                      answered"
                 .to_owned(),
-        ),
-        (
-            "a review of nothing",
-            r#"{"kind": "AdmissionReview", "request": null}"#.to_owned(),
-            "an AdmissionReview whose `request` is null: save the review as received, before it is answered".to_owned(),
-        ),
-        ("an empty object", "{}".to_owned(), part("uid", "missing", "a string")),
-        ("a request in vain", r#"{"request": {}}"#.to_owned(), part("uid", "missing", "a string")),
-        ("no uid", without("uid"), part("uid", "missing", "a string")),
-        ("no kind", without("kind"), part("kind", "missing", kind)),
-        ("kind null", r#"{"uid": "u", "kind": null}"#.to_owned(), part("kind", "null", kind)),
-        ("no resource", without("resource"), part("resource", "missing", "an object with group, version and resource")),
-        ("no operation", without("operation"), part("operation", "missing", "a string such as CREATE")),
-        ("nobody", without("userInfo"), part("userInfo", "missing", "an object, possibly empty")),
+        },
+        Case {
+            name: "a review of nothing",
+            text: r#"{"kind": "AdmissionReview", "request": null}"#.to_owned(),
+            message: "an AdmissionReview whose `request` is null: save the review as received, before it is answered"
+                .to_owned(),
+        },
+        Case { name: "an empty object", text: "{}".to_owned(), message: part("uid", "missing", "a string") },
+        Case {
+            name: "a request in vain",
+            text: r#"{"request": {}}"#.to_owned(),
+            message: part("uid", "missing", "a string"),
+        },
+        Case { name: "no uid", text: without("uid"), message: part("uid", "missing", "a string") },
+        Case { name: "no kind", text: without("kind"), message: part("kind", "missing", kind) },
+        Case {
+            name: "kind null",
+            text: r#"{"uid": "u", "kind": null}"#.to_owned(),
+            message: part("kind", "null", kind),
+        },
+        Case {
+            name: "no resource",
+            text: without("resource"),
+            message: part("resource", "missing", "an object with group, version and resource"),
+        },
+        Case {
+            name: "no operation",
+            text: without("operation"),
+            message: part("operation", "missing", "a string such as CREATE"),
+        },
+        Case {
+            name: "nobody",
+            text: without("userInfo"),
+            message: part("userInfo", "missing", "an object, possibly empty"),
+        },
     ];
-    for (name, text, message) in rows {
+    for Case { name, text, message } in rows {
         folder.write("r.json", text);
         let done = folder.run(&["evaluate", "--request", "r.json"]);
         assert_eq!(done, Done::refused(format!("request: r.json: {message}")), "{name}");
@@ -407,29 +476,46 @@ fn file_without_request_is_refused() {
 
 #[test]
 fn unusable_files_are_named() {
+    struct Case {
+        name: &'static str,
+        args: &'static [&'static str],
+        message: String,
+    }
     let folder = copy_of("evaluate-bad-files", WEB);
     folder.write("latin-1.json", b"caf\xe9").write("s.yaml", "services: {ordr: lowest}").write("c.yaml", "- 1");
     let none = "No such file or directory (os error 2)";
-    let rows: [(&str, &[&str], String); 9] = [
-        ("a missing request", &["--request", "gone"], format!("request: gone: {none}")),
-        ("a folder", &["--request", "."], "request: .: Is a directory (os error 21)".to_owned()),
-        ("Latin-1", &["--request", "latin-1.json"], "request: latin-1.json: line 1: not UTF-8 (byte 0xe9)".to_owned()),
-        ("missing settings", &["-s", "gone"], format!("settings: gone: {none}")),
-        (
-            "wrong settings",
-            &["-s", "s.yaml"],
-            "settings: s.yaml\nservices.ordr: unknown key \"ordr\": did you mean order?".to_owned(),
-        ),
-        ("a missing snapshot", &["--snapshot", "gone"], format!("snapshot: gone: {none}")),
-        (
-            "a snapshot of something else",
-            &["--snapshot", "c.yaml"],
-            "snapshot: c.yaml: document 1, line 1: expected an object of Kubernetes, found a list".to_owned(),
-        ),
-        ("a missing session", &["--session", "gone"], format!("session: gone: {none}")),
-        ("a record that can't be written", &["--record", "gone/s.yml"], format!("record: gone/s.yml: {none}")),
+    let rows = [
+        Case { name: "a missing request", args: &["--request", "gone"], message: format!("request: gone: {none}") },
+        Case {
+            name: "a folder",
+            args: &["--request", "."],
+            message: "request: .: Is a directory (os error 21)".to_owned(),
+        },
+        Case {
+            name: "Latin-1",
+            args: &["--request", "latin-1.json"],
+            message: "request: latin-1.json: line 1: not UTF-8 (byte 0xe9)".to_owned(),
+        },
+        Case { name: "missing settings", args: &["-s", "gone"], message: format!("settings: gone: {none}") },
+        Case {
+            name: "wrong settings",
+            args: &["-s", "s.yaml"],
+            message: "settings: s.yaml\nservices.ordr: unknown key \"ordr\": did you mean order?".to_owned(),
+        },
+        Case { name: "a missing snapshot", args: &["--snapshot", "gone"], message: format!("snapshot: gone: {none}") },
+        Case {
+            name: "a snapshot of something else",
+            args: &["--snapshot", "c.yaml"],
+            message: "snapshot: c.yaml: document 1, line 1: expected an object of Kubernetes, found a list".to_owned(),
+        },
+        Case { name: "a missing session", args: &["--session", "gone"], message: format!("session: gone: {none}") },
+        Case {
+            name: "a record that can't be written",
+            args: &["--record", "gone/s.yml"],
+            message: format!("record: gone/s.yml: {none}"),
+        },
     ];
-    for (name, args, message) in rows {
+    for Case { name, args, message } in rows {
         let request: &[&str] = if args[0] == "--request" { &[] } else { &["--request", "request.json"] };
         assert_eq!(folder.run(&[&["evaluate"], request, args].concat()), Done::refused(message), "{name}");
     }

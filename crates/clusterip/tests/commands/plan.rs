@@ -9,37 +9,59 @@ use std::path::Path;
 use crate::command::{Done, Folder};
 use serde_json::{Value, json};
 
-/// The examples: name, arguments, exit status.
-const EXAMPLES: [(&str, &[&str], i32); 9] = [
-    ("shop", &["examples/shop", "--settings", "examples/settings/k2s.yaml"], 0),
-    ("teams", &["examples/teams", "--settings", "examples/settings/teams.yaml"], 0),
-    ("teams-denied", &["examples/teams-denied", "--settings", "examples/settings/teams.yaml"], 1),
-    ("dual-stack", &["examples/dual-stack", "--settings", "examples/settings/dual-stack.yaml"], 0),
-    ("dual-stack-denied", &["examples/dual-stack-denied", "--settings", "examples/settings/dual-stack.yaml"], 1),
-    ("static-band", &["examples/static-band", "--settings", "examples/settings/static-band.yaml"], 0),
-    ("nodes", &["examples/nodes", "--settings", "examples/settings/nodes.yaml"], 0),
-    (
-        "external",
-        &[
+/// An example of the documentation: its name, the arguments for `clusterip plan` and the exit status.
+struct Example {
+    name: &'static str,
+    args: &'static [&'static str],
+    status: i32,
+}
+
+const EXAMPLES: [Example; 9] = [
+    Example { name: "shop", args: &["examples/shop", "--settings", "examples/settings/k2s.yaml"], status: 0 },
+    Example { name: "teams", args: &["examples/teams", "--settings", "examples/settings/teams.yaml"], status: 0 },
+    Example {
+        name: "teams-denied",
+        args: &["examples/teams-denied", "--settings", "examples/settings/teams.yaml"],
+        status: 1,
+    },
+    Example {
+        name: "dual-stack",
+        args: &["examples/dual-stack", "--settings", "examples/settings/dual-stack.yaml"],
+        status: 0,
+    },
+    Example {
+        name: "dual-stack-denied",
+        args: &["examples/dual-stack-denied", "--settings", "examples/settings/dual-stack.yaml"],
+        status: 1,
+    },
+    Example {
+        name: "static-band",
+        args: &["examples/static-band", "--settings", "examples/settings/static-band.yaml"],
+        status: 0,
+    },
+    Example { name: "nodes", args: &["examples/nodes", "--settings", "examples/settings/nodes.yaml"], status: 0 },
+    Example {
+        name: "external",
+        args: &[
             "examples/external/services.yaml",
             "--settings",
             "examples/settings/external.yaml",
             "--snapshot",
             "examples/external/cluster.yaml",
         ],
-        0,
-    ),
-    (
-        "external-denied",
-        &[
+        status: 0,
+    },
+    Example {
+        name: "external-denied",
+        args: &[
             "examples/external-denied",
             "--settings",
             "examples/settings/external.yaml",
             "--snapshot",
             "examples/external/cluster.yaml",
         ],
-        1,
-    ),
+        status: 1,
+    },
 ];
 
 /// The output formats of a plan: the value of `--output`, and the extension of the golden file.
@@ -66,7 +88,7 @@ fn service(name: &str, spec: &str) -> String {
 fn plan_of_each_example_matches_golden_files() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let mut wrong = Vec::new();
-    for (name, args, status) in EXAMPLES {
+    for Example { name, args, status } in EXAMPLES {
         for (output, end) in OUTPUTS {
             let done = Folder::workspace().run_with(&plan(args, &["-o", output]), "", &[("NO_COLOR", "1")]);
             let file = golden.join(format!("{name}.{end}"));
@@ -84,7 +106,7 @@ fn plan_of_each_example_matches_golden_files() {
 
 #[test]
 fn filled_manifests_keep_their_addresses_when_planned_again() {
-    for (name, args, status) in EXAMPLES.into_iter().filter(|(_, _, status)| *status == 0) {
+    for Example { name, args, status } in EXAMPLES.into_iter().filter(|example| example.status == 0) {
         let settings = &args[1..];
         let forecast = Folder::workspace().run(&plan(args, &["-o", "json"])).json();
         let filled = Folder::workspace().run(&plan(args, &["-o", "yaml"])).stdout;
@@ -98,7 +120,7 @@ fn filled_manifests_keep_their_addresses_when_planned_again() {
 
 #[test]
 fn default_settings_are_those_of_k2s() {
-    let (_, with, _) = EXAMPLES[0];
+    let Example { args: with, .. } = EXAMPLES[0];
     for (output, _) in OUTPUTS {
         let workspace = Folder::workspace();
         assert_eq!(
@@ -111,7 +133,7 @@ fn default_settings_are_those_of_k2s() {
 
 #[test]
 fn same_input_gives_the_same_bytes() {
-    for (name, args, _) in EXAMPLES {
+    for Example { name, args, .. } in EXAMPLES {
         for (output, _) in OUTPUTS {
             let run = || Folder::workspace().run(&plan(args, &["-o", output]));
             assert_eq!(run(), run(), "{name} -o {output}");
@@ -303,6 +325,13 @@ default    worker-…  linux  172.21.0.94   os=linux (assumption)
 
 #[test]
 fn unused_dns_address_in_a_pool_gives_a_warning() {
+    struct Case {
+        name: &'static str,
+        settings: String,
+        manifest: String,
+        snapshot: String,
+        warning: &'static str,
+    }
     const SETTINGS: &str =
         "services: {order: lowest, serviceCIDRs: [10.96.0.0/16], pools: [{name: all, cidrs: [10.96.0.0/24]}]}\n";
     const WARNING: &str = "warning: services.pools[0]: pool \"all\" may hand out 10.96.0.10, the tenth address of the \
@@ -310,13 +339,43 @@ fn unused_dns_address_in_a_pool_gives_a_warning() {
                            pool, or reserve it\n";
     let dns = service("dns", "{clusterIP: 10.96.0.10}");
     let rows = [
-        ("free", SETTINGS.to_owned(), String::new(), String::new(), WARNING),
-        ("a manifest has it", SETTINGS.to_owned(), dns.clone(), String::new(), ""),
-        ("a Service of the snapshot has it", SETTINGS.to_owned(), String::new(), dns, ""),
-        ("reserved", SETTINGS.replace("all,", "all, reserved: 11,"), String::new(), String::new(), ""),
-        ("the range is not known", SETTINGS.replace("[10.96.0.0/16]", "[]"), String::new(), String::new(), ""),
+        Case {
+            name: "free",
+            settings: SETTINGS.to_owned(),
+            manifest: String::new(),
+            snapshot: String::new(),
+            warning: WARNING,
+        },
+        Case {
+            name: "a manifest has it",
+            settings: SETTINGS.to_owned(),
+            manifest: dns.clone(),
+            snapshot: String::new(),
+            warning: "",
+        },
+        Case {
+            name: "a Service of the snapshot has it",
+            settings: SETTINGS.to_owned(),
+            manifest: String::new(),
+            snapshot: dns,
+            warning: "",
+        },
+        Case {
+            name: "reserved",
+            settings: SETTINGS.replace("all,", "all, reserved: 11,"),
+            manifest: String::new(),
+            snapshot: String::new(),
+            warning: "",
+        },
+        Case {
+            name: "the range is not known",
+            settings: SETTINGS.replace("[10.96.0.0/16]", "[]"),
+            manifest: String::new(),
+            snapshot: String::new(),
+            warning: "",
+        },
     ];
-    for (name, settings, manifest, snapshot, warning) in rows {
+    for Case { name, settings, manifest, snapshot, warning } in rows {
         let folder = Folder::new("plan-dns");
         let input = service("web", "{}") + "---\n" + &manifest;
         folder.write("settings.yaml", settings).write("in.yaml", input).write("snapshot.yaml", snapshot);
@@ -352,6 +411,11 @@ fn no_address_of_a_service_cidr_being_deleted_is_planned() {
 
 #[test]
 fn service_ranges_are_read_from_service_cidrs() {
+    struct Case<'a> {
+        name: &'static str,
+        objects: &'a str,
+        expected: Done,
+    }
     const SETTINGS: &str = "services: {order: lowest, pools: [{name: all, cidrs: [10.0.0.0/29]}]}\n";
     let cidr = |name: &str, cidrs: &str| {
         format!(
@@ -371,21 +435,25 @@ fn service_ranges_are_read_from_service_cidrs() {
         ))
     };
     let rows = [
-        ("nothing is known", "", at("10.0.0.1")),
-        ("the first address is that of default/kubernetes", &cidr("kubernetes", "10.0.0.0/24"), at("10.0.0.2")),
-        (
-            "the range of the API server's flag comes first, whatever its place",
-            &(cidr("extra", "10.1.0.0/24") + "---\n" + &cidr("kubernetes", "10.0.0.0/24")),
-            at("10.0.0.2"),
-        ),
-        (
-            "a second range has no such address",
-            &(cidr("kubernetes", "10.1.0.0/24") + "---\n" + &cidr("extra", "10.0.0.0/24")),
-            at("10.0.0.1"),
-        ),
-        ("a pool outside is a mistake", &cidr("kubernetes", "10.1.0.0/24"), outside),
+        Case { name: "nothing is known", objects: "", expected: at("10.0.0.1") },
+        Case {
+            name: "the first address is that of default/kubernetes",
+            objects: &cidr("kubernetes", "10.0.0.0/24"),
+            expected: at("10.0.0.2"),
+        },
+        Case {
+            name: "the range of the API server's flag comes first, whatever its place",
+            objects: &(cidr("extra", "10.1.0.0/24") + "---\n" + &cidr("kubernetes", "10.0.0.0/24")),
+            expected: at("10.0.0.2"),
+        },
+        Case {
+            name: "a second range has no such address",
+            objects: &(cidr("kubernetes", "10.1.0.0/24") + "---\n" + &cidr("extra", "10.0.0.0/24")),
+            expected: at("10.0.0.1"),
+        },
+        Case { name: "a pool outside is a mistake", objects: &cidr("kubernetes", "10.1.0.0/24"), expected: outside },
     ];
-    for (name, objects, expected) in rows {
+    for Case { name, objects, expected } in rows {
         let folder = Folder::new("service-cidrs");
         folder.write("settings.yaml", SETTINGS).write("in.yaml", &input).write("objects.yaml", objects);
         let among = folder.run(&["plan", "in.yaml", "objects.yaml", "-s", "settings.yaml"]);
@@ -431,15 +499,20 @@ fn another_policy_module_can_be_used() {
 
 #[test]
 fn address_outside_of_pools_and_folder_without_services_are_accepted() {
+    struct Case {
+        input: String,
+        row: &'static str,
+        totals: &'static str,
+    }
     let rows = [
-        (
-            service("web", "{clusterIP: 10.0.0.9}"),
-            "default    web      -     10.0.0.9    left: set by hand\n",
-            "1 Service: 0 allocated, 1 left, 0 denied",
-        ),
-        ("# nothing\n".to_owned(), "", "0 Services: 0 allocated, 0 left, 0 denied"),
+        Case {
+            input: service("web", "{clusterIP: 10.0.0.9}"),
+            row: "default    web      -     10.0.0.9    left: set by hand\n",
+            totals: "1 Service: 0 allocated, 1 left, 0 denied",
+        },
+        Case { input: "# nothing\n".to_owned(), row: "", totals: "0 Services: 0 allocated, 0 left, 0 denied" },
     ];
-    for (input, row, totals) in rows {
+    for Case { input, row, totals } in rows {
         let done = Folder::new("no-pool").run_with(&["plan", "-"], &input, &[]);
         let pools = "windows 0 of 205 used; linux 0 of 205 used";
         assert_eq!(
@@ -461,6 +534,11 @@ fn large_pool_is_counted_in_powers_of_two() {
 
 #[test]
 fn names_from_manifests_can_not_control_the_terminal() {
+    struct Case {
+        name: &'static str,
+        input: String,
+        status: i32,
+    }
     // ESC, a C1 control character, a character that changes the direction of reading, a bell, and a line end.
     let evil = "\\u001b[31mred\\u009b2J\\u202egnp.exe\\u0007\\nx";
     let object = |kind: &str, spec: &str| {
@@ -475,12 +553,16 @@ fn names_from_manifests_can_not_control_the_terminal() {
     );
     let twice = object("Service", r#"{"selector": {"a": "b"}}"#);
     let cases = [
-        ("names, evidence and warnings", format!("{twice}\n---\n{twice}\n---\n{pod}\n"), 0),
-        ("a kind", format!(r#"{{"apiVersion": "v1", "kind": "{evil}"}}"#), 2),
-        ("a key", format!(r#"{{"{evil}": 1, "{evil}": 2}}"#), 2),
-        ("an API that is gone", object("Deployment", "{}").replace(r#""v1""#, r#""apps/v1beta1""#), 0),
+        Case { name: "names, evidence and warnings", input: format!("{twice}\n---\n{twice}\n---\n{pod}\n"), status: 0 },
+        Case { name: "a kind", input: format!(r#"{{"apiVersion": "v1", "kind": "{evil}"}}"#), status: 2 },
+        Case { name: "a key", input: format!(r#"{{"{evil}": 1, "{evil}": 2}}"#), status: 2 },
+        Case {
+            name: "an API that is gone",
+            input: object("Deployment", "{}").replace(r#""v1""#, r#""apps/v1beta1""#),
+            status: 0,
+        },
     ];
-    for (name, input, status) in cases {
+    for Case { name, input, status } in cases {
         let done = Folder::new("controls").run_with(&["plan", "-"], &input, &[]);
         assert_eq!(done.status, status, "{name}: {done:?}");
         let shown = done.stdout + &done.stderr;

@@ -1,5 +1,5 @@
 //! Runs `clusterip plan` with external addresses as a user does. `plan.rs` tests the whole output for the example, and
-//! `fill.rs` tests how addresses are written into manifests.
+//! `filled_manifests.rs` tests how addresses are written into manifests.
 
 use crate::command::{Done, Folder};
 use serde_json::{Value, json};
@@ -58,6 +58,14 @@ fn told(done: &Done) -> Vec<String> {
 
 #[test]
 fn services_get_the_external_addresses_of_their_pool() {
+    struct Case<'a> {
+        name: &'static str,
+        settings: &'a str,
+        cluster: Vec<Value>,
+        manifests: Vec<Value>,
+        status: i32,
+        expected: Vec<&'static str>,
+    }
     let folder = Folder::new("plan-external");
     let nameless = json!({"metadata": {"name": null, "generateName": "web-", "annotations": {"clusterip-policy/external-address": "10.0.9.11"}}});
     let in_bank = |more: Value| {
@@ -69,165 +77,186 @@ fn services_get_the_external_addresses_of_their_pool() {
     let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.11"}]}}});
     let metallb = json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.10"}}, "spec": {"loadBalancerClass": null}});
     let default = SETTINGS.replace("external:\n", "external:\n  default: true\n");
-    // Settings, objects of the cluster, manifests, exit status and expected rows.
-    type Row<'r> = (&'r str, &'r str, Vec<Value>, Vec<Value>, i32, Vec<&'r str>);
-    let rows: Vec<Row<'_>> = vec![
-        (
-            "no two get the same one, and the last gets none",
-            SETTINGS,
-            vec![],
-            vec![service("a", json!({})), service("b", json!({})), service("c", json!({})), service("d", json!({}))],
-            0,
-            vec![
+    let rows = [
+        Case {
+            name: "no two get the same one, and the last gets none",
+            settings: SETTINGS,
+            cluster: vec![],
+            manifests: vec![
+                service("a", json!({})),
+                service("b", json!({})),
+                service("c", json!({})),
+                service("d", json!({})),
+            ],
+            status: 0,
+            expected: vec![
                 "a recorded lan free 10.0.9.10 | -",
                 "b recorded lan free 10.0.9.12 | -",
                 "c recorded lan free 10.0.9.11 | -",
-                "d left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
+                "d left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 \
+                 external addresses are used; the Service waits for one",
             ],
-        ),
-        (
-            "what is asked for further down is kept for it",
-            SETTINGS,
-            vec![],
-            vec![service("a", json!({})), service("b", json!({})), asks("c", "10.0.9.10"), has("d", "10.0.9.12")],
-            0,
-            vec![
+        },
+        Case {
+            name: "what is asked for further down is kept for it",
+            settings: SETTINGS,
+            cluster: vec![],
+            manifests: vec![
+                service("a", json!({})),
+                service("b", json!({})),
+                asks("c", "10.0.9.10"),
+                has("d", "10.0.9.12"),
+            ],
+            status: 0,
+            expected: vec![
                 "a recorded lan free 10.0.9.11 | -",
-                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
+                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 \
+                 external addresses are used; the Service waits for one",
                 "c recorded lan asked 10.0.9.10 | -",
                 "d left lan kept 10.0.9.12 | already recorded",
             ],
-        ),
-        (
-            "who comes first has it, whatever others are called",
-            SETTINGS,
-            vec![],
-            vec![asks("b", "10.0.9.10"), asks("a", "10.0.9.10"), claims("0", "10.0.9.10")],
-            1,
-            vec![
+        },
+        Case {
+            name: "who comes first has it, whatever others are called",
+            settings: SETTINGS,
+            cluster: vec![],
+            manifests: vec![asks("b", "10.0.9.10"), asks("a", "10.0.9.10"), claims("0", "10.0.9.10")],
+            status: 1,
+            expected: vec![
                 "b recorded lan asked 10.0.9.10 | -",
-                "a denied -  | Service shop/a: annotation clusterip-policy/external-address: 10.0.9.10 of pool \"lan\" is held by shop/b",
+                "a denied -  | Service shop/a: annotation clusterip-policy/external-address: 10.0.9.10 of pool \
+                 \"lan\" is held by shop/b",
                 "0 denied -  | Service shop/0: spec.externalIPs: 10.0.9.10 of pool \"lan\" is held by shop/b",
             ],
-        ),
-        (
-            "who is refused keeps nothing from others",
-            SETTINGS,
-            vec![],
-            vec![
+        },
+        Case {
+            name: "who is refused keeps nothing from others",
+            settings: SETTINGS,
+            cluster: vec![],
+            manifests: vec![
                 claims("b", "10.0.10.1"),
                 in_bank(json!({"metadata": {"annotations": {"clusterip-policy/external-address": "10.0.10.1"}}})),
             ],
-            1,
-            vec![
-                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+            status: 1,
+            expected: vec![
+                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not \
+                 admit this Service: namespaces does not match",
                 "web recorded bank asked 10.0.10.1 | -",
             ],
-        ),
-        (
-            "nor from those who take what is free",
-            SETTINGS,
-            vec![],
-            vec![claims("b", "10.0.10.1"), in_bank(json!({}))],
-            1,
-            vec![
-                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: namespaces does not match",
+        },
+        Case {
+            name: "nor from those who take what is free",
+            settings: SETTINGS,
+            cluster: vec![],
+            manifests: vec![claims("b", "10.0.10.1"), in_bank(json!({}))],
+            status: 1,
+            expected: vec![
+                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not \
+                 admit this Service: namespaces does not match",
                 "web recorded bank free 10.0.10.1 | -",
             ],
-        ),
-        (
-            "both families, and a pool of its namespace",
-            SETTINGS,
-            vec![],
-            vec![in_bank(dual.clone()), in_bank(json!({"metadata": {"name": "other"}, "spec": dual["spec"]}))],
-            0,
-            vec![
+        },
+        Case {
+            name: "both families, and a pool of its namespace",
+            settings: SETTINGS,
+            cluster: vec![],
+            manifests: vec![
+                in_bank(dual.clone()),
+                in_bank(json!({"metadata": {"name": "other"}, "spec": dual["spec"]})),
+            ],
+            status: 0,
+            expected: vec![
                 "web recorded bank free 10.0.10.1,fd00:10::1 | -",
-                "other recorded bank free 10.0.10.2 | -; pool \"bank\" (fd00:10::1) is full: all 1 external addresses are used; the Service waits for one",
+                "other recorded bank free 10.0.10.2 | -; pool \"bank\" (fd00:10::1) is full: all 1 external addresses \
+                 are used; the Service waits for one",
             ],
-        ),
-        (
-            "what the cluster has stays where it is",
-            SETTINGS,
-            vec![has("a", "10.0.9.12"), claims("old", "10.0.9.10"), service("shown", shown)],
-            vec![service("b", json!({})), service("a", json!({})), asks("c", "10.0.9.12")],
-            1,
-            vec![
-                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 external addresses are used; the Service waits for one",
+        },
+        Case {
+            name: "what the cluster has stays where it is",
+            settings: SETTINGS,
+            cluster: vec![has("a", "10.0.9.12"), claims("old", "10.0.9.10"), service("shown", shown)],
+            manifests: vec![service("b", json!({})), service("a", json!({})), asks("c", "10.0.9.12")],
+            status: 1,
+            expected: vec![
+                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 \
+                 external addresses are used; the Service waits for one",
                 "a recorded lan kept 10.0.9.12 | -",
-                "c denied -  | Service shop/c: annotation clusterip-policy/external-address: 10.0.9.12 of pool \"lan\" is held by shop/a",
+                "c denied -  | Service shop/c: annotation clusterip-policy/external-address: 10.0.9.12 of pool \
+                 \"lan\" is held by shop/a",
             ],
-        ),
-        (
-            "what a Service of the cluster no longer claims is free",
-            SETTINGS,
-            vec![claims("a", "10.0.9.10")],
-            vec![
+        },
+        Case {
+            name: "what a Service of the cluster no longer claims is free",
+            settings: SETTINGS,
+            cluster: vec![claims("a", "10.0.9.10")],
+            manifests: vec![
                 service("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
                 asks("b", "10.0.9.10"),
             ],
-            0,
-            vec!["a - -  | -", "b recorded lan asked 10.0.9.10 | -"],
-        ),
-        (
-            "the same Service twice",
-            SETTINGS,
-            vec![],
-            vec![asks("a", "10.0.9.10"), service("a", json!({})), asks("a", "10.0.9.11")],
-            0,
-            vec![
+            status: 0,
+            expected: vec!["a - -  | -", "b recorded lan asked 10.0.9.10 | -"],
+        },
+        Case {
+            name: "the same Service twice",
+            settings: SETTINGS,
+            cluster: vec![],
+            manifests: vec![asks("a", "10.0.9.10"), service("a", json!({})), asks("a", "10.0.9.11")],
+            status: 0,
+            expected: vec![
                 "a recorded lan asked 10.0.9.10 | -",
                 "a recorded lan kept 10.0.9.10 | -; the same Service as in in.yaml: document 1, line 1",
                 "a recorded lan asked 10.0.9.11 | -; the same Service as in in.yaml: document 1, line 1",
             ],
-        ),
-        (
-            "names that are yet to be generated",
-            SETTINGS,
-            vec![],
-            vec![service("", nameless.clone()), service("", nameless)],
-            1,
-            vec![
+        },
+        Case {
+            name: "names that are yet to be generated",
+            settings: SETTINGS,
+            cluster: vec![],
+            manifests: vec![service("", nameless.clone()), service("", nameless)],
+            status: 1,
+            expected: vec![
                 "web-… recorded lan asked 10.0.9.11 | -",
-                "web-… denied -  | Service shop/(name yet to be generated): annotation clusterip-policy/external-address: 10.0.9.11 of pool \"lan\" is held by shop/web-…/0",
+                "web-… denied -  | Service shop/(name yet to be generated): annotation \
+                 clusterip-policy/external-address: 10.0.9.11 of pool \"lan\" is held by shop/web-…/0",
             ],
-        ),
-        (
-            "without a class, and of another",
-            &default,
-            vec![],
-            vec![
+        },
+        Case {
+            name: "without a class, and of another",
+            settings: &default,
+            cluster: vec![],
+            manifests: vec![
                 service("a", json!({"spec": {"loadBalancerClass": null}})),
                 service("b", json!({"spec": {"loadBalancerClass": "example.com/cloud"}})),
                 service("c", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
             ],
-            0,
-            vec!["a recorded lan free 10.0.9.10 | -", "b - -  | -", "c - -  | -"],
-        ),
-        (
-            "annotations of others",
-            SETTINGS,
-            vec![has("a", "10.0.9.10")],
-            vec![service("b", metallb)],
-            1,
-            vec![
-                "b denied -  | Service shop/b: annotation metallb.io/loadBalancerIPs: 10.0.9.10 of pool \"lan\" is held by shop/a",
+            status: 0,
+            expected: vec!["a recorded lan free 10.0.9.10 | -", "b - -  | -", "c - -  | -"],
+        },
+        Case {
+            name: "annotations of others",
+            settings: SETTINGS,
+            cluster: vec![has("a", "10.0.9.10")],
+            manifests: vec![service("b", metallb)],
+            status: 1,
+            expected: vec![
+                "b denied -  | Service shop/b: annotation metallb.io/loadBalancerIPs: 10.0.9.10 of pool \"lan\" is \
+                 held by shop/a",
             ],
-        ),
-        (
-            "a record of who gets none",
-            SETTINGS,
-            vec![],
-            vec![service(
+        },
+        Case {
+            name: "a record of who gets none",
+            settings: SETTINGS,
+            cluster: vec![],
+            manifests: vec![service(
                 "a",
                 json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": "10.0.9.10"}}, "spec": {"loadBalancerClass": "example.com/cloud"}}),
             )],
-            0,
-            vec!["a removed -  | not of type LoadBalancer with the class of external addresses"],
-        ),
+            status: 0,
+            expected: vec!["a removed -  | not of type LoadBalancer with the class of external addresses"],
+        },
     ];
     let mut wrong = Vec::new();
-    for (name, settings, cluster, manifests, status, expected) in rows {
+    for Case { name, settings, cluster, manifests, status, expected } in rows {
         let items = json!({"apiVersion": "v1", "kind": "List", "items": cluster}).to_string();
         let documents = manifests.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n");
         folder.write("settings.yaml", settings).write("there.json", items).write("in.yaml", documents);

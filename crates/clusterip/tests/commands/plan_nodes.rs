@@ -40,6 +40,14 @@ fn told(done: &Done) -> Vec<String> {
 
 #[test]
 fn nodes_get_the_blocks_of_their_pool() {
+    struct Case {
+        name: &'static str,
+        settings: String,
+        cluster: Vec<Value>,
+        manifests: Vec<Value>,
+        status: i32,
+        expected: Vec<&'static str>,
+    }
     let folder = Folder::new("plan-nodes");
     let explicit = |explicit: &str| format!("{SETTINGS}  explicit: {explicit}\n");
     let dual = "nodes: {pools: [{name: all, cidrs: ['fd00::/62', 10.0.0.0/16], blockSize: {ipv4: 25}}]}";
@@ -50,163 +58,168 @@ fn nodes_get_the_blocks_of_their_pool() {
         node["spec"] = json!({"podCIDR": "10.0.3.0/24", "podCIDRs": ["10.0.3.0/24"]});
         node
     };
-    // Settings, objects of the cluster, manifests, exit status and expected rows.
-    type Row<'r> = (&'r str, String, Vec<Value>, Vec<Value>, i32, Vec<&'r str>);
-    let rows: Vec<Row<'_>> = vec![
-        (
-            "one after the other, each in its own pool, over what is used and what Services have",
-            SETTINGS.to_owned(),
-            vec![],
-            vec![
+    let rows = [
+        Case {
+            name: "one after the other, each in its own pool, over what is used and what Services have",
+            settings: SETTINGS.to_owned(),
+            cluster: vec![],
+            manifests: vec![
                 node("a", "linux", &[]),
                 node("b", "linux", &[]),
                 node("c", "linux", &[]),
                 node("d", "windows", &[]),
                 node("e", "linux", &["10.0.1.0/24"]),
             ],
-            0,
-            vec![
+            status: 0,
+            expected: vec![
                 "a allocated linux 10.0.0.0/24 | -",
                 "b allocated linux 10.0.3.0/24 | -",
                 "c allocated linux 10.0.4.0/24 | -",
                 "d allocated windows 10.1.0.0/24 | -",
                 "e left linux 10.0.1.0/24 | not set by this policy",
             ],
-        ),
-        (
-            "a Service range that the manifests tell",
-            SETTINGS.replace("[10.0.2.0/24]", "[]"),
-            vec![],
-            vec![node("a", "linux", &[]), cidrs],
-            0,
-            vec!["a allocated linux 10.0.1.0/24 | -"],
-        ),
-        (
-            "no pool is for it",
-            SETTINGS.to_owned(),
-            vec![],
-            vec![node("a", "darwin", &[])],
-            0,
-            vec!["a left -  | no pool of Nodes matches kubernetes.io/os=darwin"],
-        ),
-        (
-            "full",
-            SETTINGS.to_owned(),
-            vec![],
-            vec![node("a", "windows", &[]), node("b", "windows", &[]), node("c", "windows", &[])],
-            1,
-            vec![
+        },
+        Case {
+            name: "a Service range that the manifests tell",
+            settings: SETTINGS.replace("[10.0.2.0/24]", "[]"),
+            cluster: vec![],
+            manifests: vec![node("a", "linux", &[]), cidrs],
+            status: 0,
+            expected: vec!["a allocated linux 10.0.1.0/24 | -"],
+        },
+        Case {
+            name: "no pool is for it",
+            settings: SETTINGS.to_owned(),
+            cluster: vec![],
+            manifests: vec![node("a", "darwin", &[])],
+            status: 0,
+            expected: vec!["a left -  | no pool of Nodes matches kubernetes.io/os=darwin"],
+        },
+        Case {
+            name: "full",
+            settings: SETTINGS.to_owned(),
+            cluster: vec![],
+            manifests: vec![node("a", "windows", &[]), node("b", "windows", &[]), node("c", "windows", &[])],
+            status: 1,
+            expected: vec![
                 "a allocated windows 10.1.0.0/24 | -",
                 "b allocated windows 10.1.1.0/24 | -",
-                "c denied windows  | Node c: pool \"windows\" (10.1.0.0/23) is full: no block of /24 is free; chosen by \
+                "c denied windows  | Node c: pool \"windows\" (10.1.0.0/23) is full: no block of /24 is free; chosen \
+                 by \
                  kubernetes.io/os=windows (Node c); add a range to the pool, or delete Nodes that are gone",
             ],
-        ),
-        (
-            "two families, in the order of the ranges",
-            dual.to_owned(),
-            vec![],
-            vec![node("a", "linux", &[]), node("b", "windows", &[])],
-            0,
-            vec!["a allocated all fd00::/64,10.0.0.0/25 | -", "b allocated all fd00:0:0:1::/64,10.0.0.128/25 | -"],
-        ),
-        (
-            "what Nodes of the cluster have is occupied, and they keep it",
-            SETTINGS.to_owned(),
-            vec![node("there", "linux", &["10.0.0.0/24"]), node("other", "linux", &["10.0.1.0/24"])],
-            vec![node("a", "linux", &[]), node("there", "linux", &[])],
-            0,
-            vec!["a allocated linux 10.0.3.0/24 | -", "there left - 10.0.0.0/24 | no new pod CIDR"],
-        ),
-        (
-            "a Node of the cluster that has none gets one",
-            SETTINGS.to_owned(),
-            vec![node("there", "linux", &[])],
-            vec![node("there", "linux", &[])],
-            0,
-            vec!["there allocated linux 10.0.0.0/24 | -"],
-        ),
-        (
-            "wrong blocks, with a warning",
-            SETTINGS.to_owned(),
-            vec![node("there", "linux", &["10.0.5.0/24"])],
-            vec![
+        },
+        Case {
+            name: "two families, in the order of the ranges",
+            settings: dual.to_owned(),
+            cluster: vec![],
+            manifests: vec![node("a", "linux", &[]), node("b", "windows", &[])],
+            status: 0,
+            expected: vec![
+                "a allocated all fd00::/64,10.0.0.0/25 | -",
+                "b allocated all fd00:0:0:1::/64,10.0.0.128/25 | -",
+            ],
+        },
+        Case {
+            name: "what Nodes of the cluster have is occupied, and they keep it",
+            settings: SETTINGS.to_owned(),
+            cluster: vec![node("there", "linux", &["10.0.0.0/24"]), node("other", "linux", &["10.0.1.0/24"])],
+            manifests: vec![node("a", "linux", &[]), node("there", "linux", &[])],
+            status: 0,
+            expected: vec!["a allocated linux 10.0.3.0/24 | -", "there left - 10.0.0.0/24 | no new pod CIDR"],
+        },
+        Case {
+            name: "a Node of the cluster that has none gets one",
+            settings: SETTINGS.to_owned(),
+            cluster: vec![node("there", "linux", &[])],
+            manifests: vec![node("there", "linux", &[])],
+            status: 0,
+            expected: vec!["there allocated linux 10.0.0.0/24 | -"],
+        },
+        Case {
+            name: "wrong blocks, with a warning",
+            settings: SETTINGS.to_owned(),
+            cluster: vec![node("there", "linux", &["10.0.5.0/24"])],
+            manifests: vec![
                 node("a", "linux", &["10.1.0.0/24"]),
                 node("b", "linux", &["10.0.5.0/25"]),
                 node("c", "linux", &["10.0.2.0/24"]),
             ],
-            0,
-            vec![
-                "a left linux 10.1.0.0/24 | not set by this policy; 10.1.0.0/24 lies in pool \"windows\", expected pool \"linux\": \
+            status: 0,
+            expected: vec![
+                "a left linux 10.1.0.0/24 | not set by this policy; 10.1.0.0/24 lies in pool \"windows\", expected \
+                 pool \"linux\": \
                  kubernetes.io/os=linux (Node a)",
                 "b left linux 10.0.5.0/25 | not set by this policy; 10.0.5.0/25 overlaps 10.0.5.0/24 of Node there",
-                "c left linux 10.0.2.0/24 | not set by this policy; 10.0.2.0/24 overlaps the Service range 10.0.2.0/24",
+                "c left linux 10.0.2.0/24 | not set by this policy; 10.0.2.0/24 overlaps the Service range \
+                 10.0.2.0/24",
             ],
-        ),
-        (
-            "wrong blocks, denied",
-            explicit("deny"),
-            vec![],
-            vec![node("a", "linux", &["10.1.0.0/24"]), node("b", "linux", &["10.0.5.0/24"])],
-            1,
-            vec![
-                "a denied linux  | Node a: 10.1.0.0/24 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux \
+        },
+        Case {
+            name: "wrong blocks, denied",
+            settings: explicit("deny"),
+            cluster: vec![],
+            manifests: vec![node("a", "linux", &["10.1.0.0/24"]), node("b", "linux", &["10.0.5.0/24"])],
+            status: 1,
+            expected: vec![
+                "a denied linux  | Node a: 10.1.0.0/24 lies in pool \"windows\", expected pool \"linux\": \
+                 kubernetes.io/os=linux \
                  (Node a); omit podCIDR and podCIDRs, or use a free block of the Node's pool",
                 "b left linux 10.0.5.0/24 | not set by this policy",
             ],
-        ),
-        (
-            "wrong blocks, allowed",
-            explicit("allow"),
-            vec![],
-            vec![node("a", "linux", &["10.1.0.0/24"])],
-            0,
-            vec!["a left - 10.1.0.0/24 | not set by this policy"],
-        ),
-        (
-            "twice the same Node",
-            SETTINGS.to_owned(),
-            vec![],
-            vec![node("a", "linux", &[]), node("a", "linux", &[]), node("b", "linux", &[])],
-            0,
-            vec![
+        },
+        Case {
+            name: "wrong blocks, allowed",
+            settings: explicit("allow"),
+            cluster: vec![],
+            manifests: vec![node("a", "linux", &["10.1.0.0/24"])],
+            status: 0,
+            expected: vec!["a left - 10.1.0.0/24 | not set by this policy"],
+        },
+        Case {
+            name: "twice the same Node",
+            settings: SETTINGS.to_owned(),
+            cluster: vec![],
+            manifests: vec![node("a", "linux", &[]), node("a", "linux", &[]), node("b", "linux", &[])],
+            status: 0,
+            expected: vec![
                 "a allocated linux 10.0.0.0/24 | -",
                 "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
                 "b allocated linux 10.0.1.0/24 | -",
             ],
-        ),
-        (
-            "a Node that is named twice, its block in the first manifest alone",
-            SETTINGS.to_owned(),
-            vec![],
-            vec![
+        },
+        Case {
+            name: "a Node that is named twice, its block in the first manifest alone",
+            settings: SETTINGS.to_owned(),
+            cluster: vec![],
+            manifests: vec![
                 node("a", "linux", &["10.0.0.0/24"]),
                 node("a", "linux", &[]),
                 node("b", "linux", &["10.0.0.0/24"]),
                 node("c", "linux", &[]),
             ],
-            0,
-            vec![
+            status: 0,
+            expected: vec![
                 "a left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node b",
                 "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
                 "b left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node a",
                 "c allocated linux 10.0.1.0/24 | -",
             ],
-        ),
-        (
-            "names that are yet to be generated",
-            SETTINGS.to_owned(),
-            vec![],
-            vec![generated.clone(), own_generated, generated],
-            0,
-            vec![
+        },
+        Case {
+            name: "names that are yet to be generated",
+            settings: SETTINGS.to_owned(),
+            cluster: vec![],
+            manifests: vec![generated.clone(), own_generated, generated],
+            status: 0,
+            expected: vec![
                 "linux-… allocated linux 10.0.0.0/24 | -",
                 "linux-… left linux 10.0.3.0/24 | not set by this policy",
                 "linux-… allocated linux 10.0.1.0/24 | -",
             ],
-        ),
+        },
     ];
-    for (name, settings, cluster, manifests, status, expected) in rows {
+    for Case { name, settings, cluster, manifests, status, expected } in rows {
         let items = json!({"apiVersion": "v1", "kind": "List", "items": cluster}).to_string();
         folder.write("settings.yaml", settings).write("there.json", items).write("in.yaml", documents(&manifests));
         let args = ["plan", "in.yaml", "-s", "settings.yaml", "--snapshot", "there.json", "-o", "json"];
@@ -235,41 +248,46 @@ NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
 
 #[test]
 fn table_has_only_sections_with_objects() {
+    struct Case {
+        name: &'static str,
+        objects: Vec<Value>,
+        expected: &'static str,
+    }
     let folder = Folder::new("plan-nodes-table");
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}});
     let rows = [
-        (
-            "Nodes alone",
-            vec![node("a", "linux", &[])],
-            "\
+        Case {
+            name: "Nodes alone",
+            objects: vec![node("a", "linux", &[])],
+            expected: "\
 NODE  POOL   BLOCKS       EVIDENCE
 a     linux  10.0.0.0/24  os=linux (Node a)
 
 1 Node: 1 allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 1 of 8 blocks used
 ",
-        ),
-        (
-            "Services alone",
-            vec![service],
-            "\
+        },
+        Case {
+            name: "Services alone",
+            objects: vec![service],
+            expected: "\
 NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
 default    web      -     -           left: the settings have no pool for Services
 
 1 Service: 0 allocated, 1 left, 0 denied
 0 Nodes: 0 allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 0 of 8 blocks used
 ",
-        ),
-        (
-            "neither",
-            vec![],
-            "\
+        },
+        Case {
+            name: "neither",
+            objects: vec![],
+            expected: "\
 NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
 
 0 Services: 0 allocated, 0 left, 0 denied
 ",
-        ),
+        },
     ];
-    for (name, objects, expected) in rows {
+    for Case { name, objects, expected } in rows {
         let settings = SETTINGS.replace("[10.0.2.0/24]", "[]");
         folder.write("settings.yaml", settings).write("in.yaml", documents(&objects));
         assert_eq!(folder.run(&["plan", "in.yaml", "-s", "settings.yaml"]), Done::ok(expected), "{name}");

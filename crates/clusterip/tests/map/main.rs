@@ -3,5 +3,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod audits;
+mod map_server;
 mod page;
-mod served;

@@ -106,24 +106,45 @@ fn evaluate(wat: &str) -> Result<Answer, ModuleError> {
 
 #[test]
 fn misbehaving_policy_fails_within_its_limits() {
+    struct Case {
+        name: &'static str,
+        wat: String,
+        reason: &'static str,
+    }
     const FOREVER: &str = "(loop $again (br $again)) (i32.const 0)";
     const GROW: &str = "(loop $again (drop (memory.grow (i32.const 16))) (br $again)) (i32.const 0)";
     let rows = [
-        ("it loops for ever", wat("", "", FOREVER), "deadline"),
-        ("it grows for ever", wat("", "", GROW), "deadline"),
-        ("it loops for ever as it begins", wat("", "(loop $again (br $again))", "(i32.const 0)"), "deadline"),
-        ("it traps", wat("", "", "(unreachable)"), "unreachable"),
-        ("it recurses for ever", wat("", "", "(call $deeper) (i32.const 0)"), "call stack exhausted"),
-        ("it reads outside its memory", wat("", "", "(i32.load (i32.const -4))"), "out of bounds memory access"),
-        (
-            "it answers from outside its memory",
-            wat("", "", "(call $respond (i32.const -9) (i32.const 8)) (i32.const 1)"),
-            "misused the waPC interface",
-        ),
-        ("it gives an error", wat("no way", "", "(call $fail (i32.const 0) (i32.const 6)) (i32.const 0)"), "no way"),
-        ("it gives nothing", wat("", "", "(i32.const 0)"), "neither an answer nor an error"),
+        Case { name: "it loops for ever", wat: wat("", "", FOREVER), reason: "deadline" },
+        Case { name: "it grows for ever", wat: wat("", "", GROW), reason: "deadline" },
+        Case {
+            name: "it loops for ever as it begins",
+            wat: wat("", "(loop $again (br $again))", "(i32.const 0)"),
+            reason: "deadline",
+        },
+        Case { name: "it traps", wat: wat("", "", "(unreachable)"), reason: "unreachable" },
+        Case {
+            name: "it recurses for ever",
+            wat: wat("", "", "(call $deeper) (i32.const 0)"),
+            reason: "call stack exhausted",
+        },
+        Case {
+            name: "it reads outside its memory",
+            wat: wat("", "", "(i32.load (i32.const -4))"),
+            reason: "out of bounds memory access",
+        },
+        Case {
+            name: "it answers from outside its memory",
+            wat: wat("", "", "(call $respond (i32.const -9) (i32.const 8)) (i32.const 1)"),
+            reason: "misused the waPC interface",
+        },
+        Case {
+            name: "it gives an error",
+            wat: wat("no way", "", "(call $fail (i32.const 0) (i32.const 6)) (i32.const 0)"),
+            reason: "no way",
+        },
+        Case { name: "it gives nothing", wat: wat("", "", "(i32.const 0)"), reason: "neither an answer nor an error" },
     ];
-    for (name, wat, reason) in rows {
+    for Case { name, wat, reason } in rows {
         match evaluate(&wat) {
             Err(ModuleError::Call(text)) => assert!(text.contains(reason), "{name}: {text}"),
             other => panic!("{name}: {other:?}"),
@@ -238,101 +259,135 @@ fn nested(levels: usize) -> String {
 
 #[test]
 fn invalid_payloads_are_denied_with_the_reason() {
-    let rows: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("nothing", b"".to_vec(), "the request is not a JSON document with request and settings: EOF"),
-        ("no JSON", b"hello".to_vec(), "the request is not a JSON document with request and settings: expected value"),
-        (
-            "not UTF-8",
-            b"{\"request\": \"\xff\"}".to_vec(),
-            "the request is not a JSON document with request and settings: invalid unicode",
-        ),
-        (
-            "half a document",
-            payload(request(service()))[..200].to_vec(),
-            "the request is not a JSON document with request and settings: EOF",
-        ),
-        (
-            "more than a document",
-            b"{} {}".to_vec(),
-            "the request is not a JSON document with request and settings: trailing characters",
-        ),
-        ("a number", b"5".to_vec(), "the request is not a JSON document with request and settings: found the number 5"),
-        ("a list", b"[{}, {}]".to_vec(), "the request is not a JSON document with request and settings: found a list"),
-        (
-            "10,000 levels",
-            format!("{{\"request\": {}}}", nested(10_000)).into_bytes(),
-            "the request is not a JSON document with request and settings: recursion limit exceeded",
-        ),
-        ("no request", b"{}".to_vec(), "the request can't be read: request: expected an object, found null"),
-        ("request: null", payload(Value::Null), "the request can't be read: request: expected an object, found null"),
-        ("request: []", payload(json!([])), "the request can't be read: request: expected an object, found a list"),
-        (
-            "an empty request",
-            payload(json!({})),
-            "the request can't be read: request.operation: expected an operation, found nothing",
-        ),
-        (
-            "no kind",
-            payload(with("/kind", Value::Null)),
-            "the request can't be read: request.kind: expected a kind, found nothing",
-        ),
-        (
-            "operation: 5",
-            payload(with("/operation", json!(5))),
-            "the request can't be read: request.operation: expected a string, found the number 5",
-        ),
-        (
-            "object: null",
-            payload(with("/object", Value::Null)),
-            "the request can't be read: request.object: expected a Service, found nothing",
-        ),
-        (
-            "object: []",
-            payload(with("/object", json!([]))),
-            "the request can't be read: request.object: expected an object, found a list",
-        ),
-        (
-            "no oldObject",
-            payload(with("/operation", json!("UPDATE"))),
-            "the request can't be read: request.oldObject: expected a Service, found nothing",
-        ),
-        (
-            "metadata: []",
-            payload(with("/object/metadata", json!([]))),
-            "the request can't be read: request.object.metadata: expected an object, found a list",
-        ),
-        (
-            "spec: 5",
-            payload(with("/object/spec", json!(5))),
-            "the request can't be read: request.object.spec: expected an object, found the number 5",
-        ),
-        (
-            "selector: [web]",
-            payload(with("/object/spec/selector", json!(["web"]))),
-            "the request can't be read: request.object.spec.selector: expected an object, found a list",
-        ),
-        (
-            "selector: {app: 5}",
-            payload(with("/object/spec/selector/app", json!(5))),
-            "the request can't be read: request.object.spec.selector.app: expected a string, found the number 5",
-        ),
-        (
-            "a selector of 100 levels",
-            payload(with("/object/spec/selector/app", serde_json::from_str(&nested(100)).unwrap())),
-            "the request can't be read: request.object.spec.selector.app: expected a string, found a list",
-        ),
-        (
-            "settings: []",
-            br#"{"request": {}, "settings": []}"#.to_vec(),
-            "invalid settings: settings: expected an object, found a list",
-        ),
-        (
-            "settings with a mistake",
-            br#"{"request": {}, "settings": {"servces": {}}}"#.to_vec(),
-            "invalid settings: servces: unknown key \"servces\": did you mean services?",
-        ),
+    struct Case {
+        name: &'static str,
+        payload: Vec<u8>,
+        reason: &'static str,
+    }
+    let rows = [
+        Case {
+            name: "nothing",
+            payload: b"".to_vec(),
+            reason: "the request is not a JSON document with request and settings: EOF",
+        },
+        Case {
+            name: "no JSON",
+            payload: b"hello".to_vec(),
+            reason: "the request is not a JSON document with request and settings: expected value",
+        },
+        Case {
+            name: "not UTF-8",
+            payload: b"{\"request\": \"\xff\"}".to_vec(),
+            reason: "the request is not a JSON document with request and settings: invalid unicode",
+        },
+        Case {
+            name: "half a document",
+            payload: payload(request(service()))[..200].to_vec(),
+            reason: "the request is not a JSON document with request and settings: EOF",
+        },
+        Case {
+            name: "more than a document",
+            payload: b"{} {}".to_vec(),
+            reason: "the request is not a JSON document with request and settings: trailing characters",
+        },
+        Case {
+            name: "a number",
+            payload: b"5".to_vec(),
+            reason: "the request is not a JSON document with request and settings: found the number 5",
+        },
+        Case {
+            name: "a list",
+            payload: b"[{}, {}]".to_vec(),
+            reason: "the request is not a JSON document with request and settings: found a list",
+        },
+        Case {
+            name: "10,000 levels",
+            payload: format!("{{\"request\": {}}}", nested(10_000)).into_bytes(),
+            reason: "the request is not a JSON document with request and settings: recursion limit exceeded",
+        },
+        Case {
+            name: "no request",
+            payload: b"{}".to_vec(),
+            reason: "the request can't be read: request: expected an object, found null",
+        },
+        Case {
+            name: "request: null",
+            payload: payload(Value::Null),
+            reason: "the request can't be read: request: expected an object, found null",
+        },
+        Case {
+            name: "request: []",
+            payload: payload(json!([])),
+            reason: "the request can't be read: request: expected an object, found a list",
+        },
+        Case {
+            name: "an empty request",
+            payload: payload(json!({})),
+            reason: "the request can't be read: request.operation: expected an operation, found nothing",
+        },
+        Case {
+            name: "no kind",
+            payload: payload(with("/kind", Value::Null)),
+            reason: "the request can't be read: request.kind: expected a kind, found nothing",
+        },
+        Case {
+            name: "operation: 5",
+            payload: payload(with("/operation", json!(5))),
+            reason: "the request can't be read: request.operation: expected a string, found the number 5",
+        },
+        Case {
+            name: "object: null",
+            payload: payload(with("/object", Value::Null)),
+            reason: "the request can't be read: request.object: expected a Service, found nothing",
+        },
+        Case {
+            name: "object: []",
+            payload: payload(with("/object", json!([]))),
+            reason: "the request can't be read: request.object: expected an object, found a list",
+        },
+        Case {
+            name: "no oldObject",
+            payload: payload(with("/operation", json!("UPDATE"))),
+            reason: "the request can't be read: request.oldObject: expected a Service, found nothing",
+        },
+        Case {
+            name: "metadata: []",
+            payload: payload(with("/object/metadata", json!([]))),
+            reason: "the request can't be read: request.object.metadata: expected an object, found a list",
+        },
+        Case {
+            name: "spec: 5",
+            payload: payload(with("/object/spec", json!(5))),
+            reason: "the request can't be read: request.object.spec: expected an object, found the number 5",
+        },
+        Case {
+            name: "selector: [web]",
+            payload: payload(with("/object/spec/selector", json!(["web"]))),
+            reason: "the request can't be read: request.object.spec.selector: expected an object, found a list",
+        },
+        Case {
+            name: "selector: {app: 5}",
+            payload: payload(with("/object/spec/selector/app", json!(5))),
+            reason: "the request can't be read: request.object.spec.selector.app: expected a string, found the number \
+                     5",
+        },
+        Case {
+            name: "a selector of 100 levels",
+            payload: payload(with("/object/spec/selector/app", serde_json::from_str(&nested(100)).unwrap())),
+            reason: "the request can't be read: request.object.spec.selector.app: expected a string, found a list",
+        },
+        Case {
+            name: "settings: []",
+            payload: br#"{"request": {}, "settings": []}"#.to_vec(),
+            reason: "invalid settings: settings: expected an object, found a list",
+        },
+        Case {
+            name: "settings with a mistake",
+            payload: br#"{"request": {}, "settings": {"servces": {}}}"#.to_vec(),
+            reason: "invalid settings: servces: unknown key \"servces\": did you mean services?",
+        },
     ];
-    for (name, payload, reason) in rows {
+    for Case { name, payload, reason } in rows {
         let answer = answer(&payload);
         let message = answer.message.clone().unwrap_or_default();
         assert!(message.starts_with(reason), "{name}: {message}");
@@ -345,13 +400,18 @@ fn invalid_payloads_are_denied_with_the_reason() {
 
 #[test]
 fn unused_fields_may_have_any_value() {
+    struct Case {
+        name: &'static str,
+        pointer: &'static str,
+        value: Value,
+    }
     let plain = answer(&payload(request(service())));
     assert_eq!(plain.audit().unwrap().outcome.name(), "allocated");
     let deep: Value = serde_json::from_str(&nested(100)).unwrap();
-    for (name, pointer, value) in [
-        ("a user without a name", "/userInfo", Value::Null),
-        ("ports of 100 levels", "/object/spec/ports", deep.clone()),
-        ("a number as the resource", "/resource", json!(5)),
+    for Case { name, pointer, value } in [
+        Case { name: "a user without a name", pointer: "/userInfo", value: Value::Null },
+        Case { name: "ports of 100 levels", pointer: "/object/spec/ports", value: deep.clone() },
+        Case { name: "a number as the resource", pointer: "/resource", value: json!(5) },
     ] {
         let request = with(pointer, value);
         let mut expected = plain.clone();
@@ -535,6 +595,11 @@ fn answer_with_nodes(list: &[u8]) -> Answer {
 
 #[test]
 fn only_names_and_blocks_of_a_node_list_must_be_valid() {
+    struct Case {
+        name: &'static str,
+        list: &'static [u8],
+        message: Option<String>,
+    }
     const UNREAD: &str =
         "Node w1: unknown whether another Node has 10.0.0.0/24: the host's answer about v1/Node can't be read: ";
     let taken = |block: &str, name: &str| {
@@ -542,38 +607,106 @@ fn only_names_and_blocks_of_a_node_list_must_be_valid() {
         Some(format!("Node w1: 10.0.0.0/24 overlaps {block} of Node {name}; {way_out}"))
     };
     let unread = |detail: &str| Some(format!("{UNREAD}{detail}"));
-    let rows: Vec<(&str, &[u8], Option<String>)> = vec![
-        ("no items", b"{}", None),
-        ("items: null", br#"{"items":null}"#, None),
-        ("an empty Node", br#"{"items":[{}]}"#, None),
-        ("nothing in it", br#"{"items":[{"metadata":null,"spec":{"podCIDR":null,"podCIDRs":null}}]}"#, None),
-        ("itself", br#"{"items":[{"metadata":{"name":"w1"},"spec":{"podCIDRs":["10.0.0.0/24"]}}]}"#, None),
-        ("another block", br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDRs":["10.0.1.0/24","fd00::/64"]}}]}"#, None),
-        ("no block", br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"","podCIDRs":["x","10.0.0.0"]}}]}"#, None),
-        ("the one field", br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"10.0.0.0/24"}}]}"#, taken("10.0.0.0/24", "w2")),
-        ("the other, second", br#"{"items":[{"spec":{"podCIDRs":["fd00::/64","10.0.0.0/24"]},"metadata":{"name":"w2"}}]}"#, taken("10.0.0.0/24", "w2")),
-        ("host bits", br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"10.0.0.7/20"}}]}"#, taken("10.0.0.0/20", "w2")),
-        ("escapes", br#"{"items":[{"metadata":{"n\u0061me":"w\u0032"},"spec":{"podCIDR":"10.0.0.0\/24"}}]}"#, taken("10.0.0.0/24", "w2")),
-        (
-            "fields of the same names elsewhere",
-            br#"{"items":[{"metadata":{"name":"w2","spec":{"podCIDR":5}},"status":{"podCIDR":5},"podCIDR":5,"spec":{"x":{"podCIDRs":5}}}]}"#,
-            None,
-        ),
-        ("nothing", b"", unread("expected an object at byte 0")),
-        ("a list", b"[]", unread("expected an object at byte 0")),
-        ("a Node that is null", br#"{"items":[null]}"#, unread("expected an object at byte 14")),
-        ("a name that is a number", br#"{"items":[{"metadata":{"name":5}}]}"#, unread("expected a string at byte 30")),
-        ("podCIDR that is a number", br#"{"items":[{"spec":{"podCIDR":5}}]}"#, unread("expected a string at byte 29")),
-        ("podCIDRs that is a string", br#"{"items":[{"spec":{"podCIDRs":"10.0.0.0/24"}}]}"#, unread("expected a list at byte 30")),
-        ("one that is null", br#"{"items":[{"spec":{"podCIDRs":[null]}}]}"#, unread("expected a string at byte 31")),
-        ("podCIDR twice", br#"{"items":[{"spec":{"podCIDR":"x","podCIDR":"y"}}]}"#, unread("expected each field once at byte 43")),
-        ("podCIDR twice, first null", br#"{"items":[{"spec":{"podCIDR":null,"podCIDR":"y"}}]}"#, unread("expected each field once at byte 44")),
-        ("no UTF-8", b"{\"items\":[{\"spec\":{\"podCIDR\":\"\xff\"}}]}", unread("a string is not UTF-8")),
-        ("cut off", br#"{"items":[{"spec":{"podCIDR":"10.0"#, unread("expected the end of a string at byte 34")),
+    let rows = [
+        Case { name: "no items", list: b"{}", message: None },
+        Case { name: "items: null", list: br#"{"items":null}"#, message: None },
+        Case { name: "an empty Node", list: br#"{"items":[{}]}"#, message: None },
+        Case {
+            name: "nothing in it",
+            list: br#"{"items":[{"metadata":null,"spec":{"podCIDR":null,"podCIDRs":null}}]}"#,
+            message: None,
+        },
+        Case {
+            name: "itself",
+            list: br#"{"items":[{"metadata":{"name":"w1"},"spec":{"podCIDRs":["10.0.0.0/24"]}}]}"#,
+            message: None,
+        },
+        Case {
+            name: "another block",
+            list: br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDRs":["10.0.1.0/24","fd00::/64"]}}]}"#,
+            message: None,
+        },
+        Case {
+            name: "no block",
+            list: br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"","podCIDRs":["x","10.0.0.0"]}}]}"#,
+            message: None,
+        },
+        Case {
+            name: "the one field",
+            list: br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"10.0.0.0/24"}}]}"#,
+            message: taken("10.0.0.0/24", "w2"),
+        },
+        Case {
+            name: "the other, second",
+            list: br#"{"items":[{"spec":{"podCIDRs":["fd00::/64","10.0.0.0/24"]},"metadata":{"name":"w2"}}]}"#,
+            message: taken("10.0.0.0/24", "w2"),
+        },
+        Case {
+            name: "host bits",
+            list: br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"10.0.0.7/20"}}]}"#,
+            message: taken("10.0.0.0/20", "w2"),
+        },
+        Case {
+            name: "escapes",
+            list: br#"{"items":[{"metadata":{"n\u0061me":"w\u0032"},"spec":{"podCIDR":"10.0.0.0\/24"}}]}"#,
+            message: taken("10.0.0.0/24", "w2"),
+        },
+        Case {
+            name: "fields of the same names elsewhere",
+            list: br#"{"items":[{"metadata":{"name":"w2","spec":{"podCIDR":5}},"status":{"podCIDR":5},"podCIDR":5,"spec":{"x":{"podCIDRs":5}}}]}"#,
+            message: None,
+        },
+        Case { name: "nothing", list: b"", message: unread("expected an object at byte 0") },
+        Case { name: "a list", list: b"[]", message: unread("expected an object at byte 0") },
+        Case {
+            name: "a Node that is null",
+            list: br#"{"items":[null]}"#,
+            message: unread("expected an object at byte 14"),
+        },
+        Case {
+            name: "a name that is a number",
+            list: br#"{"items":[{"metadata":{"name":5}}]}"#,
+            message: unread("expected a string at byte 30"),
+        },
+        Case {
+            name: "podCIDR that is a number",
+            list: br#"{"items":[{"spec":{"podCIDR":5}}]}"#,
+            message: unread("expected a string at byte 29"),
+        },
+        Case {
+            name: "podCIDRs that is a string",
+            list: br#"{"items":[{"spec":{"podCIDRs":"10.0.0.0/24"}}]}"#,
+            message: unread("expected a list at byte 30"),
+        },
+        Case {
+            name: "one that is null",
+            list: br#"{"items":[{"spec":{"podCIDRs":[null]}}]}"#,
+            message: unread("expected a string at byte 31"),
+        },
+        Case {
+            name: "podCIDR twice",
+            list: br#"{"items":[{"spec":{"podCIDR":"x","podCIDR":"y"}}]}"#,
+            message: unread("expected each field once at byte 43"),
+        },
+        Case {
+            name: "podCIDR twice, first null",
+            list: br#"{"items":[{"spec":{"podCIDR":null,"podCIDR":"y"}}]}"#,
+            message: unread("expected each field once at byte 44"),
+        },
+        Case {
+            name: "no UTF-8",
+            list: b"{\"items\":[{\"spec\":{\"podCIDR\":\"\xff\"}}]}",
+            message: unread("a string is not UTF-8"),
+        },
+        Case {
+            name: "cut off",
+            list: br#"{"items":[{"spec":{"podCIDR":"10.0"#,
+            message: unread("expected the end of a string at byte 34"),
+        },
     ];
     let report_it = "; report it with the host's version";
     let mut problems = Vec::new();
-    for (name, list, message) in rows {
+    for Case { name, list, message } in rows {
         let expected = message.map(|message| if message.starts_with(UNREAD) { message + report_it } else { message });
         let found = answer_with_nodes(list).message;
         if found != expected {
@@ -585,6 +718,11 @@ fn only_names_and_blocks_of_a_node_list_must_be_valid() {
 
 #[test]
 fn invalid_node_is_denied_with_the_reason() {
+    struct Case {
+        name: &'static str,
+        payload: Vec<u8>,
+        reason: &'static str,
+    }
     let about = |object: Value, allocation: Value| {
         let mut request = request(object);
         request["kind"]["kind"] = "Node".into();
@@ -593,30 +731,38 @@ fn invalid_node_is_denied_with_the_reason() {
     };
     let good = || json!({"metadata": {"name": "w1"}, "spec": {}});
     let rows = [
-        ("object: null", about(Value::Null, Value::Null), "request.object: expected a Node, found nothing"),
-        (
-            "labels",
-            about(json!({"metadata": {"labels": 5}}), Value::Null),
-            "request.object.metadata.labels: expected an object, found the number 5",
-        ),
-        (
-            "podCIDRs",
-            about(json!({"spec": {"podCIDRs": {}}}), Value::Null),
-            "request.object.spec.podCIDRs: expected a list, found an object",
-        ),
-        ("allocation: []", about(good(), json!([])), "allocation: expected an object, found a list"),
-        (
-            "allocation.held",
-            about(good(), json!({"held": [5]})),
-            "allocation.held[0]: expected a string, found the number 5",
-        ),
-        (
-            "allocation.last",
-            about(good(), json!({"last": ["x"]})),
-            r#"allocation.last[0]: expected a CIDR, found the string "x""#,
-        ),
+        Case {
+            name: "object: null",
+            payload: about(Value::Null, Value::Null),
+            reason: "request.object: expected a Node, found nothing",
+        },
+        Case {
+            name: "labels",
+            payload: about(json!({"metadata": {"labels": 5}}), Value::Null),
+            reason: "request.object.metadata.labels: expected an object, found the number 5",
+        },
+        Case {
+            name: "podCIDRs",
+            payload: about(json!({"spec": {"podCIDRs": {}}}), Value::Null),
+            reason: "request.object.spec.podCIDRs: expected a list, found an object",
+        },
+        Case {
+            name: "allocation: []",
+            payload: about(good(), json!([])),
+            reason: "allocation: expected an object, found a list",
+        },
+        Case {
+            name: "allocation.held",
+            payload: about(good(), json!({"held": [5]})),
+            reason: "allocation.held[0]: expected a string, found the number 5",
+        },
+        Case {
+            name: "allocation.last",
+            payload: about(good(), json!({"last": ["x"]})),
+            reason: r#"allocation.last[0]: expected a CIDR, found the string "x""#,
+        },
     ];
-    for (name, payload, reason) in rows {
+    for Case { name, payload, reason } in rows {
         let answer = answer(&payload);
         let expected = Some(format!("the request can't be read: {reason}"));
         assert_eq!((answer.message, answer.code), (expected, Some(400)), "{name}");

@@ -78,6 +78,19 @@ fn counted(decision: &str) -> String {
 
 #[tokio::test]
 async fn node_is_judged_and_never_changed() {
+    struct Trapping {
+        name: &'static str,
+        policy: &'static str,
+        explicit: &'static str,
+        decision: &'static str,
+    }
+    struct Case<'a> {
+        name: &'static str,
+        policy: &'a str,
+        explicit: &'static str,
+        answer: AdmissionResponse,
+        decision: &'static str,
+    }
     let _ = rustls::crypto::ring::default_provider().install_default();
     let allowed = AdmissionResponse {
         uid: "7".to_owned(),
@@ -100,34 +113,51 @@ async fn node_is_judged_and_never_changed() {
     let trap = "clusterip-policy could not decide: the policy did not answer: ";
     for on_error in [OnError::Deny, OnError::Allow] {
         let rows = [
-            ("a policy that traps", TRAPS, "warn", "error"),
-            ("a policy that traps, where blocks are denied", TRAPS, "deny", "error"),
+            Trapping { name: "a policy that traps", policy: TRAPS, explicit: "warn", decision: "error" },
+            Trapping {
+                name: "a policy that traps, where blocks are denied",
+                policy: TRAPS,
+                explicit: "deny",
+                decision: "error",
+            },
         ];
-        for (name, policy, explicit, decision) in rows {
+        for Trapping { name, policy, explicit, decision } in rows {
             let (found, count) = reviewed(policy.as_bytes(), explicit, on_error, &node(json!({})));
             let said = found.warnings.clone().and_then(|mut warnings| warnings.pop()).unwrap_or_default();
             assert!(said.starts_with(trap), "{name}: {found:?}");
             assert_eq!((found, count), (warned(&said), counted(decision)), "{name}");
         }
         let rows = [
-            ("a policy that would change it", &changes, "warn", allowed.clone(), "left"),
-            (
-                "a policy that refuses it, though settings don't say so",
-                &refuses,
-                "warn",
-                warned("clusterip-policy could not decide: it is taken"),
-                "error",
-            ),
-            (
-                "a policy that refuses it, though nothing is looked at",
-                &refuses,
-                "allow",
-                warned("clusterip-policy could not decide: it is taken"),
-                "error",
-            ),
-            ("a policy that refuses it as the settings say", &refuses, "deny", denied.clone(), "denied"),
+            Case {
+                name: "a policy that would change it",
+                policy: &changes,
+                explicit: "warn",
+                answer: allowed.clone(),
+                decision: "left",
+            },
+            Case {
+                name: "a policy that refuses it, though settings don't say so",
+                policy: &refuses,
+                explicit: "warn",
+                answer: warned("clusterip-policy could not decide: it is taken"),
+                decision: "error",
+            },
+            Case {
+                name: "a policy that refuses it, though nothing is looked at",
+                policy: &refuses,
+                explicit: "allow",
+                answer: warned("clusterip-policy could not decide: it is taken"),
+                decision: "error",
+            },
+            Case {
+                name: "a policy that refuses it as the settings say",
+                policy: &refuses,
+                explicit: "deny",
+                answer: denied.clone(),
+                decision: "denied",
+            },
         ];
-        for (name, policy, explicit, answer, decision) in rows {
+        for Case { name, policy, explicit, answer, decision } in rows {
             let found = reviewed(policy.as_bytes(), explicit, on_error, &node(json!({})));
             assert_eq!(found, (answer, counted(decision)), "{name}");
         }

@@ -244,18 +244,23 @@ fn session_recorded_by_kwctl_is_read() {
 
 #[test]
 fn invalid_session_is_refused_with_the_number_of_the_exchange() {
+    struct Case {
+        name: &'static str,
+        text: String,
+        number: usize,
+    }
     let exchange = BY_KWCTL.split("- type").nth(1).map(|text| format!("- type{text}")).unwrap();
     let rows = [
-        ("a mapping", "type: Exchange".to_owned(), 0),
-        ("no YAML", "- [".to_owned(), 0),
-        ("no exchange", "- 5".to_owned(), 1),
-        ("no tag", exchange.replace("!Kubernetes", "Kubernetes"), 1),
-        ("an unknown call", exchange.replace("ListResourceNamespace", "CanI"), 1),
-        ("a call without its kind", exchange.replace("    kind: Deployment\n", ""), 1),
-        ("an unknown response", exchange.replace("Success", "Maybe"), 1),
-        ("the second of two", format!("{exchange}- type: Exchange"), 2),
+        Case { name: "a mapping", text: "type: Exchange".to_owned(), number: 0 },
+        Case { name: "no YAML", text: "- [".to_owned(), number: 0 },
+        Case { name: "no exchange", text: "- 5".to_owned(), number: 1 },
+        Case { name: "no tag", text: exchange.replace("!Kubernetes", "Kubernetes"), number: 1 },
+        Case { name: "an unknown call", text: exchange.replace("ListResourceNamespace", "CanI"), number: 1 },
+        Case { name: "a call without its kind", text: exchange.replace("    kind: Deployment\n", ""), number: 1 },
+        Case { name: "an unknown response", text: exchange.replace("Success", "Maybe"), number: 1 },
+        Case { name: "the second of two", text: format!("{exchange}- type: Exchange"), number: 2 },
     ];
-    for (name, text, number) in rows {
+    for Case { name, text, number } in rows {
         let error = session::read(&text).unwrap_err();
         assert_eq!(error.number, number, "{name}: {error}");
     }

@@ -2,14 +2,14 @@
 //! answer that remain in monitor mode.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod audit;
-mod calls;
+mod address_conflicts;
+mod audit_scanner;
 #[path = "../../benches/figures/conflicts.rs"]
 #[allow(dead_code, reason = "half of it prints figures")]
 mod conflicts;
-mod lookups;
-mod monitor;
-mod picking;
-mod recorded;
-mod shapes;
+mod host_call_counts;
+mod lookup_failures;
+mod monitor_mode;
+mod query_shapes;
+mod recorded_sessions;
 mod support;

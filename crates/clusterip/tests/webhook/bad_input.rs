@@ -17,64 +17,85 @@ const JSON: &str = "application/json";
 
 #[tokio::test]
 async fn body_that_is_not_a_review_is_refused_with_the_reason() {
+    struct Case<'a> {
+        name: &'static str,
+        body: &'a str,
+        message: &'static str,
+    }
     let deep = "[".repeat(1000);
     let long = format!(r#"{{"apiVersion": "{}"}}"#, "x".repeat(100));
-    let rows: &[(&str, &str, &str)] = &[
-        ("nothing", "", "the body is not JSON: EOF while parsing a value at line 1 column 0"),
-        ("half", "{\n\"a\": [1,", "the body is not JSON: EOF while parsing a value at line 2 column 8"),
-        ("more than one", "{} {}", "the body is not JSON: trailing characters at line 1 column 4"),
-        ("deep", &deep, "the body is not JSON: recursion limit exceeded at line 1 column 128"),
-        ("a list", "[]", "apiVersion is missing, expected admission.k8s.io/v1"),
-        (
-            "an older version",
-            r#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1"}}"#,
-            r#"apiVersion is "admission.k8s.io/v1beta1", expected admission.k8s.io/v1"#,
-        ),
-        (
-            "a long version",
-            &long,
-            r#"apiVersion is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"…, expected admission.k8s.io/v1"#,
-        ),
-        (
-            "another kind",
-            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "Service"}"#,
-            r#"kind is "Service", expected AdmissionReview"#,
-        ),
-        (
-            "a kind that is no text",
-            r#"{"apiVersion": "admission.k8s.io/v1", "kind": {}}"#,
-            "kind is an object, expected AdmissionReview",
-        ),
-        (
-            "an answer",
-            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {}}"#,
-            "request is missing, expected an object",
-        ),
-        (
-            "a request that is a list",
-            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": [1]}"#,
-            "request is a list, expected an object",
-        ),
-        (
-            "no uid",
-            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"name": "web"}}"#,
-            "request.uid is missing, expected a string",
-        ),
-        (
-            "an empty uid",
-            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}"#,
-            r#"request.uid is "", expected a string"#,
-        ),
-        (
-            "a number for a uid",
-            r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": 7}}"#,
-            "request.uid is a number, expected a string",
-        ),
+    let rows = [
+        Case {
+            name: "nothing",
+            body: "",
+            message: "the body is not JSON: EOF while parsing a value at line 1 column 0",
+        },
+        Case {
+            name: "half",
+            body: "{\n\"a\": [1,",
+            message: "the body is not JSON: EOF while parsing a value at line 2 column 8",
+        },
+        Case {
+            name: "more than one",
+            body: "{} {}",
+            message: "the body is not JSON: trailing characters at line 1 column 4",
+        },
+        Case {
+            name: "deep",
+            body: &deep,
+            message: "the body is not JSON: recursion limit exceeded at line 1 column 128",
+        },
+        Case { name: "a list", body: "[]", message: "apiVersion is missing, expected admission.k8s.io/v1" },
+        Case {
+            name: "an older version",
+            body: r#"{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "1"}}"#,
+            message: r#"apiVersion is "admission.k8s.io/v1beta1", expected admission.k8s.io/v1"#,
+        },
+        Case {
+            name: "a long version",
+            body: &long,
+            message: r#"apiVersion is "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"…, expected admission.k8s.io/v1"#,
+        },
+        Case {
+            name: "another kind",
+            body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": "Service"}"#,
+            message: r#"kind is "Service", expected AdmissionReview"#,
+        },
+        Case {
+            name: "a kind that is no text",
+            body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": {}}"#,
+            message: "kind is an object, expected AdmissionReview",
+        },
+        Case {
+            name: "an answer",
+            body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {}}"#,
+            message: "request is missing, expected an object",
+        },
+        Case {
+            name: "a request that is a list",
+            body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": [1]}"#,
+            message: "request is a list, expected an object",
+        },
+        Case {
+            name: "no uid",
+            body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"name": "web"}}"#,
+            message: "request.uid is missing, expected a string",
+        },
+        Case {
+            name: "an empty uid",
+            body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": ""}}"#,
+            message: r#"request.uid is "", expected a string"#,
+        },
+        Case {
+            name: "a number for a uid",
+            body: r#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": 7}}"#,
+            message: "request.uid is a number, expected a string",
+        },
     ];
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, "application/json; charset=utf-8".parse().unwrap());
-    for (name, body, message) in rows {
+    for Case { name, body, message } in rows {
         let found = server.send(Method::POST, "/mutate", headers.clone(), body.as_bytes().into()).await;
         assert_eq!(found, (400, format!("{message}\n")), "{name}");
     }
@@ -83,34 +104,83 @@ async fn body_that_is_not_a_review_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn unsupported_path_method_or_content_type_is_refused() {
+    struct Case<'a> {
+        name: &'static str,
+        method: Method,
+        path: &'static str,
+        content_type: Option<&'static str>,
+        body: &'a [u8],
+        status: u16,
+        message: &'static str,
+    }
     let large = vec![b' '; LIMIT + 1];
-    let rows: [(_, _, _, _, &[u8], _, _); 7] = [
-        ("no content type", Method::POST, "/mutate", None, b"{}", 415, "no content type, expected application/json\n"),
-        (
-            "another content type",
-            Method::POST,
-            "/mutate",
-            Some("application/yaml"),
-            b"{}",
-            415,
-            "unsupported content type \"application/yaml\", expected application/json\n",
-        ),
-        ("too large", Method::POST, "/mutate", Some(JSON), &large, 413, "the body is larger than 3145728 bytes\n"),
-        ("GET", Method::GET, "/mutate", None, b"", 405, "/mutate does not support GET, only POST\n"),
-        ("PUT", Method::PUT, "/mutate", Some(JSON), b"{}", 405, "/mutate does not support PUT, only POST\n"),
-        ("POST", Method::POST, "/readyz", None, b"", 405, "/readyz does not support POST, only GET and HEAD\n"),
-        (
-            "another path",
-            Method::POST,
-            "/validate",
-            Some(JSON),
-            b"{}",
-            404,
-            "not found: /validate (try /mutate, /healthz, /readyz or /metrics)\n",
-        ),
+    let rows = [
+        Case {
+            name: "no content type",
+            method: Method::POST,
+            path: "/mutate",
+            content_type: None,
+            body: b"{}",
+            status: 415,
+            message: "no content type, expected application/json\n",
+        },
+        Case {
+            name: "another content type",
+            method: Method::POST,
+            path: "/mutate",
+            content_type: Some("application/yaml"),
+            body: b"{}",
+            status: 415,
+            message: "unsupported content type \"application/yaml\", expected application/json\n",
+        },
+        Case {
+            name: "too large",
+            method: Method::POST,
+            path: "/mutate",
+            content_type: Some(JSON),
+            body: &large,
+            status: 413,
+            message: "the body is larger than 3145728 bytes\n",
+        },
+        Case {
+            name: "GET",
+            method: Method::GET,
+            path: "/mutate",
+            content_type: None,
+            body: b"",
+            status: 405,
+            message: "/mutate does not support GET, only POST\n",
+        },
+        Case {
+            name: "PUT",
+            method: Method::PUT,
+            path: "/mutate",
+            content_type: Some(JSON),
+            body: b"{}",
+            status: 405,
+            message: "/mutate does not support PUT, only POST\n",
+        },
+        Case {
+            name: "POST",
+            method: Method::POST,
+            path: "/readyz",
+            content_type: None,
+            body: b"",
+            status: 405,
+            message: "/readyz does not support POST, only GET and HEAD\n",
+        },
+        Case {
+            name: "another path",
+            method: Method::POST,
+            path: "/validate",
+            content_type: Some(JSON),
+            body: b"{}",
+            status: 404,
+            message: "not found: /validate (try /mutate, /healthz, /readyz or /metrics)\n",
+        },
     ];
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
-    for (name, method, path, content_type, body, status, message) in rows {
+    for Case { name, method, path, content_type, body, status, message } in rows {
         let headers = content_type.iter().map(|value| (CONTENT_TYPE, value.parse().unwrap())).collect();
         let found = server.send(method, path, headers, body.to_vec()).await;
         assert_eq!(found, (status, message.to_owned()), "{name}");
@@ -128,15 +198,32 @@ async fn review_of_the_largest_allowed_size_is_answered() {
 
 #[tokio::test]
 async fn too_large_review_is_denied() {
+    struct Case {
+        name: &'static str,
+        request: String,
+        expected: u16,
+    }
     // Without a response, the failurePolicy would decide, and a large enough request would bypass the policy.
     let about = r#""uid": "7", "kind": {"group": "", "version": "v1", "kind": "Service"}, "name": "web""#;
     let rows = [
-        ("what it is about comes first", format!("{about}, \"object\": \"{}\"", "x".repeat(LIMIT)), 200),
-        ("after something long", format!("\"object\": \"{}\", {about}", "x".repeat(LIMIT)), 413),
-        ("larger than anything an API server sends", format!("{about}, \"object\": \"{}\"", "x".repeat(40 << 20)), 200),
+        Case {
+            name: "what it is about comes first",
+            request: format!("{about}, \"object\": \"{}\"", "x".repeat(LIMIT)),
+            expected: 200,
+        },
+        Case {
+            name: "after something long",
+            request: format!("\"object\": \"{}\", {about}", "x".repeat(LIMIT)),
+            expected: 413,
+        },
+        Case {
+            name: "larger than anything an API server sends",
+            request: format!("{about}, \"object\": \"{}\"", "x".repeat(40 << 20)),
+            expected: 200,
+        },
     ];
     let server = Running::start(backend(|_| allowed()), Limits::default()).await;
-    for (name, request, expected) in rows {
+    for Case { name, request, expected } in rows {
         let body =
             format!(r#"{{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {{{request}}}}}"#);
         let (status, text) = server.post("/mutate", body).await;

@@ -21,6 +21,12 @@ fn shown(server: &Running) -> CertificateDer<'static> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
+    struct Case<'a> {
+        name: &'static str,
+        chain: &'a str,
+        private: &'a str,
+        reason: &'static str,
+    }
     let folder = tempfile::tempdir().unwrap();
     let (crt, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
     let authority = authority();
@@ -40,27 +46,32 @@ async fn changed_certificate_files_are_served_and_invalid_ones_refused() {
 
     let named = |reason: &str| format!("{} and {}: {reason}", crt.display(), key.display());
     let rows = [
-        (
-            "an empty certificate",
-            "",
-            first.key.pem(),
-            "not a certificate: no items found; it must be PEM, the server's own certificate first",
-        ),
-        (
-            "a key in place of the certificate",
-            first.key.pem(),
-            first.key.pem(),
-            "not a certificate: no items found; it must be PEM, the server's own certificate first",
-        ),
-        ("no key", &first.certificate, "", "not a private key: no items found; it must be PEM: PKCS#8, PKCS#1 or SEC1"),
-        (
-            "the next certificate, and not yet its key",
-            &second.certificate,
-            first.key.pem(),
-            "certificate and key can't be served: keys may not be consistent: KeyMismatch",
-        ),
+        Case {
+            name: "an empty certificate",
+            chain: "",
+            private: first.key.pem(),
+            reason: "not a certificate: no items found; it must be PEM, the server's own certificate first",
+        },
+        Case {
+            name: "a key in place of the certificate",
+            chain: first.key.pem(),
+            private: first.key.pem(),
+            reason: "not a certificate: no items found; it must be PEM, the server's own certificate first",
+        },
+        Case {
+            name: "no key",
+            chain: &first.certificate,
+            private: "",
+            reason: "not a private key: no items found; it must be PEM: PKCS#8, PKCS#1 or SEC1",
+        },
+        Case {
+            name: "the next certificate, and not yet its key",
+            chain: &second.certificate,
+            private: first.key.pem(),
+            reason: "certificate and key can't be served: keys may not be consistent: KeyMismatch",
+        },
     ];
-    for (name, chain, private, reason) in rows {
+    for Case { name, chain, private, reason } in rows {
         write(chain, private);
         assert_eq!(files.reload().unwrap_err().to_string(), named(reason), "{name}");
         assert!(!files.reload().unwrap(), "{name}: it is said once");

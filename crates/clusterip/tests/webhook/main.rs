@@ -4,8 +4,8 @@
 mod bad_input;
 mod certificates;
 mod client_certificates;
-mod faults;
-mod peers;
+mod failing_reviews;
+mod peer_limits;
 mod serving;
 mod slow_clients;
 mod support;

@@ -8,13 +8,18 @@ use std::sync::mpsc::channel;
 use clusterip::policy::response::AdmissionResponse;
 use clusterip::webhook::server::Limits;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
-use reqwest::{Method, StatusCode, Version};
+use reqwest::{Client, Method, StatusCode, Version};
 use serde_json::{Value, json};
 
 use crate::support::{PATIENCE, Running, allowed, answer, backend, review};
 
 #[tokio::test]
 async fn review_is_answered_with_the_uid_of_its_request() {
+    struct Case {
+        name: &'static str,
+        client: Client,
+        version: Version,
+    }
     let server = Running::start(
         backend(|request| AdmissionResponse {
             warnings: Some(vec![request["object"]["metadata"]["name"].as_str().unwrap().to_owned()]),
@@ -29,10 +34,14 @@ async fn review_is_answered_with_the_uid_of_its_request() {
         "request": {"uid": "0b4-x", "object": {"metadata": {"name": "web"}}},
     });
     let rows = [
-        ("HTTP/2", server.client(), Version::HTTP_2),
-        ("HTTP/1.1", server.client_builder().http1_only().build().unwrap(), Version::HTTP_11),
+        Case { name: "HTTP/2", client: server.client(), version: Version::HTTP_2 },
+        Case {
+            name: "HTTP/1.1",
+            client: server.client_builder().http1_only().build().unwrap(),
+            version: Version::HTTP_11,
+        },
     ];
-    for (name, client, version) in rows {
+    for Case { name, client, version } in rows {
         let request = client.post(server.url("/mutate?timeout=5s")).header(CONTENT_TYPE, "application/json");
         let response = request.body(body.to_string()).send().await.unwrap();
         let head = (response.version(), response.status(), response.headers()[CONTENT_TYPE].clone());

@@ -33,26 +33,31 @@ const HEAD: &str = "POST /mutate HTTP/1.1\r\nhost: localhost\r\ncontent-type: ap
 
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_clients_are_disconnected() {
+    struct Case {
+        name: &'static str,
+        sent: String,
+        expected: Option<(&'static str, &'static str)>,
+    }
     let server = Running::start(backend(|_| allowed()), hurried()).await;
     let rows = [
-        ("nothing after the handshake", String::new(), None),
-        ("half a head", HEAD.to_owned(), None),
-        (
-            "no body",
-            format!("{HEAD}content-length: 10\r\n\r\n"),
-            Some(("HTTP/1.1 408 Request Timeout", "the body did not arrive within 300ms\n")),
-        ),
-        (
-            "half a body",
-            format!("{HEAD}content-length: 10\r\n\r\n{{"),
-            Some(("HTTP/1.1 408 Request Timeout", "the body did not arrive within 300ms\n")),
-        ),
-        ("the beginning of HTTP/2", "PRI * HTTP/2.0\r\n".to_owned(), None),
+        Case { name: "nothing after the handshake", sent: String::new(), expected: None },
+        Case { name: "half a head", sent: HEAD.to_owned(), expected: None },
+        Case {
+            name: "no body",
+            sent: format!("{HEAD}content-length: 10\r\n\r\n"),
+            expected: Some(("HTTP/1.1 408 Request Timeout", "the body did not arrive within 300ms\n")),
+        },
+        Case {
+            name: "half a body",
+            sent: format!("{HEAD}content-length: 10\r\n\r\n{{"),
+            expected: Some(("HTTP/1.1 408 Request Timeout", "the body did not arrive within 300ms\n")),
+        },
+        Case { name: "the beginning of HTTP/2", sent: "PRI * HTTP/2.0\r\n".to_owned(), expected: None },
     ];
     tokio::task::block_in_place(|| {
-        for (name, said, expected) in rows {
+        for Case { name, sent, expected } in rows {
             let mut stream = server.tls(&[&TLS13]);
-            stream.write_all(said.as_bytes()).unwrap();
+            stream.write_all(sent.as_bytes()).unwrap();
             stream.flush().unwrap();
             while stream.conn.is_handshaking() {
                 stream.conn.complete_io(&mut stream.sock).unwrap();
@@ -73,17 +78,24 @@ async fn silent_clients_are_disconnected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_clients_are_disconnected() {
+    struct Case {
+        name: &'static str,
+        head: String,
+        part: &'static str,
+    }
     let server = Running::start(backend(|_| allowed()), hurried()).await;
-    let rows =
-        [("a head", HEAD.to_owned(), "a: b\r\n"), ("a body", format!("{HEAD}content-length: 1000\r\n\r\n"), " ")];
+    let rows = [
+        Case { name: "a head", head: HEAD.to_owned(), part: "a: b\r\n" },
+        Case { name: "a body", head: format!("{HEAD}content-length: 1000\r\n\r\n"), part: " " },
+    ];
     tokio::task::block_in_place(|| {
-        for (name, said, drop) in rows {
+        for Case { name, head, part } in rows {
             let mut stream = server.tls(&[&TLS12]);
-            stream.write_all(said.as_bytes()).unwrap();
+            stream.write_all(head.as_bytes()).unwrap();
             // The client is never silent for long, so only a limit for the whole request ends it.
             let ended = (0..600).any(|_| {
                 std::thread::sleep(HURRY / 3);
-                stream.write_all(drop.as_bytes()).and_then(|()| stream.flush()).is_err()
+                stream.write_all(part.as_bytes()).and_then(|()| stream.flush()).is_err()
             });
             assert!(ended, "{name}");
         }

@@ -14,6 +14,14 @@ fn annotated() -> Value {
 
 #[test]
 fn admission_makes_no_more_host_calls_than_promised() {
+    struct Case {
+        name: &'static str,
+        order: &'static str,
+        object: Value,
+        cluster: Vec<Value>,
+        most: usize,
+        expected: Vec<&'static str>,
+    }
     const KINDS: usize = 8;
     let deployment = || vec![workload("apps/v1", "Deployment", "windows")];
     let every_kind = [
@@ -32,35 +40,56 @@ fn admission_makes_no_more_host_calls_than_promised() {
     let without_workload = |rest: &[&'static str]| [&every_kind[..], rest].concat();
     let list = "list v1/Service";
     let rows = [
-        ("annotated", "spread", annotated(), vec![], 2, vec![windows]),
-        ("annotated, lowest", "lowest", annotated(), vec![], 2, vec![list, lowest_windows]),
-        ("Deployment there", "spread", service(), deployment(), 3, vec!["list apps/v1/Deployment", windows]),
-        (
-            "Deployment there, lowest",
-            "lowest",
-            service(),
-            deployment(),
-            3,
-            vec!["list apps/v1/Deployment", list, lowest_windows],
-        ),
-        (
-            "no workload",
-            "spread",
-            service(),
-            vec![],
-            KINDS + 3,
-            without_workload(&["get networking.k8s.io/v1/IPAddress 172.21.0.59"]),
-        ),
-        (
-            "no workload, lowest",
-            "lowest",
-            service(),
-            vec![],
-            KINDS + 3,
-            without_workload(&[list, "get networking.k8s.io/v1/IPAddress 172.21.0.50"]),
-        ),
+        Case {
+            name: "annotated",
+            order: "spread",
+            object: annotated(),
+            cluster: vec![],
+            most: 2,
+            expected: vec![windows],
+        },
+        Case {
+            name: "annotated, lowest",
+            order: "lowest",
+            object: annotated(),
+            cluster: vec![],
+            most: 2,
+            expected: vec![list, lowest_windows],
+        },
+        Case {
+            name: "Deployment there",
+            order: "spread",
+            object: service(),
+            cluster: deployment(),
+            most: 3,
+            expected: vec!["list apps/v1/Deployment", windows],
+        },
+        Case {
+            name: "Deployment there, lowest",
+            order: "lowest",
+            object: service(),
+            cluster: deployment(),
+            most: 3,
+            expected: vec!["list apps/v1/Deployment", list, lowest_windows],
+        },
+        Case {
+            name: "no workload",
+            order: "spread",
+            object: service(),
+            cluster: vec![],
+            most: KINDS + 3,
+            expected: without_workload(&["get networking.k8s.io/v1/IPAddress 172.21.0.59"]),
+        },
+        Case {
+            name: "no workload, lowest",
+            order: "lowest",
+            object: service(),
+            cluster: vec![],
+            most: KINDS + 3,
+            expected: without_workload(&[list, "get networking.k8s.io/v1/IPAddress 172.21.0.50"]),
+        },
     ];
-    for (name, order, object, cluster, most, expected) in rows {
+    for Case { name, order, object, cluster, most, expected } in rows {
         let settings = json!({"services": {"order": order}});
         let (answer, exchanges) = evaluate(&create(&object), &settings, &snapshot(cluster));
         let calls: Vec<String> = exchanges.iter().map(|exchange| words(&exchange.call)).collect();

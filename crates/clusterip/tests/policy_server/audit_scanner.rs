@@ -100,31 +100,56 @@ fn settings(order: &str, explicit: &str) -> Value {
 
 #[test]
 fn existing_service_is_judged_by_its_pool_and_not_by_its_own_address() {
+    struct Case {
+        name: &'static str,
+        object: Value,
+        complaints: Vec<String>,
+    }
     const WHY: &str = "kubernetes.io/os=windows (Deployment shop/web)";
     let misplaced = |address: &str| format!("{address} lies in pool \"linux\", expected pool \"windows\": {WHY}");
     let one = |address: &str| vec![misplaced(address)];
     let both = || vec![misplaced("10.0.2.7"), misplaced("fd00::2:7")];
     // A misplaced Service has these complaints: denials with `explicit: deny`, warnings with `warn`.
-    let rows: Vec<(&str, Value, Vec<String>)> = vec![
-        ("in its pool", stored("shop", "web", &["10.0.1.77"]), vec![]),
-        ("in the reserved part of its pool", stored("shop", "web", &["10.0.1.7"]), vec![]),
-        ("outside every pool", stored("shop", "web", &["10.0.9.7"]), vec![]),
-        ("in another pool", stored("shop", "web", &["10.0.2.7"]), one("10.0.2.7")),
-        (
-            "excluded",
-            stored("shop", "web", &["10.0.1.201"]),
-            vec!["10.0.1.201 is excluded from pool \"windows\"".to_owned()],
-        ),
-        ("both families in its pool", stored("shop", "web", &["10.0.1.77", "fd00::1:77"]), vec![]),
-        ("IPv6 first", stored("shop", "web", &["fd00::1:77", "10.0.1.77"]), vec![]),
-        ("both in another pool", stored("shop", "web", &["10.0.2.7", "fd00::2:7"]), both()),
-        ("the second in another pool", stored("shop", "web", &["10.0.1.77", "fd00::2:7"]), one("fd00::2:7")),
-        ("headless", stored("shop", "web", &["None"]), vec![]),
-        ("ExternalName", external_name(), vec![]),
-        ("in an exempt namespace", stored("kube-system", "web", &["10.0.2.7"]), vec![]),
-        ("default/kubernetes", stored("default", "kubernetes", &["10.0.0.1"]), vec![]),
+    let rows = [
+        Case { name: "in its pool", object: stored("shop", "web", &["10.0.1.77"]), complaints: vec![] },
+        Case {
+            name: "in the reserved part of its pool",
+            object: stored("shop", "web", &["10.0.1.7"]),
+            complaints: vec![],
+        },
+        Case { name: "outside every pool", object: stored("shop", "web", &["10.0.9.7"]), complaints: vec![] },
+        Case { name: "in another pool", object: stored("shop", "web", &["10.0.2.7"]), complaints: one("10.0.2.7") },
+        Case {
+            name: "excluded",
+            object: stored("shop", "web", &["10.0.1.201"]),
+            complaints: vec!["10.0.1.201 is excluded from pool \"windows\"".to_owned()],
+        },
+        Case {
+            name: "both families in its pool",
+            object: stored("shop", "web", &["10.0.1.77", "fd00::1:77"]),
+            complaints: vec![],
+        },
+        Case { name: "IPv6 first", object: stored("shop", "web", &["fd00::1:77", "10.0.1.77"]), complaints: vec![] },
+        Case {
+            name: "both in another pool",
+            object: stored("shop", "web", &["10.0.2.7", "fd00::2:7"]),
+            complaints: both(),
+        },
+        Case {
+            name: "the second in another pool",
+            object: stored("shop", "web", &["10.0.1.77", "fd00::2:7"]),
+            complaints: one("fd00::2:7"),
+        },
+        Case { name: "headless", object: stored("shop", "web", &["None"]), complaints: vec![] },
+        Case { name: "ExternalName", object: external_name(), complaints: vec![] },
+        Case {
+            name: "in an exempt namespace",
+            object: stored("kube-system", "web", &["10.0.2.7"]),
+            complaints: vec![],
+        },
+        Case { name: "default/kubernetes", object: stored("default", "kubernetes", &["10.0.0.1"]), complaints: vec![] },
     ];
-    for (name, object, complaints) in &rows {
+    for Case { name, object, complaints } in &rows {
         for order in ["spread", "lowest"] {
             for explicit in ["deny", "warn", "allow"] {
                 let (answer, exchanges) = evaluate(&scan(object), &settings(order, explicit), &cluster(object));

@@ -48,6 +48,12 @@ async fn asked(address: SocketAddr, head: &str) -> (u16, Vec<String>, String) {
 
 #[tokio::test]
 async fn map_and_audit_are_served() {
+    struct Case {
+        line: &'static str,
+        status: u16,
+        head: Vec<String>,
+        body: String,
+    }
     let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
     let guards = |kind: &str, policy: &str| {
         let mut lines = vec![
@@ -70,12 +76,22 @@ async fn map_and_audit_are_served() {
     let text = "text/plain; charset=utf-8";
     let bare = "default-src 'none'; ";
     let rows = [
-        ("GET / HTTP/1.1", 200, guards("text/html; charset=utf-8", &policy), page.clone()),
-        ("GET /?x=1 HTTP/1.1", 200, guards("text/html; charset=utf-8", &policy), page),
-        ("GET /audit.json HTTP/1.1", 200, guards("application/json", bare), json),
-        ("GET /nothing HTTP/1.1", 404, guards(text, bare), "not found: /nothing (try / or /audit.json)\n".to_owned()),
+        Case {
+            line: "GET / HTTP/1.1",
+            status: 200,
+            head: guards("text/html; charset=utf-8", &policy),
+            body: page.clone(),
+        },
+        Case { line: "GET /?x=1 HTTP/1.1", status: 200, head: guards("text/html; charset=utf-8", &policy), body: page },
+        Case { line: "GET /audit.json HTTP/1.1", status: 200, head: guards("application/json", bare), body: json },
+        Case {
+            line: "GET /nothing HTTP/1.1",
+            status: 404,
+            head: guards(text, bare),
+            body: "not found: /nothing (try / or /audit.json)\n".to_owned(),
+        },
     ];
-    for (line, status, head, body) in rows {
+    for Case { line, status, head, body } in rows {
         let found = asked(address, &format!("{line}\r\nhost: localhost:PORT")).await;
         assert_eq!(found, (status, head, body), "{line}");
     }
@@ -95,28 +111,41 @@ async fn only_reading_methods_are_allowed() {
 
 #[tokio::test]
 async fn foreign_host_name_is_refused_on_loopback() {
+    struct Case {
+        name: &'static str,
+        head: &'static str,
+        expected: u16,
+    }
     let rows = [
-        ("its name", "GET / HTTP/1.1\r\nhost: localhost:PORT", 200),
-        ("in capitals", "GET / HTTP/1.1\r\nhost: LOCALHOST", 200),
-        ("its address", "GET / HTTP/1.1\r\nhost: 127.0.0.1:PORT", 200),
-        ("another of its addresses", "GET / HTTP/1.1\r\nhost: 127.1.2.3", 200),
-        ("IPv6", "GET / HTTP/1.1\r\nhost: [::1]:PORT", 200),
-        ("the whole URL", "GET http://localhost:PORT/ HTTP/1.1\r\nhost: localhost:PORT", 200),
-        ("a name of somebody", "GET / HTTP/1.1\r\nhost: rebound.example:PORT", 421),
-        ("for the data", "GET /audit.json HTTP/1.1\r\nhost: rebound.example", 421),
-        ("for nothing", "GET /nothing HTTP/1.1\r\nhost: rebound.example", 421),
-        ("in the URL", "GET http://rebound.example/ HTTP/1.1\r\nhost: localhost", 421),
-        ("that begins alike", "GET / HTTP/1.1\r\nhost: localhost.rebound.example", 421),
-        ("with an address in it", "GET / HTTP/1.1\r\nhost: 127.0.0.1.rebound.example", 421),
-        ("behind a user", "GET / HTTP/1.1\r\nhost: localhost@rebound.example", 421),
-        ("another address", "GET / HTTP/1.1\r\nhost: 192.0.2.1", 421),
-        ("none", "GET / HTTP/1.0", 421),
-        ("an empty one", "GET / HTTP/1.1\r\nhost:", 421),
-        ("two", "GET / HTTP/1.1\r\nhost: localhost\r\nhost: rebound.example", 421),
-        ("not a name", "GET / HTTP/1.1\r\nhost: local host", 421),
+        Case { name: "its name", head: "GET / HTTP/1.1\r\nhost: localhost:PORT", expected: 200 },
+        Case { name: "in capitals", head: "GET / HTTP/1.1\r\nhost: LOCALHOST", expected: 200 },
+        Case { name: "its address", head: "GET / HTTP/1.1\r\nhost: 127.0.0.1:PORT", expected: 200 },
+        Case { name: "another of its addresses", head: "GET / HTTP/1.1\r\nhost: 127.1.2.3", expected: 200 },
+        Case { name: "IPv6", head: "GET / HTTP/1.1\r\nhost: [::1]:PORT", expected: 200 },
+        Case {
+            name: "the whole URL",
+            head: "GET http://localhost:PORT/ HTTP/1.1\r\nhost: localhost:PORT",
+            expected: 200,
+        },
+        Case { name: "a name of somebody", head: "GET / HTTP/1.1\r\nhost: rebound.example:PORT", expected: 421 },
+        Case { name: "for the data", head: "GET /audit.json HTTP/1.1\r\nhost: rebound.example", expected: 421 },
+        Case { name: "for nothing", head: "GET /nothing HTTP/1.1\r\nhost: rebound.example", expected: 421 },
+        Case { name: "in the URL", head: "GET http://rebound.example/ HTTP/1.1\r\nhost: localhost", expected: 421 },
+        Case { name: "that begins alike", head: "GET / HTTP/1.1\r\nhost: localhost.rebound.example", expected: 421 },
+        Case {
+            name: "with an address in it",
+            head: "GET / HTTP/1.1\r\nhost: 127.0.0.1.rebound.example",
+            expected: 421,
+        },
+        Case { name: "behind a user", head: "GET / HTTP/1.1\r\nhost: localhost@rebound.example", expected: 421 },
+        Case { name: "another address", head: "GET / HTTP/1.1\r\nhost: 192.0.2.1", expected: 421 },
+        Case { name: "none", head: "GET / HTTP/1.0", expected: 421 },
+        Case { name: "an empty one", head: "GET / HTTP/1.1\r\nhost:", expected: 421 },
+        Case { name: "two", head: "GET / HTTP/1.1\r\nhost: localhost\r\nhost: rebound.example", expected: 421 },
+        Case { name: "not a name", head: "GET / HTTP/1.1\r\nhost: local host", expected: 421 },
     ];
     let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
-    for (name, head, expected) in rows {
+    for Case { name, head, expected } in rows {
         let (status, _, body) = asked(address, head).await;
         assert_eq!(status, expected, "{name}: {body:.100}");
         assert_eq!(body.contains("172.21."), expected == 200, "{name}");

@@ -6,7 +6,7 @@ use clusterip::policy::host_calls::HostCall;
 use clusterip::policy::session::Exchange;
 use serde_json::Value;
 
-use crate::recorded;
+use crate::recorded_sessions;
 
 const DEPLOYMENT: &str = "list apps/v1/Deployment";
 const CRON_JOB: &str = "list batch/v1/CronJob";
@@ -121,7 +121,7 @@ fn lookup(call: &HostCall) -> String {
 #[test]
 fn every_look_up_has_a_session_for_each_way_to_fail() {
     let mut there = BTreeSet::new();
-    for session in recorded::all() {
+    for session in recorded_sessions::all() {
         for exchange in &session.exchanges {
             if let Some(outcome) = Outcome::of(exchange) {
                 there.insert((lookup(&exchange.call), outcome));
@@ -147,7 +147,7 @@ const ONLY_WARN: [&str; 2] = ["85-by-hand-and-a-look-up-fails-warns", "node-and-
 #[test]
 fn failed_look_up_is_the_last_one_and_denies_with_reason_and_remedy() {
     let mut problems = Vec::new();
-    for session in recorded::all() {
+    for session in recorded_sessions::all() {
         if ONLY_WARN.contains(&session.name.as_str()) {
             continue;
         }
@@ -187,7 +187,7 @@ fn empty_result_is_a_normal_answer() {
     let is_normal =
         |exchange: &Exchange| Outcome::of(exchange).is_none_or(|outcome| outcome.is_normal(&lookup(&exchange.call)));
     let mut seen = 0;
-    for session in recorded::all().into_iter().filter(|session| session.name.starts_with("lookup-")) {
+    for session in recorded_sessions::all().into_iter().filter(|session| session.name.starts_with("lookup-")) {
         if session.exchanges.iter().all(is_normal) {
             assert_eq!(session.response["allowed"], true, "{}", session.name);
             // The blocks of Nodes and external addresses are only checked here, never assigned.

@@ -37,12 +37,17 @@ async fn no_review_is_answered_while_the_cluster_is_being_listed() {
 
 #[tokio::test]
 async fn panicking_review_is_denied_and_the_next_one_is_served() {
-    let rows: [(&str, fn(), &str); 3] = [
-        ("with a text", || panic!("no more addresses"), "no more addresses"),
-        ("with a made text", || panic!("index {}", 7), "index 7"),
-        ("with something else", || std::panic::panic_any(7), "for an unknown reason"),
+    struct Case {
+        name: &'static str,
+        panics: fn(),
+        cause: &'static str,
+    }
+    let rows = [
+        Case { name: "with a text", panics: || panic!("no more addresses"), cause: "no more addresses" },
+        Case { name: "with a made text", panics: || panic!("index {}", 7), cause: "index 7" },
+        Case { name: "with something else", panics: || std::panic::panic_any(7), cause: "for an unknown reason" },
     ];
-    for (name, panics, cause) in rows {
+    for Case { name, panics, cause } in rows {
         let panicking = move |request: &Value| {
             if request["name"] == "web" {
                 panics();

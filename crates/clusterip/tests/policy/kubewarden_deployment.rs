@@ -316,6 +316,11 @@ impl HostCalls for NothingGranted {
 
 #[test]
 fn team_policy_makes_no_look_ups() {
+    struct Case {
+        name: &'static str,
+        request: Value,
+        expected: Option<&'static str>,
+    }
     let policy = document(TEAM);
     let namespace = policy["metadata"]["namespace"].as_str().unwrap();
     let with = |address: &str| json!({"clusterIP": address, "clusterIPs": [address], "selector": {"app": "web"}});
@@ -323,18 +328,30 @@ fn team_policy_makes_no_look_ups() {
                    payments; omit clusterIP, or use an address of the Service's pool";
     let external = json!({"type": "ExternalName", "externalName": "example.com"});
     let rows = [
-        ("in its own range", request("CREATE", namespace, with("172.21.32.9"), None), None),
-        ("in another's", request("CREATE", namespace, with("172.21.48.9"), None), Some(refused)),
-        ("in nobody's", request("CREATE", namespace, with("172.21.0.9"), None), None),
-        ("headless", request("CREATE", namespace, with("None"), None), None),
-        (
-            "in another's, from ExternalName",
-            request("UPDATE", namespace, with("172.21.48.9"), Some(external)),
-            Some(refused),
-        ),
-        ("in another's, as before", request("UPDATE", namespace, with("172.21.48.9"), Some(with("172.21.48.9"))), None),
+        Case {
+            name: "in its own range",
+            request: request("CREATE", namespace, with("172.21.32.9"), None),
+            expected: None,
+        },
+        Case {
+            name: "in another's",
+            request: request("CREATE", namespace, with("172.21.48.9"), None),
+            expected: Some(refused),
+        },
+        Case { name: "in nobody's", request: request("CREATE", namespace, with("172.21.0.9"), None), expected: None },
+        Case { name: "headless", request: request("CREATE", namespace, with("None"), None), expected: None },
+        Case {
+            name: "in another's, from ExternalName",
+            request: request("UPDATE", namespace, with("172.21.48.9"), Some(external)),
+            expected: Some(refused),
+        },
+        Case {
+            name: "in another's, as before",
+            request: request("UPDATE", namespace, with("172.21.48.9"), Some(with("172.21.48.9"))),
+            expected: None,
+        },
     ];
-    for (name, request, expected) in rows {
+    for Case { name, request, expected } in rows {
         let answer = MODULE.validate(&request, &policy["spec"]["settings"], Arc::new(NothingGranted)).unwrap();
         assert_eq!(
             (answer.accepted, answer.message.as_deref(), answer.mutated_object, answer.warnings),

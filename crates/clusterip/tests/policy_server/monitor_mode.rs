@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::recorded;
+use crate::recorded_sessions;
 
 /// The response that policy-server makes in monitor mode: everything is allowed, and patch and status are removed. The
 /// API server shows the remaining warnings, and writes the annotations to its audit log.
@@ -17,32 +17,38 @@ fn monitored(response: &Value) -> Value {
 
 #[test]
 fn monitor_mode_reports_the_decision_in_warnings_and_audit_annotations() {
+    struct Case {
+        name: &'static str,
+        session: &'static str,
+        annotations: Value,
+        warnings: Value,
+    }
     const MISPLACED: &str =
         "172.21.0.77 lies in pool \"linux\", expected pool \"windows\": kubernetes.io/os=windows (Deployment shop/web)";
     let windows = r#"{"source":"Deployment shop/web","labels":{"kubernetes.io/os":"windows"}}"#;
     let refused = format!("Service shop/web: {MISPLACED}; omit clusterIP, or use an address of the Service's pool");
     let rows = [
-        (
-            "a Service that would be placed: pool and evidence, but not the address",
-            "21-evidence-from-a-deployment",
-            json!({"decision": "allocated", "evidence": windows, "pool": "windows"}),
-            Value::Null,
-        ),
-        (
-            "a misplaced one that would be denied: the reason, and no warning",
-            "17-audit-scan-of-a-misplaced-service",
-            json!({"decision": "denied", "evidence": windows, "pool": "windows", "reason": refused}),
-            Value::Null,
-        ),
-        (
-            "a misplaced one where the settings warn",
-            "audit-scan-of-a-misplaced-service-warns",
-            json!({"decision": "left", "evidence": windows, "pool": "windows", "reason": "set by hand"}),
-            json!([MISPLACED]),
-        ),
+        Case {
+            name: "a Service that would be placed: pool and evidence, but not the address",
+            session: "21-evidence-from-a-deployment",
+            annotations: json!({"decision": "allocated", "evidence": windows, "pool": "windows"}),
+            warnings: Value::Null,
+        },
+        Case {
+            name: "a misplaced one that would be denied: the reason, and no warning",
+            session: "17-audit-scan-of-a-misplaced-service",
+            annotations: json!({"decision": "denied", "evidence": windows, "pool": "windows", "reason": refused}),
+            warnings: Value::Null,
+        },
+        Case {
+            name: "a misplaced one where the settings warn",
+            session: "audit-scan-of-a-misplaced-service-warns",
+            annotations: json!({"decision": "left", "evidence": windows, "pool": "windows", "reason": "set by hand"}),
+            warnings: json!([MISPLACED]),
+        },
     ];
-    let sessions = recorded::all();
-    for (name, session, annotations, warnings) in rows {
+    let sessions = recorded_sessions::all();
+    for Case { name, session, annotations, warnings } in rows {
         let session = sessions.iter().find(|recorded| recorded.name == session).expect(name);
         let expected = json!({"allowed": true, "auditAnnotations": annotations, "warnings": warnings});
         assert_eq!(monitored(&session.response), expected, "{name}");
@@ -56,7 +62,7 @@ fn warnings_are_short() {
     const LONGEST: usize = 256;
     const AT_BEST: usize = 120;
     let mut long = Vec::new();
-    for session in recorded::all() {
+    for session in recorded_sessions::all() {
         for warning in session.response["warnings"].as_array().into_iter().flatten() {
             let length = warning.as_str().unwrap().chars().count();
             assert!(length <= LONGEST, "{}: {length}: {warning}", session.name);

@@ -101,6 +101,11 @@ fn list_contains_objects_ordered_by_namespace_and_name() {
 
 #[test]
 fn list_contains_only_its_kind_and_namespace() {
+    struct Case {
+        name: &'static str,
+        call: HostCall,
+        items: Vec<Value>,
+    }
     let other_kind =
         json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"namespace": "shop", "name": "c"}});
     let other_group =
@@ -108,15 +113,19 @@ fn list_contains_only_its_kind_and_namespace() {
     let (a, b) = (deployment("shop", "a"), deployment("shop-2", "b"));
     let objects = [a.clone(), b.clone(), other_kind.clone(), other_group.clone()];
     let rows = [
-        ("every namespace", list_all("apps/v1/Deployment", None), vec![a.clone(), b.clone()]),
-        ("one namespace", list_of("apps/v1/Deployment", "shop"), vec![a.clone()]),
-        ("a namespace whose name goes on", list_of("apps/v1/Deployment", "shop-2"), vec![b]),
-        ("a namespace without any", list_of("apps/v1/Deployment", "office"), vec![]),
-        ("another kind", list_all("apps/v1/StatefulSet", None), vec![other_kind]),
-        ("the kind of another group", list_all("example.com/v1/Deployment", None), vec![other_group]),
-        ("a kind without objects", list_all("batch/v1/Job", None), vec![]),
+        Case { name: "every namespace", call: list_all("apps/v1/Deployment", None), items: vec![a.clone(), b.clone()] },
+        Case { name: "one namespace", call: list_of("apps/v1/Deployment", "shop"), items: vec![a.clone()] },
+        Case { name: "a namespace whose name goes on", call: list_of("apps/v1/Deployment", "shop-2"), items: vec![b] },
+        Case { name: "a namespace without any", call: list_of("apps/v1/Deployment", "office"), items: vec![] },
+        Case { name: "another kind", call: list_all("apps/v1/StatefulSet", None), items: vec![other_kind] },
+        Case {
+            name: "the kind of another group",
+            call: list_all("example.com/v1/Deployment", None),
+            items: vec![other_group],
+        },
+        Case { name: "a kind without objects", call: list_all("batch/v1/Job", None), items: vec![] },
     ];
-    for (name, call, items) in rows {
+    for Case { name, call, items } in rows {
         assert_eq!(ask(&objects, &call).unwrap()["items"], Value::from(items), "{name}");
     }
 }
@@ -131,51 +140,87 @@ fn inserting_an_object_again_replaces_it() {
 
 #[test]
 fn masks_keep_only_the_named_fields() {
+    struct Case {
+        name: &'static str,
+        paths: Option<Vec<&'static str>>,
+        fields: Value,
+        kept: Value,
+    }
     let rows = [
-        ("no masks at all", None, json!({"spec": {"a": 1}, "status": 5}), json!({"spec": {"a": 1}, "status": 5})),
-        ("an empty set is none", Some(vec![]), json!({"spec": {"a": 1}}), json!({"spec": {"a": 1}})),
-        (
-            "a field with all that is below",
-            Some(vec!["spec"]),
-            json!({"spec": {"a": {"b": [1]}}, "status": {}}),
-            json!({"spec": {"a": {"b": [1]}}}),
-        ),
-        (
-            "fields of a field",
-            Some(vec!["spec.a.b", "spec.c"]),
-            json!({"spec": {"a": {"b": 1, "x": 2}, "c": 3, "x": 4}}),
-            json!({"spec": {"a": {"b": 1}, "c": 3}}),
-        ),
-        (
-            "lists are passed through",
-            Some(vec!["spec.containers.image"]),
-            json!({"spec": {"containers": [{"name": "a", "image": "b"}, {"name": "c"}, "text"]}}),
-            json!({"spec": {"containers": [{"image": "b"}, {}, "text"]}}),
-        ),
-        (
-            "lists of lists too",
-            Some(vec!["spec.a.b"]),
-            json!({"spec": {"a": [[{"b": 1, "c": 2}], []]}}),
-            json!({"spec": {"a": [[{"b": 1}], []]}}),
-        ),
-        (
-            "of a path and a longer one, the longer counts",
-            Some(vec!["spec", "spec.a"]),
-            json!({"spec": {"a": 1, "b": 2}}),
-            json!({"spec": {"a": 1}}),
-        ),
-        (
-            "a value where the mask goes on stays",
-            Some(vec!["spec.a.b"]),
-            json!({"spec": {"a": 5, "b": 6}}),
-            json!({"spec": {"a": 5}}),
-        ),
-        ("null too", Some(vec!["spec.a.b"]), json!({"spec": {"a": null}}), json!({"spec": {"a": null}})),
-        ("a parent that loses everything stays", Some(vec!["spec.x"]), json!({"spec": {"a": 1}}), json!({"spec": {}})),
-        ("a mask that no object has", Some(vec!["nothing"]), json!({"spec": {"a": 1}}), json!({})),
-        ("a key with a dot can't be named", Some(vec!["spec.a.b"]), json!({"spec": {"a.b": 1}}), json!({"spec": {}})),
+        Case {
+            name: "no masks at all",
+            paths: None,
+            fields: json!({"spec": {"a": 1}, "status": 5}),
+            kept: json!({"spec": {"a": 1}, "status": 5}),
+        },
+        Case {
+            name: "an empty set is none",
+            paths: Some(vec![]),
+            fields: json!({"spec": {"a": 1}}),
+            kept: json!({"spec": {"a": 1}}),
+        },
+        Case {
+            name: "a field with all that is below",
+            paths: Some(vec!["spec"]),
+            fields: json!({"spec": {"a": {"b": [1]}}, "status": {}}),
+            kept: json!({"spec": {"a": {"b": [1]}}}),
+        },
+        Case {
+            name: "fields of a field",
+            paths: Some(vec!["spec.a.b", "spec.c"]),
+            fields: json!({"spec": {"a": {"b": 1, "x": 2}, "c": 3, "x": 4}}),
+            kept: json!({"spec": {"a": {"b": 1}, "c": 3}}),
+        },
+        Case {
+            name: "lists are passed through",
+            paths: Some(vec!["spec.containers.image"]),
+            fields: json!({"spec": {"containers": [{"name": "a", "image": "b"}, {"name": "c"}, "text"]}}),
+            kept: json!({"spec": {"containers": [{"image": "b"}, {}, "text"]}}),
+        },
+        Case {
+            name: "lists of lists too",
+            paths: Some(vec!["spec.a.b"]),
+            fields: json!({"spec": {"a": [[{"b": 1, "c": 2}], []]}}),
+            kept: json!({"spec": {"a": [[{"b": 1}], []]}}),
+        },
+        Case {
+            name: "of a path and a longer one, the longer counts",
+            paths: Some(vec!["spec", "spec.a"]),
+            fields: json!({"spec": {"a": 1, "b": 2}}),
+            kept: json!({"spec": {"a": 1}}),
+        },
+        Case {
+            name: "a value where the mask goes on stays",
+            paths: Some(vec!["spec.a.b"]),
+            fields: json!({"spec": {"a": 5, "b": 6}}),
+            kept: json!({"spec": {"a": 5}}),
+        },
+        Case {
+            name: "null too",
+            paths: Some(vec!["spec.a.b"]),
+            fields: json!({"spec": {"a": null}}),
+            kept: json!({"spec": {"a": null}}),
+        },
+        Case {
+            name: "a parent that loses everything stays",
+            paths: Some(vec!["spec.x"]),
+            fields: json!({"spec": {"a": 1}}),
+            kept: json!({"spec": {}}),
+        },
+        Case {
+            name: "a mask that no object has",
+            paths: Some(vec!["nothing"]),
+            fields: json!({"spec": {"a": 1}}),
+            kept: json!({}),
+        },
+        Case {
+            name: "a key with a dot can't be named",
+            paths: Some(vec!["spec.a.b"]),
+            fields: json!({"spec": {"a.b": 1}}),
+            kept: json!({"spec": {}}),
+        },
     ];
-    for (name, paths, fields, kept) in rows {
+    for Case { name, paths, fields, kept } in rows {
         let paths = paths.map(|paths| paths.into_iter().map(str::to_owned).collect::<BTreeSet<_>>());
         let whole = |fields: &Value| {
             let mut object = deployment("shop", "a");
@@ -210,6 +255,12 @@ fn metadata_is_complete_except_for_fields_that_a_cache_omits() {
 
 #[test]
 fn selectors_filter_a_list() {
+    struct Case {
+        name: &'static str,
+        labels: Option<&'static str>,
+        fields: Option<&'static str>,
+        expected: Vec<&'static str>,
+    }
     let labelled = |name: &str, labels: Value| {
         let mut object = deployment("shop", name);
         object["metadata"]["labels"] = labels;
@@ -221,17 +272,17 @@ fn selectors_filter_a_list() {
         deployment("office", "c"),
     ];
     let rows = [
-        ("none", None, None, vec!["c", "a", "b"]),
-        ("a label", Some("app=web"), None, vec!["a"]),
-        ("one of two values", Some("app in (web,db)"), None, vec!["a", "b"]),
-        ("another value, or no label", Some("app!=web"), None, vec!["c", "b"]),
-        ("no label", Some("!app"), None, vec!["c"]),
-        ("two labels", Some("app,tier=front"), None, vec!["a"]),
-        ("the name", None, Some("metadata.name=b"), vec!["b"]),
-        ("another namespace", None, Some("metadata.namespace!=shop"), vec!["c"]),
-        ("labels and fields", Some("app"), Some("metadata.name!=a"), vec!["b"]),
+        Case { name: "none", labels: None, fields: None, expected: vec!["c", "a", "b"] },
+        Case { name: "a label", labels: Some("app=web"), fields: None, expected: vec!["a"] },
+        Case { name: "one of two values", labels: Some("app in (web,db)"), fields: None, expected: vec!["a", "b"] },
+        Case { name: "another value, or no label", labels: Some("app!=web"), fields: None, expected: vec!["c", "b"] },
+        Case { name: "no label", labels: Some("!app"), fields: None, expected: vec!["c"] },
+        Case { name: "two labels", labels: Some("app,tier=front"), fields: None, expected: vec!["a"] },
+        Case { name: "the name", labels: None, fields: Some("metadata.name=b"), expected: vec!["b"] },
+        Case { name: "another namespace", labels: None, fields: Some("metadata.namespace!=shop"), expected: vec!["c"] },
+        Case { name: "labels and fields", labels: Some("app"), fields: Some("metadata.name!=a"), expected: vec!["b"] },
     ];
-    for (name, labels, fields, expected) in rows {
+    for Case { name, labels, fields, expected } in rows {
         let answer = ask(&objects, &list_selected(labels, fields)).unwrap();
         let names: Vec<&str> =
             answer["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
@@ -245,38 +296,47 @@ fn selectors_filter_a_list() {
 
 #[test]
 fn errors_have_the_words_of_kubewarden() {
+    struct Case {
+        name: &'static str,
+        call: HostCall,
+        expected: Result<Value, &'static str>,
+    }
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
     let objects = [deployment("shop", "a"), node.clone()];
     let rows = [
-        (
-            "an object that is not there",
-            get("apps/v1/Deployment", Some("shop"), "b", None),
-            Err("Cannot find apps/v1/Deployment named 'b' inside of namespace 'Some(\"shop\")'"),
-        ),
-        (
-            "an object of another namespace",
-            get("apps/v1/Deployment", Some("office"), "a", None),
-            Err("Cannot find apps/v1/Deployment named 'a' inside of namespace 'Some(\"office\")'"),
-        ),
-        (
-            "a Node that is not there",
-            get("v1/Node", None, "n2", None),
-            Err("Cannot find v1/Node named 'n2' inside of namespace 'None'"),
-        ),
-        ("a Node", get("v1/Node", None, "n1", None), Ok(node.clone())),
-        ("a Node, as if it had a namespace", get("v1/Node", Some("shop"), "n1", None), Ok(node.clone())),
-        (
-            "a namespaced kind without a namespace",
-            get("apps/v1/Deployment", None, "a", None),
-            Err("Resource apps/v1/Deployment is namespaced, but no namespace was provided"),
-        ),
-        (
-            "a cluster-wide kind in a namespace",
-            list_of("v1/Node", "shop"),
-            Err("resource v1/Node is cluster wide. Cannot search for it inside of a namespace"),
-        ),
+        Case {
+            name: "an object that is not there",
+            call: get("apps/v1/Deployment", Some("shop"), "b", None),
+            expected: Err("Cannot find apps/v1/Deployment named 'b' inside of namespace 'Some(\"shop\")'"),
+        },
+        Case {
+            name: "an object of another namespace",
+            call: get("apps/v1/Deployment", Some("office"), "a", None),
+            expected: Err("Cannot find apps/v1/Deployment named 'a' inside of namespace 'Some(\"office\")'"),
+        },
+        Case {
+            name: "a Node that is not there",
+            call: get("v1/Node", None, "n2", None),
+            expected: Err("Cannot find v1/Node named 'n2' inside of namespace 'None'"),
+        },
+        Case { name: "a Node", call: get("v1/Node", None, "n1", None), expected: Ok(node.clone()) },
+        Case {
+            name: "a Node, as if it had a namespace",
+            call: get("v1/Node", Some("shop"), "n1", None),
+            expected: Ok(node.clone()),
+        },
+        Case {
+            name: "a namespaced kind without a namespace",
+            call: get("apps/v1/Deployment", None, "a", None),
+            expected: Err("Resource apps/v1/Deployment is namespaced, but no namespace was provided"),
+        },
+        Case {
+            name: "a cluster-wide kind in a namespace",
+            call: list_of("v1/Node", "shop"),
+            expected: Err("resource v1/Node is cluster wide. Cannot search for it inside of a namespace"),
+        },
     ];
-    for (name, call, expected) in rows {
+    for Case { name, call, expected } in rows {
         assert_eq!(ask(&objects, &call), expected.map_err(str::to_owned), "{name}");
     }
 }
@@ -301,17 +361,22 @@ fn missing_kind_fails_every_look_up() {
 
 #[test]
 fn every_address_of_a_service_has_an_ip_address_object() {
+    struct Case {
+        name: &'static str,
+        ip: &'static str,
+        expected: Result<Value, String>,
+    }
     let objects = [service("web", &["10.0.0.9", "fd00::9"]), service("quiet", &["None"]), service("none", &[])];
     let ip_object =
         |ip: &str| Ok(json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": ip}}));
     let rows = [
-        ("the first address", "10.0.0.9", ip_object("10.0.0.9")),
-        ("the second one", "fd00::9", ip_object("fd00::9")),
-        ("one that no Service has", "10.0.0.8", no_ip_address("10.0.0.8")),
-        ("one that is written another way", "fd00:0::9", no_ip_address("fd00:0::9")),
-        ("none", "None", no_ip_address("None")),
+        Case { name: "the first address", ip: "10.0.0.9", expected: ip_object("10.0.0.9") },
+        Case { name: "the second one", ip: "fd00::9", expected: ip_object("fd00::9") },
+        Case { name: "one that no Service has", ip: "10.0.0.8", expected: no_ip_address("10.0.0.8") },
+        Case { name: "one that is written another way", ip: "fd00:0::9", expected: no_ip_address("fd00:0::9") },
+        Case { name: "none", ip: "None", expected: no_ip_address("None") },
     ];
-    for (name, ip, expected) in rows {
+    for Case { name, ip, expected } in rows {
         assert_eq!(ask(&objects, &ip_address(ip)), expected, "{name}");
     }
     let parent = json!({"parentRef": {"group": "", "resource": "services", "namespace": "shop", "name": "web"}});
@@ -321,20 +386,37 @@ fn every_address_of_a_service_has_an_ip_address_object() {
 
 #[test]
 fn ip_address_object_exists_while_a_service_has_the_address() {
+    struct Case {
+        name: &'static str,
+        objects: Vec<Value>,
+        there: bool,
+    }
     let (a, b) = (service("a", &["10.0.0.1"]), service("b", &["10.0.0.1"]));
     let (a_moved, b_moved) = (service("a", &["10.0.0.2"]), service("b", &["10.0.0.2"]));
     let of_another =
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "10.0.0.1"}});
     let rows = [
-        ("of one Service", vec![a.clone()], true),
-        ("of one that moved", vec![a.clone(), a_moved.clone()], false),
-        ("of one that moved and came back", vec![a.clone(), a_moved.clone(), a.clone()], true),
-        ("of two, one of which moved", vec![a.clone(), b.clone(), b_moved.clone()], true),
-        ("of two, the other of which moved", vec![a.clone(), b.clone(), a_moved.clone()], true),
-        ("of two that moved", vec![a.clone(), b, a_moved.clone(), b_moved], false),
-        ("of one that moved, but an object of its own", vec![a, of_another, a_moved], true),
+        Case { name: "of one Service", objects: vec![a.clone()], there: true },
+        Case { name: "of one that moved", objects: vec![a.clone(), a_moved.clone()], there: false },
+        Case {
+            name: "of one that moved and came back",
+            objects: vec![a.clone(), a_moved.clone(), a.clone()],
+            there: true,
+        },
+        Case { name: "of two, one of which moved", objects: vec![a.clone(), b.clone(), b_moved.clone()], there: true },
+        Case {
+            name: "of two, the other of which moved",
+            objects: vec![a.clone(), b.clone(), a_moved.clone()],
+            there: true,
+        },
+        Case { name: "of two that moved", objects: vec![a.clone(), b, a_moved.clone(), b_moved], there: false },
+        Case {
+            name: "of one that moved, but an object of its own",
+            objects: vec![a, of_another, a_moved],
+            there: true,
+        },
     ];
-    for (name, objects, there) in rows {
+    for Case { name, objects, there } in rows {
         assert_eq!(ask(&objects, &ip_address("10.0.0.1")).is_ok(), there, "{name}");
     }
 }
@@ -399,6 +481,11 @@ proptest! {
 
 #[test]
 fn list_for_a_service_contains_only_selected_workloads() {
+    struct Case {
+        name: &'static str,
+        selector: &'static [(&'static str, &'static str)],
+        expected: &'static [&'static str],
+    }
     let pods = |name: &str, labels: Value| {
         let mut object = deployment("shop", name);
         object["spec"] = json!({"template": {"metadata": {"labels": labels}}});
@@ -406,15 +493,18 @@ fn list_for_a_service_contains_only_selected_workloads() {
     };
     let objects =
         [pods("a", json!({"app": "web", "tier": "front"})), pods("b", json!({"app": "web"})), pods("c", json!({}))];
-    type Row<'r> = (&'r str, &'r [(&'r str, &'r str)], &'r [&'r str]);
-    let rows: [Row<'_>; 5] = [
-        ("one label", &[("app", "web")], &["a", "b"]),
-        ("two labels", &[("app", "web"), ("tier", "front")], &["a"]),
-        ("a label with another value", &[("app", "db")], &[]),
-        ("one of two is missing", &[("app", "web"), ("track", "x")], &[]),
-        ("no selector selects nothing, but nothing is left out", &[], &["a", "b", "c"]),
+    let rows = [
+        Case { name: "one label", selector: &[("app", "web")], expected: &["a", "b"] },
+        Case { name: "two labels", selector: &[("app", "web"), ("tier", "front")], expected: &["a"] },
+        Case { name: "a label with another value", selector: &[("app", "db")], expected: &[] },
+        Case { name: "one of two is missing", selector: &[("app", "web"), ("track", "x")], expected: &[] },
+        Case {
+            name: "no selector selects nothing, but nothing is left out",
+            selector: &[],
+            expected: &["a", "b", "c"],
+        },
     ];
-    for (name, selector, expected) in rows {
+    for Case { name, selector, expected } in rows {
         let selector: Labels = selector.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let calls = SnapshotCalls::new(Arc::new(RwLock::new(snapshot(&objects)))).for_selector(selector);
         let answer: Value =
@@ -465,26 +555,52 @@ fn answers_reflect_changes_of_the_snapshot() {
 
 #[test]
 fn invalid_host_calls_are_distinguished() {
+    struct Case {
+        name: &'static str,
+        call: [&'static str; 3],
+        payload: &'static [u8],
+        expected: &'static str,
+    }
     let good: &[u8] = br#"{"api_version":"v1","kind":"Node","name":"n1","disable_cache":false}"#;
-    let rows: [(&str, [&str; 3], &[u8], &str); 6] = [
-        ("another binding", ["other", "kubernetes", "get_resource"], good, "unknown binding: other"),
-        ("another namespace", ["kubewarden", "oci", "v1/manifest_digest"], good, "unknown namespace: oci"),
-        ("another operation", ["kubewarden", "kubernetes", "can_i"], good, "unknown operation: can_i"),
-        ("no JSON", ["kubewarden", "kubernetes", "get_resource"], b"hello", "get_resource: expected value"),
-        (
-            "a field is missing",
-            ["kubewarden", "kubernetes", "get_resource"],
-            br#"{"kind":"Node"}"#,
-            "get_resource: missing field",
-        ),
-        (
-            "a list",
-            ["kubewarden", "kubernetes", "list_resources_all"],
-            br#"{"api_version":5,"kind":"Node"}"#,
-            "list_resources_all: invalid type",
-        ),
+    let rows = [
+        Case {
+            name: "another binding",
+            call: ["other", "kubernetes", "get_resource"],
+            payload: good,
+            expected: "unknown binding: other",
+        },
+        Case {
+            name: "another namespace",
+            call: ["kubewarden", "oci", "v1/manifest_digest"],
+            payload: good,
+            expected: "unknown namespace: oci",
+        },
+        Case {
+            name: "another operation",
+            call: ["kubewarden", "kubernetes", "can_i"],
+            payload: good,
+            expected: "unknown operation: can_i",
+        },
+        Case {
+            name: "no JSON",
+            call: ["kubewarden", "kubernetes", "get_resource"],
+            payload: b"hello",
+            expected: "get_resource: expected value",
+        },
+        Case {
+            name: "a field is missing",
+            call: ["kubewarden", "kubernetes", "get_resource"],
+            payload: br#"{"kind":"Node"}"#,
+            expected: "get_resource: missing field",
+        },
+        Case {
+            name: "a list",
+            call: ["kubewarden", "kubernetes", "list_resources_all"],
+            payload: br#"{"api_version":5,"kind":"Node"}"#,
+            expected: "list_resources_all: invalid type",
+        },
     ];
-    for (name, [binding, namespace, operation], payload, expected) in rows {
+    for Case { name, call: [binding, namespace, operation], payload, expected } in rows {
         let error = HostCall::read(binding, namespace, operation, payload).unwrap_err().to_string();
         assert!(error.starts_with(expected), "{name}: {error}");
     }

@@ -76,6 +76,11 @@ fn needed(duties: &Duties) -> BTreeSet<Right> {
 
 #[test]
 fn deployments_grant_exactly_the_needed_permissions() {
+    struct Case {
+        name: &'static str,
+        duties: Duties,
+        files: Vec<&'static str>,
+    }
     let one = ["webhook/cluster-rights.yaml", "webhook/own-rights.yaml"];
     let more = |files: &[&'static str]| [&one[..], files].concat();
     let agent = Duties {
@@ -87,18 +92,30 @@ fn deployments_grant_exactly_the_needed_permissions() {
     };
     let external = Duties { external: true, agents_namespace: Some(AGENTS.to_owned()), ..served() };
     let rows = [
-        ("one replica", served(), one.to_vec()),
-        ("several", Duties { claims: true, ..served() }, more(&["replicas/claim-rights.yaml"])),
-        ("Nodes", Duties { nodes: true, ..served() }, more(&["nodes/component/node-rights.yaml"])),
-        ("load balancers", Duties { load_balancers: true, ..served() }, more(&["load-balancers/status-rights.yaml"])),
-        (
-            "external addresses",
-            external,
-            more(&["external/component/cluster-rights.yaml", "external/component/holder-rights.yaml"]),
-        ),
-        ("an agent", agent, vec!["external/component/agent-account.yaml"]),
+        Case { name: "one replica", duties: served(), files: one.to_vec() },
+        Case {
+            name: "several",
+            duties: Duties { claims: true, ..served() },
+            files: more(&["replicas/claim-rights.yaml"]),
+        },
+        Case {
+            name: "Nodes",
+            duties: Duties { nodes: true, ..served() },
+            files: more(&["nodes/component/node-rights.yaml"]),
+        },
+        Case {
+            name: "load balancers",
+            duties: Duties { load_balancers: true, ..served() },
+            files: more(&["load-balancers/status-rights.yaml"]),
+        },
+        Case {
+            name: "external addresses",
+            duties: external,
+            files: more(&["external/component/cluster-rights.yaml", "external/component/holder-rights.yaml"]),
+        },
+        Case { name: "an agent", duties: agent, files: vec!["external/component/agent-account.yaml"] },
     ];
-    for (name, duties, files) in rows {
+    for Case { name, duties, files } in rows {
         let granted_rights: BTreeSet<Right> = files.into_iter().flat_map(granted).collect();
         assert!(!granted_rights.is_empty());
         let needed = needed(&duties);
