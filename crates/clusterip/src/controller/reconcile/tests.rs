@@ -1,4 +1,6 @@
-use super::*;
+use std::time::Duration;
+
+use super::retries::pause_after;
 
 #[test]
 fn failed_moves_are_retried_at_growing_intervals() {
