@@ -1,3 +1,4 @@
+use super::configuration::cel_text;
 use super::*;
 
 #[test]
