@@ -1,21 +1,18 @@
 //! The state of a cluster at one moment, and Kubewarden's answers about it.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::OnceLock;
 
 use clusterip_core::label_selector::{Labels, includes};
-use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::field_mask::{Mask, Masked};
-use super::kubewarden_responses;
+mod calls;
+
+pub use self::calls::SnapshotCalls;
 use super::object::{self, Packed};
-use super::selectors;
 use super::service_key::ServiceKey;
-use crate::policy::host_calls::{HostCall, HostCalls};
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster.
@@ -216,101 +213,6 @@ impl Snapshot {
     pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &(String, String)> {
         self.addresses.get(&address).into_iter().flatten()
     }
-
-    /// The answer to a look-up; `more` objects are appended to a list of the whole cluster.
-    fn answer(&self, call: &HostCall, selected: Option<&Labels>, more: &[Value]) -> Result<Vec<u8>, String> {
-        match call {
-            HostCall::ListAll { api_version, kind, label_selector, field_selector, field_masks } => {
-                let query = Query { api_version, kind, label_selector, field_selector, field_masks };
-                self.list(&query, None, selected, more)
-            }
-            HostCall::ListNamespace { api_version, kind, namespace, label_selector, field_selector, field_masks } => {
-                self.check_api(api_version, kind)?;
-                if !object::is_namespaced(kind) {
-                    return Err(format!(
-                        "resource {api_version}/{kind} is cluster wide. Cannot search for it inside of a namespace"
-                    ));
-                }
-                let query = Query { api_version, kind, label_selector, field_selector, field_masks };
-                self.list(&query, Some(namespace), selected, &[])
-            }
-            HostCall::Get { api_version, kind, name, namespace, field_masks, .. } => {
-                self.check_api(api_version, kind)?;
-                if object::is_namespaced(kind) && namespace.is_none() {
-                    return Err(format!("Resource {api_version}/{kind} is namespaced, but no namespace was provided"));
-                }
-                let mask = field_masks.as_ref().map(Mask::new);
-                let scope = namespace.as_deref().filter(|_| object::is_namespaced(kind)).unwrap_or_default();
-                let found = self.get(api_version, kind, scope, name);
-                let derived = || (kind == "IPAddress").then(|| self.ip_address(api_version, name)).flatten();
-                match found.or_else(derived) {
-                    Some(object) => json(&Masked { object: &object, mask: mask.as_ref(), cached: false }),
-                    None => Err(kubewarden_responses::not_found(api_version, kind, name, namespace.as_deref())),
-                }
-            }
-        }
-    }
-
-    /// An `IPAddress` for an address of a Service: the API server has such objects, manifests don't.
-    fn ip_address(&self, api_version: &str, name: &str) -> Option<Value> {
-        let address: IpAddr = name.parse().ok()?;
-        let owners = self.addresses.get(&address).filter(|_| address.to_string() == name)?;
-        let (namespace, service) = owners.first()?;
-        Some(serde_json::json!({
-            "apiVersion": api_version,
-            "kind": "IPAddress",
-            "metadata": {"name": name},
-            "spec": {"parentRef": {"group": "", "resource": "services", "namespace": namespace, "name": service}},
-        }))
-    }
-
-    fn check_api(&self, api_version: &str, kind: &str) -> Result<(), String> {
-        let absent = self.absent.iter().any(|absent| absent.api_version == api_version && absent.kind == kind);
-        if absent { Err(format!("Cannot find resource {api_version}/{kind}")) } else { Ok(()) }
-    }
-
-    fn list(
-        &self,
-        query: &Query<'_>,
-        namespace: Option<&str>,
-        selected: Option<&Labels>,
-        more: &[Value],
-    ) -> Result<Vec<u8>, String> {
-        self.check_api(query.api_version, query.kind)?;
-        let kind = Kind { api_version: query.api_version.clone(), kind: query.kind.clone() };
-        let labels =
-            query.label_selector.as_deref().map(selectors::labels).transpose().map_err(|error| error.to_string())?;
-        let selects = |object: &Value| match query.field_selector.as_deref() {
-            _ if labels.as_ref().is_some_and(|labels| !labels.matches(&map(object, &["metadata", "labels"]))) => {
-                Ok(false)
-            }
-            Some(fields) => selectors::fields_match(fields, object).map_err(|error| error.to_string()),
-            None => Ok(true),
-        };
-        let mask = query.field_masks.as_ref().map(Mask::new);
-        let mut items: Vec<Cow<'_, RawValue>> = Vec::new();
-        if let Some(objects) = self.kinds.get(&kind) {
-            let all = namespace.is_none() && query.label_selector.is_none() && query.field_selector.is_none();
-            let keep = all && objects.listed_with.get_or_init(|| query.field_masks.clone()) == query.field_masks;
-            for object in objects.of(namespace, selected) {
-                if let Some(listed) = object.listed.get().filter(|_| keep) {
-                    items.push(Cow::Borrowed(listed));
-                    continue;
-                }
-                let value = object.value();
-                if !selects(&value)? {
-                    continue;
-                }
-                let item = Masked { object: &value, mask: mask.as_ref(), cached: true };
-                let item = serde_json::value::to_raw_value(&item).map_err(|error| error.to_string())?;
-                items.push(if keep { Cow::Borrowed(object.listed.get_or_init(|| item)) } else { Cow::Owned(item) });
-            }
-        }
-        for object in more {
-            items.push(Cow::Owned(serde_json::value::to_raw_value(object).map_err(|error| error.to_string())?));
-        }
-        json(&List { query, items })
-    }
 }
 
 impl Objects {
@@ -425,74 +327,4 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
         }
     }
     addresses
-}
-
-struct Query<'q> {
-    api_version: &'q String,
-    kind: &'q String,
-    label_selector: &'q Option<String>,
-    field_selector: &'q Option<String>,
-    field_masks: &'q Option<BTreeSet<String>>,
-}
-
-struct List<'l> {
-    query: &'l Query<'l>,
-    items: Vec<Cow<'l, RawValue>>,
-}
-
-impl Serialize for List<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_map(Some(4))?;
-        list.serialize_entry("apiVersion", self.query.api_version)?;
-        list.serialize_entry("kind", &format!("{}List", self.query.kind))?;
-        list.serialize_entry("metadata", &BTreeMap::<String, String>::new())?;
-        list.serialize_entry("items", &self.items)?;
-        list.end()
-    }
-}
-
-fn json(value: &impl Serialize) -> Result<Vec<u8>, String> {
-    serde_json::to_vec(value).map_err(|error| error.to_string())
-}
-
-/// Look-ups answered from a snapshot that may change between two evaluations.
-#[derive(Clone)]
-pub struct SnapshotCalls {
-    snapshot: Arc<RwLock<Snapshot>>,
-    selected: Option<Labels>,
-}
-
-impl SnapshotCalls {
-    /// Answers all look-ups as Kubewarden does.
-    pub fn new(snapshot: Arc<RwLock<Snapshot>>) -> Self {
-        Self { snapshot, selected: None }
-    }
-
-    /// Answers for one Service with this selector: workloads of a namespace whose Pods it does not select are left out.
-    /// The policy would ignore them, so its answer is the same, but the cost does not grow with the namespace.
-    #[must_use]
-    pub fn for_selector(self, selector: Labels) -> Self {
-        Self { selected: Some(selector), ..self }
-    }
-
-    /// The answer to a look-up; `more` objects are appended to a list of the whole cluster.
-    ///
-    /// # Errors
-    /// As [`HostCalls::answer`].
-    pub fn answer_with(&self, call: &HostCall, more: &[Value]) -> Result<Vec<u8>, String> {
-        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
-        snapshot.answer(call, self.selected.as_ref(), more)
-    }
-}
-
-impl HostCalls for SnapshotCalls {
-    fn services(&self) -> usize {
-        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
-        // Each Service has one address or two.
-        snapshot.addresses.len()
-    }
-
-    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        self.answer_with(call, &[])
-    }
 }

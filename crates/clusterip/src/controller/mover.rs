@@ -24,19 +24,23 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::{Method, Request};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
-use thiserror::Error;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
+mod move_error;
+mod placing;
+mod release;
+mod requests;
+
+pub use self::move_error::MoveError;
+use self::placing::Placing;
 use super::attempt::{Attempt, next_target, same_families};
-use super::field_ownership::MANAGER;
 use super::journal::Journal;
 use super::outcome::{LARGEST, Outcome, Unmoved, shown};
 use super::ownership::set_by_hand;
-use super::records::{RecordError, Records};
+use super::records::Records;
 use super::refusal::Refusal;
 use super::step::{self, Step};
 use super::targets::Targets;
@@ -59,55 +63,6 @@ pub struct Order {
     pub why: String,
     /// Whether to move a Service of type `LoadBalancer`, whose cloud controller may tear its load balancer down.
     pub load_balancers: bool,
-}
-
-/// A move that is not finished. If it is recorded by now, [`Mover::resume`] finishes it.
-#[derive(Debug, Error)]
-pub enum MoveError {
-    /// The ordered addresses do not have the address families of the Service.
-    #[error(
-        "{service} at {from} can't be moved to {to}: one address for each of its families is needed, in their order"
-    )]
-    Families {
-        /// The Service.
-        service: String,
-        /// The present addresses.
-        from: String,
-        /// The ordered addresses.
-        to: String,
-    },
-    /// The API server, or a policy, refused a step.
-    #[error("{service} can't be moved: the step {step:?} was refused: {reason}{}", if *.untouched { "; nothing was changed" } else { "; it is tried again" })]
-    Refused {
-        /// The Service.
-        service: String,
-        /// The name of the step.
-        step: &'static str,
-        /// The message of the API server.
-        reason: String,
-        /// Whether the Service is unchanged.
-        untouched: bool,
-    },
-    /// The API server did not answer, or answered with errors, for too long.
-    #[error("{service}: the step {step:?} was not finished within {} s: {reason}", .limit.as_secs_f32())]
-    Unfinished {
-        /// The Service.
-        service: String,
-        /// The name of the step.
-        step: &'static str,
-        /// The last error.
-        reason: String,
-        /// The time limit of the move.
-        limit: Duration,
-    },
-    /// The record of the move can't be read.
-    #[error("{service}: {reason}")]
-    Record {
-        /// The Service.
-        service: String,
-        /// The error.
-        reason: RecordError,
-    },
 }
 
 /// The time limits of a move.
@@ -193,14 +148,6 @@ impl Mover {
             None => run.end_gone().await,
         }
     }
-}
-
-/// The result of an attempt to place the Service.
-enum Placing {
-    /// The Service is placed. Contains the Service as the API server stored it.
-    Done(Value),
-    /// The attempt was refused, and there is another one to make.
-    Again,
 }
 
 /// One run of a move, from reading the Service to its outcome.
@@ -411,207 +358,5 @@ impl<'m> Run<'m> {
             None => (journal.to.as_slice(), [].as_slice()),
         };
         step::ending(service, journal, to, notes)
-    }
-
-    /// Gives the Service an address, or prepares another attempt if this one is refused.
-    async fn place(
-        &mut self,
-        service: &Value,
-        journal: &Journal,
-        targets: &dyn Targets,
-    ) -> Result<Result<Placing, Refusal>, MoveError> {
-        let (ordered, refused) = (self.ordered.as_deref(), self.refused.as_slice());
-        let resumed = ordered.is_none();
-        let attempt = match &mut self.attempt {
-            Some(attempt) => attempt,
-            none => none.insert(Attempt::first(journal, ordered, refused, targets).await),
-        };
-        let body = step::placed(service, journal, &attempt.placement, &attempt.without);
-        if resumed
-            && let Err(reason) = targets.judge(&body).await
-            && attempt.after_judgement(journal, step::has_external(&body), &reason)
-        {
-            return Ok(Ok(Placing::Again));
-        }
-        let refusal = match self.put("", &body).await {
-            Ok(written) => return Ok(Ok(Placing::Done(written))),
-            Err(refusal) => refusal,
-        };
-        let patience = self.mover.limits.ports;
-        let Some(attempt) = &mut self.attempt else { return Ok(Err(refusal)) };
-        let another = match &refusal {
-            Refusal::Address { which, reason } => attempt.after_address(journal, *which, reason, targets).await,
-            Refusal::Refused(reason) => attempt.after_refusal(journal, reason),
-            Refusal::Port { which, reason } => attempt.after_port(*which, reason, patience),
-            _ => return Ok(Err(refusal)),
-        };
-        tracing::debug!(service = %self.label(), %refusal, another, "placing was refused");
-        Ok(match (another, refusal) {
-            (true, _) => Ok(Placing::Again),
-            // Nothing else can be tried now. The move stays recorded, and is tried again later, at growing intervals.
-            (false, refusal @ Refusal::Refused(_)) => Err(refusal),
-            (false, refusal) => Err(Refusal::Trouble(refusal.to_string())),
-        })
-    }
-
-    /// Releases the address. Returns `None` if the Service was changed meanwhile and must be read again.
-    async fn release(
-        &mut self,
-        service: &Value,
-        to: &[IpAddr],
-        why: &str,
-    ) -> Result<Option<(Value, Journal)>, MoveError> {
-        let mut journal = step::beginning(service, to, why);
-        let body = step::released(service, &journal);
-        match self.put("?dryRun=All", &body).await {
-            Ok(tried) => {
-                journal.recorded_at = Timestamp::now().as_second();
-                journal.released = tried.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-            }
-            Err(refusal) => return self.unreleased(&refusal).await,
-        }
-        if let Err(refusal) = self.record_journal(&journal).await {
-            return self.unreleased(&refusal).await;
-        }
-        match self.put("", &body).await {
-            Ok(written) => Ok(Some((written, journal))),
-            Err(refusal) => {
-                self.uncertain |= matches!(refusal, Refusal::Trouble(_));
-                self.unreleased(&refusal).await
-            }
-        }
-    }
-
-    /// Handles a release that failed, or may have failed. The record of a move that will not begin is deleted.
-    async fn unreleased(&mut self, refusal: &Refusal) -> Result<Option<(Value, Journal)>, MoveError> {
-        if matches!(refusal, Refusal::Refused(_)) && !self.uncertain && self.recorded.take().is_some() {
-            let _ = self.discard().await;
-        }
-        self.wait("release", refusal).await?;
-        Ok(None)
-    }
-
-    /// Records the journal. Replaces a record that an earlier try of this run, or another run, wrote for this Service
-    /// without beginning the move.
-    async fn record_journal(&mut self, journal: &Journal) -> Result<(), Refusal> {
-        let creation = || self.mover.records.creation(journal).map_err(Refusal::Refused);
-        let mut kept = match &self.recorded {
-            Some(recorded) => Some(recorded.clone()),
-            None => match self.send(creation()?).await {
-                Err(Refusal::Conflict) => self.record().await.map_err(|error| Refusal::Trouble(error.to_string()))?,
-                created => {
-                    self.unanswered |= matches!(created, Err(Refusal::Trouble(_)));
-                    created?;
-                    Some(journal.clone())
-                }
-            },
-        };
-        // As long as the Service is unchanged, an earlier request to release may still arrive, and the record that it
-        // needs serves as well as a new one. A record of an older state of the Service is useless.
-        if kept.as_ref().is_some_and(|kept| kept.resource_version != journal.resource_version) {
-            self.discard().await.map_err(|error| Refusal::Trouble(error.to_string()))?;
-            kept = None;
-        }
-        if kept.is_none() {
-            self.send(creation()?).await?;
-        }
-        self.recorded = Some(journal.clone());
-        Ok(())
-    }
-
-    /// Deletes the record. If that fails, the next leader deletes it.
-    async fn discard(&self) -> Result<(), RecordError> {
-        let deleted = self.mover.records.delete(self.uid).await;
-        deleted.inspect_err(|error| {
-            tracing::warn!(service = %self.label(), %error, "the record of a move that has ended was not deleted");
-        })
-    }
-
-    /// Reads the journal that is recorded for this Service.
-    async fn record(&self) -> Result<Option<Journal>, MoveError> {
-        let found = self.mover.records.get(self.uid).await;
-        found.map_err(|reason| MoveError::Record { service: self.label(), reason })
-    }
-
-    /// The first of the new addresses that is allocated already.
-    async fn first_taken(&mut self, from: &[IpAddr], to: &[IpAddr]) -> Result<Option<IpAddr>, MoveError> {
-        for address in to.iter().filter(|address| !from.contains(address)) {
-            loop {
-                match self
-                    .request(Method::GET, &format!("/apis/networking.k8s.io/v1/ipaddresses/{address}"), None)
-                    .await
-                {
-                    Ok(_) => return Ok(Some(*address)),
-                    // This is also the answer if there is no such API. Then the API server decides when the address
-                    // is written.
-                    Err(Refusal::Gone) => break,
-                    Err(refusal) => self.wait("look up", &refusal).await?,
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    /// Reads the stored Service; `None` if it is gone, or if another Service has its name.
-    async fn read(&mut self, step: &'static str) -> Result<Option<Value>, MoveError> {
-        loop {
-            match self.request(Method::GET, &self.path(), None).await {
-                Ok(service) => return Ok(self.same_service(service)),
-                Err(Refusal::Gone) => return Ok(None),
-                Err(refusal) => self.wait(step, &refusal).await?,
-            }
-        }
-    }
-
-    /// The Service, unless it is another one of the same name.
-    fn same_service(&self, service: Value) -> Option<Value> {
-        let uid = service.pointer("/metadata/uid").and_then(Value::as_str);
-        (uid == Some(self.uid)).then_some(service)
-    }
-
-    /// Waits before the next try. Gives up if the request was refused, or if the time is over.
-    async fn wait(&mut self, step: &'static str, refusal: &Refusal) -> Result<(), MoveError> {
-        let limit = self.mover.limits.total;
-        let (service, reason) = (self.label(), refusal.to_string());
-        match refusal {
-            Refusal::Refused(_) | Refusal::Address { .. } | Refusal::Port { .. } => {
-                let untouched = matches!(step, "read" | "look up" | "release");
-                return Err(MoveError::Refused { service, step, reason, untouched });
-            }
-            _ if self.since.elapsed() + self.pause > limit => {
-                return Err(MoveError::Unfinished { service, step, reason, limit });
-            }
-            _ => {}
-        }
-        tracing::debug!(service, step, reason, "trying again");
-        sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        Ok(())
-    }
-
-    async fn put(&self, suffix: &str, service: &Value) -> Result<Value, Refusal> {
-        let separator = if suffix.contains('?') { '&' } else { '?' };
-        let path = format!("{}{suffix}{separator}fieldManager={MANAGER}", self.path());
-        self.request(Method::PUT, &path, Some(service)).await
-    }
-
-    async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
-        let invalid = |error: &dyn std::fmt::Display| Refusal::Refused(error.to_string());
-        let body = match body {
-            Some(body) => serde_json::to_vec(body).map_err(|error| invalid(&error))?,
-            None => Vec::new(),
-        };
-        let request = Request::builder().method(method).uri(path).header("content-type", "application/json").body(body);
-        self.send(request.map_err(|error| invalid(&error))?).await
-    }
-
-    async fn send(&self, request: Request<Vec<u8>>) -> Result<Value, Refusal> {
-        match timeout(self.mover.limits.request, self.mover.client.request::<Value>(request)).await {
-            Ok(answer) => answer.map_err(|error| Refusal::of(&error)),
-            Err(_) => {
-                let limit = self.mover.limits.request.as_secs_f32();
-                Err(Refusal::Trouble(format!("no answer within {limit} s")))
-            }
-        }
     }
 }

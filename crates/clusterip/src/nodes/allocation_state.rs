@@ -14,7 +14,10 @@ use clusterip_core::settings::NodeSettings;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-use super::block_placement::BlockStanding;
+mod checks;
+mod stage;
+
+use self::stage::Stage;
 use super::held_blocks::HeldBlocks;
 use super::patch::{BlockWrite, WriteOutcome};
 use super::watched_node::WatchedNode;
@@ -53,29 +56,6 @@ struct Entry {
     since: u64,
     /// The last report about the Node.
     reported: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The Node has blocks, or does not need any.
-    Settled,
-    Queued,
-    /// The policy is being asked.
-    Asked,
-    /// Its blocks are being written.
-    Patching,
-    /// The next try is not before this time.
-    Later(Instant),
-    /// The pool with this name has no free block for the Node.
-    Full(String),
-    /// No pool matches the Node.
-    NoMatchingPool,
-}
-
-impl Stage {
-    fn waits(&self) -> bool {
-        !matches!(self, Self::Settled | Self::NoMatchingPool)
-    }
 }
 
 /// The next task.
@@ -326,51 +306,6 @@ impl AllocationState {
         news
     }
 
-    /// The next Node whose blocks have to be compared with its pool. The result has to be reported with
-    /// [`Self::set_standings`].
-    pub fn next_to_check(&mut self) -> Option<WatchedNode> {
-        loop {
-            let name = self.unchecked.pop_first()?;
-            if let Some(entry) = self.nodes.get(&name).filter(|entry| !entry.node.blocks.is_empty()) {
-                return Some(entry.node.clone());
-            }
-            self.misplaced.remove(&name);
-        }
-    }
-
-    /// Whether there are Nodes whose blocks have to be compared with their pools.
-    pub fn has_unchecked(&self) -> bool {
-        !self.unchecked.is_empty()
-    }
-
-    /// Records whether the blocks of a Node are misplaced, and why.
-    pub fn set_standings(&mut self, name: &str, standings: &[BlockStanding]) {
-        let reasons: BTreeSet<Misplaced> = standings
-            .iter()
-            .filter_map(|standing| match standing {
-                BlockStanding::InPlace => None,
-                BlockStanding::Shared(_) => Some(Misplaced::Shared),
-                BlockStanding::WrongPool(_) => Some(Misplaced::WrongPool),
-                BlockStanding::Withheld(_) => Some(Misplaced::Withheld),
-                BlockStanding::Outside => Some(Misplaced::Outside),
-            })
-            .collect();
-        if reasons.is_empty() {
-            self.misplaced.remove(name);
-        } else {
-            self.misplaced.insert(name.to_owned(), reasons);
-        }
-    }
-
-    /// The number of Nodes with a misplaced block, by reason.
-    pub fn misplaced(&self) -> BTreeMap<Misplaced, u64> {
-        let mut counts = BTreeMap::new();
-        for reason in self.misplaced.values().flatten() {
-            *counts.entry(*reason).or_insert(0) += 1;
-        }
-        counts
-    }
-
     /// Records that a Node has these blocks, whether this process or another program has written them.
     fn has_blocks(&mut self, name: &str, blocks: Vec<IpNet>, other: bool) {
         if let Some(entry) = self.nodes.get_mut(name) {
@@ -412,42 +347,6 @@ impl AllocationState {
         self.set(name, Stage::Settled);
         self.nodes.remove(name);
         self.misplaced.remove(name);
-    }
-
-    fn pause(&mut self, name: &str, now: Instant) {
-        let Some(entry) = self.nodes.get_mut(name) else { return };
-        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(entry.failures.min(16)));
-        entry.failures = entry.failures.saturating_add(1);
-        self.set(name, Stage::Later(now + pause));
-    }
-
-    fn set(&mut self, name: &str, stage: Stage) {
-        let Some(entry) = self.nodes.get_mut(name) else { return };
-        let before = std::mem::replace(&mut entry.stage, stage.clone());
-        match &before {
-            Stage::Later(due) => {
-                self.later.remove(&(*due, name.to_owned()));
-            }
-            Stage::Full(pool) => {
-                if let Some(waiting) = self.full.get_mut(pool) {
-                    waiting.remove(&(entry.since, name.to_owned()));
-                }
-                self.full.retain(|_, waiting| !waiting.is_empty());
-            }
-            _ => {}
-        }
-        match &stage {
-            Stage::Queued if before != Stage::Queued => self.queue.push_back(name.to_owned()),
-            Stage::Later(due) => {
-                self.later.insert((*due, name.to_owned()));
-            }
-            Stage::Full(pool) => {
-                self.full.entry(pool.clone()).or_default().insert((entry.since, name.to_owned()));
-            }
-            Stage::Patching | Stage::Settled => entry.since = 0,
-            _ => {}
-        }
-        self.waiting = self.waiting + usize::from(stage.waits()) - usize::from(before.waits());
     }
 }
 

@@ -6,11 +6,9 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode, Uri};
@@ -19,7 +17,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum_server::accept::Accept;
 use axum_server::tls_rustls::RustlsAcceptor;
-use futures::StreamExt;
 use hyper_util::rt::TokioTimer;
 use jiff::SignedDuration;
 use thiserror::Error;
@@ -27,6 +24,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
+mod body;
+mod limits;
+
+use self::body::{Unread, read};
+pub use self::limits::Limits;
 use super::connection::{ConnectionLimiter, ConnectionLimits, host, track};
 use super::peer_limits::{Peer, PeerLimits};
 use super::review::{self, Reviewer};
@@ -41,70 +43,6 @@ pub struct Backend {
     pub not_ready: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// The metrics in the OpenMetrics text format.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
-}
-
-/// How much the server accepts, and for how long it waits.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Connections at once; further ones are closed.
-    pub connections: usize,
-    /// Connections at once from one IP address; further ones are closed. An API server needs a few, because it sends
-    /// many requests on one connection. Several API servers may share one address behind a proxy.
-    pub connections_per_peer: usize,
-    /// Reviews at once; further ones wait. One IP address may have three quarters of them.
-    pub reviews: usize,
-    /// Reviews of large bodies at once; further ones wait. Parsing JSON takes a multiple of its size in memory.
-    pub large_reviews: usize,
-    /// The size in bytes from which a body is large.
-    pub large_body: usize,
-    /// The largest body in bytes.
-    pub body: usize,
-    /// The bytes of all bodies together. One IP address may have half of them.
-    pub bodies: usize,
-    /// The time for a TLS handshake.
-    pub handshake: Duration,
-    /// The time for the head of an HTTP/1.1 request.
-    pub head: Duration,
-    /// The time for a whole body.
-    pub body_time: Duration,
-    /// How long a connection may go without a byte read or written.
-    pub silence: Duration,
-    /// How long a connection may go without a request, whatever else its peer sends. API servers close an idle
-    /// connection after 90 seconds.
-    pub idle: Duration,
-    /// The time for a review that names no `timeout`, and the longest `timeout` that is accepted. It includes the wait
-    /// for a turn.
-    pub review: Duration,
-    /// How long the server keeps accepting requests after the shutdown signal, so that clients stop sending to it
-    /// first.
-    pub linger: Duration,
-    /// How long requests in flight may take after that.
-    pub drain: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 256,
-            connections_per_peer: 64,
-            // Reviews are bound by the CPU: more at once would only make each of them slower. The bound also limits
-            // their memory.
-            reviews: (2 * available_parallelism().map_or(1, usize::from)).min(16),
-            large_reviews: 1,
-            large_body: 512 << 10,
-            body: 3 << 20,
-            bodies: 32 << 20,
-            handshake: Duration::from_secs(10),
-            head: Duration::from_secs(10),
-            body_time: Duration::from_secs(10),
-            silence: Duration::from_secs(60),
-            idle: Duration::from_secs(180),
-            // The longest time that an API server waits for a webhook.
-            review: Duration::from_secs(30),
-            linger: Duration::from_secs(3),
-            drain: Duration::from_secs(20),
-        }
-    }
 }
 
 /// A server that can't start, or stops with an error.
@@ -410,136 +348,4 @@ fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
         found.map_or_else(|| "no content type".to_owned(), |found| format!("unsupported content type {found:.100?}"));
     let message = format!("{found}, expected application/json");
     Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
-}
-
-/// A body, with its permits for the memory that bodies may take.
-#[derive(Default)]
-struct Held {
-    bytes: Vec<u8>,
-    /// Permits for the memory that is reserved for the peer.
-    reserved: Option<OwnedSemaphorePermit>,
-    /// Permits for the memory of all bodies, of the bodies of this peer, and of all large bodies.
-    shared: [Option<OwnedSemaphorePermit>; 3],
-}
-
-/// The beginning of a body for which there is no more memory. It says what the request is about, if there was memory
-/// for it.
-struct Beginning {
-    /// At most [`KEPT`] bytes.
-    bytes: Vec<u8>,
-    /// The permit for [`KEPT`] bytes of the memory that is reserved for the peer; without it `bytes` is empty.
-    memory: Option<OwnedSemaphorePermit>,
-}
-
-/// Why the body of a request is not available.
-enum Unread {
-    /// The client did not send a complete body.
-    Broken(Refusal),
-    /// There is no memory for the body.
-    NoRoom(Refusal, Beginning),
-}
-
-/// How many bytes are kept of a body for which there is no more memory. The fields that say what a request is about
-/// precede its objects.
-const KEPT: usize = 4 << 10;
-/// How many bytes of a body are read at most. API servers do not send more, and a client that still sends does not read
-/// the answer.
-const DRAINED: usize = 32 << 20;
-
-async fn read(app: &AppState, peer: &Peer, arrived: Instant, time: Duration, request: Request) -> Result<Held, Unread> {
-    let slow =
-        |_| Unread::Broken(Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {time:?}")));
-    timeout_at(arrived + time, collect(app, peer, request.into_body())).await.map_err(slow)?
-}
-
-/// Memory is accounted for the bytes that have arrived, not for the announced length: otherwise a few slow clients
-/// could reserve all of it by announcing large bodies.
-async fn collect(app: &AppState, peer: &Peer, body: Body) -> Result<Held, Unread> {
-    let (mut held, mut refused, mut drained) = (Held::default(), None::<(Refusal, Beginning)>, 0);
-    let mut parts = body.into_data_stream();
-    while let Some(part) = parts.next().await {
-        let broken = |error| Refusal(StatusCode::BAD_REQUEST, format!("reading the body failed: {error}"));
-        let part = part.map_err(|error| Unread::Broken(broken(error)))?;
-        drained += part.len();
-        if refused.is_none()
-            && let Err(refusal) = held.add(app, peer, &part)
-        {
-            refused = Some((refusal, Beginning::of(std::mem::take(&mut held))));
-        }
-        if let Some((_, beginning)) = &mut refused {
-            beginning.add(peer, &part);
-            if drained > DRAINED {
-                break;
-            }
-        }
-    }
-    match refused {
-        None => Ok(held),
-        Some((refusal, beginning)) => Err(Unread::NoRoom(refusal, beginning)),
-    }
-}
-
-impl Held {
-    /// Adds a part of the body, if there is memory for it.
-    fn add(&mut self, app: &AppState, peer: &Peer, part: &[u8]) -> Result<(), Refusal> {
-        let limits = &app.limits;
-        let large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {} bytes", limits.body));
-        let length = self.bytes.len() + part.len();
-        if length > limits.body {
-            return Err(large());
-        }
-        let size = u32::try_from(part.len()).map_err(|_| large())?;
-        if let Ok(permit) = Arc::clone(&peer.reserved).try_acquire_many_owned(size) {
-            merge(&mut self.reserved, permit);
-        } else {
-            let take = |from: &Arc<Semaphore>, reason: String| {
-                let busy = |_| Refusal(StatusCode::SERVICE_UNAVAILABLE, format!("busy: {reason}"));
-                Arc::clone(from).try_acquire_many_owned(size).map_err(busy)
-            };
-            let (all, most) = (limits.bodies, limits.bodies.div_ceil(2));
-            let of_all = take(&app.bodies, format!("waiting bodies already use {all} bytes"))?;
-            let of_peer = take(&peer.bodies, format!("waiting bodies of this client already use {most} bytes"))?;
-            // An API server is one peer for all its users: the large requests of one user must leave memory for the
-            // small requests of all.
-            let of_large = match length >= limits.large_body {
-                true => Some(take(&app.large_bodies, "large bodies wait already".to_owned())?),
-                false => None,
-            };
-            for (held, permit) in self.shared.iter_mut().zip([Some(of_all), Some(of_peer), of_large]) {
-                permit.into_iter().for_each(|permit| merge(held, permit));
-            }
-        }
-        self.bytes.extend_from_slice(part);
-        Ok(())
-    }
-}
-
-impl Beginning {
-    /// Keeps the beginning of a refused body, and releases the memory of the rest. A permit for exactly [`KEPT`] bytes
-    /// is kept. Any other is released, so that a body that had more than `KEPT` always gets its part of it back.
-    fn of(held: Held) -> Self {
-        let Held { mut bytes, reserved, shared: _ } = held;
-        bytes.truncate(KEPT);
-        Self { bytes, memory: reserved.filter(|reserved| reserved.num_permits() == KEPT) }
-    }
-
-    /// Adds a part of the body, as far as it belongs to the beginning. Keeps nothing if the peer has no memory for it.
-    fn add(&mut self, peer: &Peer, part: &[u8]) {
-        let room = (KEPT - self.bytes.len()).min(part.len());
-        self.bytes.extend_from_slice(&part[..room]);
-        self.bytes.shrink_to_fit();
-        if self.memory.is_none() {
-            self.memory = Arc::clone(&peer.reserved).try_acquire_many_owned(KEPT as u32).ok();
-        }
-        if self.memory.is_none() {
-            self.bytes = Vec::new();
-        }
-    }
-}
-
-fn merge(held: &mut Option<OwnedSemaphorePermit>, permit: OwnedSemaphorePermit) {
-    match held {
-        Some(held) => held.merge(permit),
-        none => *none = Some(permit),
-    }
 }

@@ -1,5 +1,8 @@
+use std::time::Duration;
+
 use super::super::assignments::Assignment;
-use super::super::external_claims::EXTERNAL;
+use super::super::external_claims::{EXTERNAL, lease};
+use super::super::heartbeat_state::put_back;
 use super::super::rendezvous::order;
 use super::*;
 use crate::cluster::claim_lease::LABEL;

@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::super::block_placement::BlockStanding;
 use super::*;
 use crate::cluster::object::Packed;
 

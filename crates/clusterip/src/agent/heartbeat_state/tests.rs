@@ -1,0 +1,160 @@
+use std::time::Duration;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn identity(number: u64) -> Identity {
+    Identity::with("node-1", Role::Agent, number)
+}
+
+/// The Lease as the API server returns it.
+fn stored(mut lease: Lease, version: u64) -> Lease {
+    lease.metadata.uid = Some("uid".to_owned());
+    lease.metadata.resource_version = Some(version.to_string());
+    lease
+}
+
+fn kept_by(holder: &str, version: u64) -> Lease {
+    let spec = LeaseSpec {
+        holder_identity: Some(holder.to_owned()),
+        lease_duration_seconds: Some(20),
+        ..LeaseSpec::default()
+    };
+    stored(Lease { metadata: metadata("node-1"), spec: Some(spec) }, version)
+}
+
+struct Test {
+    heartbeat_state: HeartbeatState,
+    begin: Instant,
+    version: u64,
+}
+
+impl Test {
+    /// A test with a term that began with a write sent at 0 s.
+    fn running() -> Self {
+        let mut test =
+            Self { heartbeat_state: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 0 };
+        assert_eq!(test.next(0), NextAction::Read);
+        test.heartbeat_state.read(None, test.at(0));
+        test.write(0, 0);
+        assert_eq!(test.term(0), Some((identity(1), 17)));
+        test
+    }
+
+    fn at(&self, seconds: u32) -> Instant {
+        self.begin + seconds * SECOND
+    }
+
+    fn next(&mut self, seconds: u32) -> NextAction {
+        self.heartbeat_state.next(self.at(seconds), Timestamp::UNIX_EPOCH)
+    }
+
+    /// Sends the write that is due, with an answer at `answered`.
+    fn write(&mut self, sent: u32, answered: u32) {
+        let NextAction::Write(lease) = self.next(sent) else { panic!("nothing to write") };
+        self.version += 1;
+        self.heartbeat_state.forget();
+        self.heartbeat_state.wrote(stored(*lease, self.version), self.at(sent), self.at(answered));
+    }
+
+    fn term(&self, seconds: u32) -> Option<(Identity, u64)> {
+        let term = self.heartbeat_state.term(self.at(seconds))?;
+        Some((term.identity, term.until.duration_since(self.begin).as_secs()))
+    }
+}
+
+#[test]
+fn a_term_lasts_from_when_its_last_renewal_was_sent() {
+    let mut test = Test::running();
+    test.write(5, 8);
+    assert_eq!(test.term(21), Some((identity(1), 22)));
+    assert_eq!(test.term(22), None);
+}
+
+#[test]
+fn a_term_ends_by_time_by_others_or_when_given_back() {
+    struct Case {
+        name: &'static str,
+        at: u32,
+        event: fn(&mut Test),
+    }
+    let cases = [
+        Case { name: "an answer that comes too late", at: 18, event: |test| test.write(16, 18) },
+        Case { name: "it was ended", at: 5, event: |test| test.heartbeat_state.read(Some(kept_by("", 9)), test.at(5)) },
+        Case {
+            name: "another took it",
+            at: 5,
+            event: |test| test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(5)),
+        },
+        Case { name: "time", at: 17, event: |test| test.heartbeat_state.lapse_if_over(test.at(17)) },
+        Case { name: "it is given back", at: 5, event: |test| test.heartbeat_state.lapse() },
+    ];
+    for Case { name, at, event } in cases {
+        let mut test = Test::running();
+        event(&mut test);
+        assert_eq!(test.term(at), None, "{name}");
+        // A heartbeat that this process recognizes as its own can be written again at once, under a new
+        // identity.
+        let waits = test.next(at) == NextAction::Wait;
+        assert_eq!(waits, name == "another took it", "{name}");
+        if !waits {
+            if test.next(at) == NextAction::Read {
+                test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(at));
+            }
+            test.write(at, at);
+            let (next, until) = test.term(at).unwrap();
+            assert_ne!(next, identity(1), "{name}");
+            assert_eq!(until, u64::from(at) + 17, "{name}");
+        }
+    }
+}
+
+#[test]
+fn losing_the_lease_or_an_answer_does_not_end_a_term() {
+    type Case = fn(&mut Test);
+    let rows: [(&str, Case); 4] = [
+        ("it was put back by others", |test| {
+            test.heartbeat_state.read(Some(stored(put_back("node-1", Timestamp::UNIX_EPOCH), 9)), test.at(5))
+        }),
+        ("a write without an answer", |test| test.heartbeat_state.forget()),
+        ("it was deleted", |test| test.heartbeat_state.read(None, test.at(5))),
+        ("it was put back", |test| test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(5))),
+    ];
+    for (name, case) in rows {
+        let mut test = Test::running();
+        case(&mut test);
+        assert_eq!(test.term(16), Some((identity(1), 17)), "{name}");
+        if test.next(6) == NextAction::Read {
+            test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(6));
+        }
+        test.write(6, 6);
+        assert_eq!(test.term(16), Some((identity(1), 23)), "{name}");
+    }
+}
+
+#[test]
+fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
+    let mut test =
+        Test { heartbeat_state: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
+    for (seconds, expected) in [(0, true), (19, true), (20, false)] {
+        test.heartbeat_state.forget();
+        assert_eq!(test.next(seconds), NextAction::Read);
+        test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(seconds));
+        assert_eq!(test.next(seconds) == NextAction::Wait, expected, "{seconds} s");
+    }
+    test.write(20, 20);
+    assert_eq!(test.term(20), Some((identity(1), 37)));
+}
+
+#[test]
+fn only_an_own_heartbeat_is_given_back() {
+    let mut test = Test::running();
+    let given = test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH).unwrap();
+    assert_eq!(holder(&given), None);
+    assert_eq!(given.metadata.resource_version.as_deref(), Some("1"));
+    test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(1));
+    assert_eq!(test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH), None);
+    test.heartbeat_state.read(None, test.at(1));
+    assert_eq!(test.heartbeat_state.give_back(Timestamp::UNIX_EPOCH), None);
+}

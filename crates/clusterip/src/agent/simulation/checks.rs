@@ -1,0 +1,107 @@
+//! The properties that hold in every simulation, and how soon addresses are held again after a failure.
+
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+
+use super::faults::{Fault, any_fault};
+use super::{Happening, NODES, World};
+
+proptest! {
+    // The seed and the faults of a failure are in its message, so no regression file is kept beside the sources.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn two_agents_never_hold_the_same_address(
+        seed in any::<u64>(),
+        faults in prop::collection::vec((0..90_000_u64, 0..3_usize, any_fault(), 100..45_000_u64), 0..10),
+    ) {
+        let mut world = World::new(seed, false);
+        for (begin, agent, fault, lasting) in faults {
+            world.at(begin, Happening::Begin(agent, fault.clone()));
+            world.at(begin + lasting, Happening::End(agent, fault));
+        }
+        world.run(135_000);
+        prop_assert_eq!(&world.violations, &Vec::<String>::new());
+        // When all faults have ended, all addresses are held again, also those that were left to other nodes twice
+        // by then.
+        world.run(300_000);
+        prop_assert_eq!(&world.violations, &Vec::<String>::new());
+        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
+    }
+
+    #[test]
+    fn addresses_of_a_dead_agent_are_held_again_within_25_s(
+        seed in any::<u64>(),
+        dead in 0..3_usize,
+        at in 20_000..40_000_u64,
+    ) {
+        let mut world = World::new(seed, true);
+        world.run(at);
+        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new(), "to begin with");
+        world.happen(Happening::Begin(dead, Fault::Kill));
+        world.run(at + 25_000);
+        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
+        prop_assert_eq!(&world.violations, &Vec::<String>::new());
+        // The other agents hold all addresses, each its share.
+        let others: Vec<usize> = (0..3).filter(|agent| *agent != dead).collect();
+        let loads: Vec<usize> = others.iter().map(|agent| world.kernels[*agent].len()).collect();
+        prop_assert_eq!(loads, vec![3, 3]);
+    }
+}
+
+proptest! {
+    // These tests simulate a long time.
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4, ..ProptestConfig::default() })]
+
+    #[test]
+    fn addresses_that_a_broken_network_cannot_hold_move_once_and_stay(
+        seed in any::<u64>(),
+        broken in 0..3_usize,
+        at in 20_000..40_000_u64,
+    ) {
+        let mut world = World::new(seed, true);
+        world.run(at);
+        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new(), "to begin with");
+        let before = world.written();
+        world.happen(Happening::Begin(broken, Fault::Broken));
+        // Long enough for the next renewal, for the failure to be noticed, and for another agent to take the
+        // address.
+        world.run(at + 25_000);
+        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
+        let after = world.written();
+        // Each moved address was given back and claimed once, and stays where it is from then on.
+        let moved = after.iter().filter(|(address, count)| **count > before[*address]).count();
+        prop_assert_eq!(moved, 2);
+        prop_assert!(after.iter().all(|(address, count)| [0, 2].contains(&(count - before[address]))), "{after:?}");
+        // Longer than the node stays away from the addresses.
+        world.run(at + 200_000);
+        prop_assert_eq!(world.written(), after);
+        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
+        prop_assert_eq!(&world.violations, &Vec::<String>::new());
+    }
+
+    #[test]
+    fn addresses_that_no_node_can_hold_move_ever_more_rarely(seed in any::<u64>()) {
+        let mut world = World::new(seed, true);
+        world.run(30_000);
+        for agent in 0..NODES.len() {
+            world.happen(Happening::Begin(agent, Fault::Broken));
+        }
+        let mut most = Vec::new();
+        for part in 1..=3 {
+            let before = world.written();
+            world.run(30_000 + part * 1_200_000);
+            let written = world.written();
+            most.push(written.iter().map(|(address, count)| count - before[address]).max().unwrap_or_default());
+        }
+        // In the end each of three nodes claims the address and gives it back at most once in ten minutes.
+        prop_assert!(most[0] <= 36 && most[2] <= 18, "{most:?}");
+        for agent in 0..NODES.len() {
+            world.happen(Happening::End(agent, Fault::Broken));
+        }
+        world.run(30_000 + 3 * 1_200_000 + 620_000);
+        prop_assert_eq!(world.missing(), Vec::<IpAddr>::new());
+        prop_assert_eq!(&world.violations, &Vec::<String>::new());
+    }
+}

@@ -1,0 +1,40 @@
+//! Sends requests and watch events with delays, and loses some of them.
+
+use super::super::agent_plan::LeaseWrite;
+use super::super::timing::REQUEST_TIMEOUT;
+use super::api_server::Request;
+use super::{Event, Happening, World, millis};
+
+impl World {
+    pub(super) fn delay(&mut self, agent: usize) -> u64 {
+        if self.agents[agent].slow > 0 && !self.calm {
+            if self.chance.in_hundred(20) { self.chance.below(8000) } else { self.chance.below(1500) }
+        } else {
+            1 + self.chance.below(60)
+        }
+    }
+
+    pub(super) fn is_lost(&mut self, agent: usize) -> bool {
+        let percent = if self.agents[agent].slow > 0 { 30 } else { 1 };
+        self.agents[agent].cut > 0 || !self.calm && self.chance.in_hundred(percent)
+    }
+
+    pub(super) fn send(&mut self, agent: usize, write: Option<LeaseWrite>, request: Request) -> u64 {
+        self.agents[agent].requests += 1;
+        let number = self.agents[agent].requests;
+        let who = self.who(agent, number);
+        let patience = self.now + millis(REQUEST_TIMEOUT);
+        self.at(patience, Happening::To(who, Box::new(Event::NoAnswer(write.clone()))));
+        let delay = self.delay(agent);
+        if !self.is_lost(agent) {
+            self.at(self.now + delay, Happening::Arrives(who, Box::new((write, request))));
+        }
+        number
+    }
+
+    /// Lets the watch of this agent deliver the events of the store, after a delay.
+    pub(super) fn deliver(&mut self, agent: usize) {
+        let delay = self.delay(agent);
+        self.at(self.now + delay, Happening::Delivered(agent));
+    }
+}

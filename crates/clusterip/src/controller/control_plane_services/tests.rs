@@ -1,0 +1,155 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn kind(name: &str) -> Kind {
+    kinds::callers().find(|(_, kind)| kind == name).unwrap()
+}
+
+fn read(object: &Value) -> CallerObject {
+    serde_json::from_str(&object.to_string()).unwrap()
+}
+
+/// An index for which all kinds were listed, and are empty.
+fn listed() -> ControlPlaneServices {
+    let services = ControlPlaneServices::default();
+    kinds::callers().for_each(|kind| services.listed(&kind));
+    services
+}
+
+#[test]
+fn references_to_services_are_read() {
+    struct Row {
+        name: &'static str,
+        object: Value,
+        services: &'static [(&'static str, &'static str)],
+    }
+    let client = |namespace: &str, name: &str| json!({"caBundle": "LS0t", "service": {"namespace": namespace, "name": name, "path": "/a", "port": 443}});
+    let rows = [
+        Row {
+            name: "webhooks, some of them with a URL, some with the same Service",
+            object: json!({"webhooks": [
+                {"name": "a", "clientConfig": client("cert-manager", "webhook"), "rules": [{"operations": ["*"]}]},
+                {"name": "b", "clientConfig": {"url": "https://example.org"}},
+                {"name": "c", "clientConfig": client("cert-manager", "webhook")},
+                {"name": "d", "clientConfig": client("other", "hook")},
+            ]}),
+            services: &[("cert-manager", "webhook"), ("other", "hook")],
+        },
+        Row { name: "no webhooks", object: json!({"webhooks": null}), services: &[] },
+        Row {
+            name: "an aggregated API",
+            object: json!({"spec": {"group": "metrics.k8s.io", "service": {"namespace": "kube-system", "name": "metrics"}},
+                           "status": {"conditions": [{"type": "Available"}]}}),
+            services: &[("kube-system", "metrics")],
+        },
+        Row {
+            name: "an API of the API server itself",
+            object: json!({"spec": {"group": "apps", "service": null}}),
+            services: &[],
+        },
+        Row {
+            name: "a conversion webhook",
+            object: json!({"spec": {"group": "example.org", "versions": [{"schema": {"spec": {"service": 1}}}],
+                "conversion": {"strategy": "Webhook", "webhook": {
+                    "clientConfig": client("shop", "convert"), "conversionReviewVersions": ["v1"]}}}}),
+            services: &[("shop", "convert")],
+        },
+        Row { name: "no conversion", object: json!({"spec": {"conversion": {"strategy": "None"}}}), services: &[] },
+        Row {
+            name: "a reference without a name",
+            object: json!({"spec": {"service": {"namespace": "shop"}}}),
+            services: &[],
+        },
+        Row { name: "nothing", object: json!({}), services: &[] },
+    ];
+    for row in rows {
+        let expected = row.services.iter().map(|(namespace, name)| ServiceKey::new(*namespace, *name));
+        assert_eq!(read(&row.object).services, expected.collect(), "{}", row.name);
+        let value: CallerObject = serde_json::from_value(row.object).unwrap();
+        assert_eq!(value.services.len(), row.services.len(), "{}: out of a value", row.name);
+    }
+}
+
+#[test]
+fn only_name_uid_and_version_of_the_metadata_are_kept() {
+    let object = read(&json!({"metadata": {
+        "name": "a", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}, "managedFields": [{"manager": "m"}],
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"},
+    }}));
+    let metadata = ObjectMeta {
+        name: Some("a".into()),
+        uid: Some("u".into()),
+        resource_version: Some("7".into()),
+        ..ObjectMeta::default()
+    };
+    assert_eq!(object, CallerObject { metadata, services: BTreeSet::new() });
+}
+
+#[test]
+fn callers_are_found_until_their_references_are_gone() {
+    let services = listed();
+    let (validating, api) = (kind("ValidatingWebhookConfiguration"), kind("APIService"));
+    let webhook = |name: &str, services: &[&str]| {
+        let webhooks =
+            services.iter().map(|service| json!({"clientConfig": {"service": {"namespace": "a", "name": service}}}));
+        read(&json!({"metadata": {"name": name}, "webhooks": webhooks.collect::<Vec<_>>()}))
+    };
+    let called = |name: &str| {
+        let callers = services.callers("a", name).unwrap();
+        callers.iter().map(Caller::to_string).collect::<Vec<_>>().join(", ")
+    };
+    services.take(&validating, webhook("one", &["hook", "other"]));
+    services.take(&validating, webhook("two", &["hook"]));
+    services.take(
+        &api,
+        read(&json!({"metadata": {"name": "v1.x"}, "spec": {"service": {"namespace": "a", "name": "hook"}}})),
+    );
+    let both = "ValidatingWebhookConfiguration one, ValidatingWebhookConfiguration two";
+    assert_eq!(called("hook"), format!("APIService v1.x, {both}"));
+    assert_eq!(called("other"), "ValidatingWebhookConfiguration one");
+    assert_eq!(services.callers("b", "hook"), Ok(Vec::new()), "the name in another namespace");
+
+    services.take(&validating, webhook("one", &["other"]));
+    assert_eq!(called("hook"), "APIService v1.x, ValidatingWebhookConfiguration two", "after a change");
+    services.0.retain(&validating, &HashSet::from(["one".to_owned()]));
+    assert_eq!(called("hook"), "APIService v1.x", "after a list without it");
+    services.take(&api, read(&json!({"metadata": {"name": "v1.x"}})));
+    services.take(&validating, webhook("one", &[]));
+    assert_eq!((called("hook").as_str(), called("other").as_str()), ("", ""));
+    let index = services.0.index.read().unwrap();
+    assert!(index.callers.is_empty() && index.services.is_empty(), "nothing is left behind: {index:?}");
+}
+
+#[test]
+fn callers_are_unknown_until_every_kind_is_listed() {
+    let services = ControlPlaneServices::default();
+    let reason = |services: &ControlPlaneServices| services.callers("a", "b").unwrap_err().to_string();
+    assert!(reason(&services).ends_with("APIService was not listed; CustomResourceDefinition was not listed"));
+    let crds = kind("CustomResourceDefinition");
+    kinds::callers().filter(|kind| *kind != crds).for_each(|kind| services.listed(&kind));
+    let expected = "it is not known whether the control plane calls it: CustomResourceDefinition was not listed";
+    assert_eq!(reason(&services), expected);
+    services.failed(&crds, "forbidden".to_owned());
+    assert!(reason(&services).ends_with("CustomResourceDefinition can't be read: forbidden"));
+    assert!(!services.complete());
+    services.listed(&crds);
+    assert_eq!(services.callers("a", "b"), Ok(Vec::new()));
+    assert!(services.complete());
+}
+
+#[test]
+fn a_message_names_at_most_three_callers() {
+    let callers = |count: usize| {
+        let caller = |number: usize| Caller { kind: "APIService".to_owned(), name: format!("v{number}.x") };
+        (1..=count).map(caller).collect::<Vec<_>>()
+    };
+    let rows = [
+        (1, "called by APIService v1.x"),
+        (3, "called by APIService v1.x, APIService v2.x, APIService v3.x"),
+        (60, "called by APIService v1.x, APIService v2.x, APIService v3.x and 57 more"),
+    ];
+    for (count, expected) in rows {
+        assert_eq!(called_by(&callers(count)), expected);
+    }
+}

@@ -1,0 +1,94 @@
+//! Records a move, and releases the address of the Service.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::super::journal::Journal;
+use super::super::records::RecordError;
+use super::super::refusal::Refusal;
+use super::super::step;
+use super::Run;
+use super::move_error::MoveError;
+
+impl Run<'_> {
+    /// Releases the address. Returns `None` if the Service was changed meanwhile and must be read again.
+    pub(super) async fn release(
+        &mut self,
+        service: &Value,
+        to: &[IpAddr],
+        why: &str,
+    ) -> Result<Option<(Value, Journal)>, MoveError> {
+        let mut journal = step::beginning(service, to, why);
+        let body = step::released(service, &journal);
+        match self.put("?dryRun=All", &body).await {
+            Ok(tried) => {
+                journal.recorded_at = Timestamp::now().as_second();
+                journal.released = tried.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
+            }
+            Err(refusal) => return self.unreleased(&refusal).await,
+        }
+        if let Err(refusal) = self.record_journal(&journal).await {
+            return self.unreleased(&refusal).await;
+        }
+        match self.put("", &body).await {
+            Ok(written) => Ok(Some((written, journal))),
+            Err(refusal) => {
+                self.uncertain |= matches!(refusal, Refusal::Trouble(_));
+                self.unreleased(&refusal).await
+            }
+        }
+    }
+
+    /// Handles a release that failed, or may have failed. The record of a move that will not begin is deleted.
+    async fn unreleased(&mut self, refusal: &Refusal) -> Result<Option<(Value, Journal)>, MoveError> {
+        if matches!(refusal, Refusal::Refused(_)) && !self.uncertain && self.recorded.take().is_some() {
+            let _ = self.discard().await;
+        }
+        self.wait("release", refusal).await?;
+        Ok(None)
+    }
+
+    /// Records the journal. Replaces a record that an earlier try of this run, or another run, wrote for this Service
+    /// without beginning the move.
+    async fn record_journal(&mut self, journal: &Journal) -> Result<(), Refusal> {
+        let creation = || self.mover.records.creation(journal).map_err(Refusal::Refused);
+        let mut kept = match &self.recorded {
+            Some(recorded) => Some(recorded.clone()),
+            None => match self.send(creation()?).await {
+                Err(Refusal::Conflict) => self.record().await.map_err(|error| Refusal::Trouble(error.to_string()))?,
+                created => {
+                    self.unanswered |= matches!(created, Err(Refusal::Trouble(_)));
+                    created?;
+                    Some(journal.clone())
+                }
+            },
+        };
+        // As long as the Service is unchanged, an earlier request to release may still arrive, and the record that it
+        // needs serves as well as a new one. A record of an older state of the Service is useless.
+        if kept.as_ref().is_some_and(|kept| kept.resource_version != journal.resource_version) {
+            self.discard().await.map_err(|error| Refusal::Trouble(error.to_string()))?;
+            kept = None;
+        }
+        if kept.is_none() {
+            self.send(creation()?).await?;
+        }
+        self.recorded = Some(journal.clone());
+        Ok(())
+    }
+
+    /// Deletes the record. If that fails, the next leader deletes it.
+    pub(super) async fn discard(&self) -> Result<(), RecordError> {
+        let deleted = self.mover.records.delete(self.uid).await;
+        deleted.inspect_err(|error| {
+            tracing::warn!(service = %self.label(), %error, "the record of a move that has ended was not deleted");
+        })
+    }
+
+    /// Reads the journal that is recorded for this Service.
+    pub(super) async fn record(&self) -> Result<Option<Journal>, MoveError> {
+        let found = self.mover.records.get(self.uid).await;
+        found.map_err(|reason| MoveError::Record { service: self.label(), reason })
+    }
+}

@@ -1,0 +1,124 @@
+use super::*;
+
+const ME: &str = "clusterip-replica-me";
+
+/// The Lease of a replica with this name, this version, and this hash of its settings.
+fn lease(name: &str, version: &str, hash: &str) -> Lease {
+    Lease {
+        metadata: ObjectMeta {
+            name: Some(format!("clusterip-replica-{name}")),
+            uid: Some(format!("uid-{name}")),
+            resource_version: Some(version.to_owned()),
+            annotations: Some(BTreeMap::from([(SETTINGS_ANNOTATION.to_owned(), hash.to_owned())])),
+            ..ObjectMeta::default()
+        },
+        spec: Some(LeaseSpec {
+            holder_identity: Some(name.to_owned()),
+            lease_duration_seconds: Some(20),
+            ..LeaseSpec::default()
+        }),
+    }
+}
+
+fn agreement(same: usize, others: &[&str]) -> Agreement {
+    Agreement { hash: "new".to_owned(), same, others: others.iter().map(|name| (*name).to_owned()).collect() }
+}
+
+#[test]
+fn replicas_agree_when_all_live_ones_have_the_same_settings() {
+    struct Case {
+        name: &'static str,
+        seconds: u64,
+        events: Vec<Event<Lease>>,
+        expected: Agreement,
+    }
+    let begin = Instant::now();
+    let mut others = Others::default();
+    assert!(!others.agreement("new", begin).is_on("new"), "not listed yet");
+    let cases = [
+        Case {
+            name: "listed",
+            seconds: 0,
+            events: vec![
+                Event::Init,
+                Event::InitApply(lease("me", "1", "new")),
+                Event::InitApply(lease("b", "1", "old")),
+                Event::InitApply(lease("a", "1", "old")),
+                Event::InitDone,
+            ],
+            expected: agreement(1, &["a", "b"]),
+        },
+        Case {
+            name: "one follows",
+            seconds: 1,
+            events: vec![Event::Apply(lease("b", "2", "new"))],
+            expected: agreement(2, &["a"]),
+        },
+        Case { name: "the other may still live", seconds: 19, events: vec![], expected: agreement(2, &["a"]) },
+        Case {
+            name: "listed again, it is no younger",
+            seconds: 20,
+            events: vec![
+                Event::Init,
+                Event::InitApply(lease("b", "2", "new")),
+                Event::InitApply(lease("a", "1", "old")),
+                Event::InitDone,
+            ],
+            expected: agreement(2, &[]),
+        },
+        Case { name: "nobody lives", seconds: 21, events: vec![], expected: agreement(1, &[]) },
+        Case {
+            name: "it comes back",
+            seconds: 30,
+            events: vec![Event::Apply(lease("a", "2", "old"))],
+            expected: agreement(1, &["a"]),
+        },
+        Case {
+            name: "it goes",
+            seconds: 31,
+            events: vec![Event::Delete(lease("a", "2", "old"))],
+            expected: agreement(1, &[]),
+        },
+        Case {
+            name: "what is mine tells nothing new",
+            seconds: 32,
+            events: vec![Event::Apply(lease("me", "2", "old"))],
+            expected: agreement(1, &[]),
+        },
+    ];
+    for Case { name, seconds, events, expected } in cases {
+        let now = begin + Duration::from_secs(seconds);
+        for event in events {
+            others.see(event, ME, now);
+        }
+        let found = others.agreement("new", now);
+        assert_eq!(found, expected, "{name}");
+        assert_eq!(found.is_on("new"), expected.others.is_empty(), "{name}");
+        assert!(!found.is_on("another"), "{name}");
+    }
+}
+
+#[test]
+fn leases_left_behind_are_removed_with_preconditions() {
+    struct Case {
+        name: &'static str,
+        seconds: u64,
+        expected: Vec<(String, Preconditions)>,
+    }
+    let begin = Instant::now();
+    let mut others = Others::default();
+    others.see(Event::Apply(lease("a", "7", "old")), ME, begin);
+    let at = |seconds| begin + Duration::from_secs(seconds);
+    let only = Preconditions { uid: Some("uid-a".to_owned()), resource_version: Some("7".to_owned()) };
+    let removed = vec![("clusterip-replica-a".to_owned(), only)];
+    let cases = [
+        Case { name: "it may be slow", seconds: 59, expected: vec![] },
+        Case { name: "it is gone", seconds: 60, expected: removed.clone() },
+        Case { name: "once", seconds: 61, expected: vec![] },
+        Case { name: "again", seconds: 100, expected: removed },
+    ];
+    for Case { name, seconds, expected } in cases {
+        assert_eq!(others.left_behind(at(seconds)), expected, "{name}");
+        assert!(!others.by_name.values().any(|other| other.lives(at(seconds))), "{name}");
+    }
+}

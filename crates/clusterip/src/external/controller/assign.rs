@@ -1,0 +1,132 @@
+//! Asks the policy for the external addresses of a Service, and records its answer.
+
+use clusterip_core::external::RECORD_ANNOTATION;
+use http::Request;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{AGAIN, Controller, Term, about, record};
+use crate::background;
+use crate::cluster::api_error::words;
+use crate::cluster::ledger::Owner;
+use crate::cluster::lookups::Subject;
+use crate::cluster::object::{service_path, text};
+use crate::cluster::service_key::ServiceKey;
+use crate::controller::event_recorder::{CONTROLLER, Told, tell_about};
+use crate::metrics::external_metrics::Given;
+use crate::policy::service_request::ServiceRequest;
+
+/// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
+struct Without {
+    uid: Option<String>,
+    reason: String,
+    result: Given,
+}
+
+impl Controller {
+    /// Asks the policy for the addresses of a Service, and records them.
+    pub(super) async fn assign(&self, service: &Value, term: &mut Term) {
+        let id = ServiceKey::of(service);
+        let Without { uid, reason, result } = match self.decide(&id).await {
+            Ok(result) => {
+                if let Some(result) = result {
+                    self.metrics.external_given(result);
+                }
+                term.waiting.remove(&id);
+                return;
+            }
+            Err(without) => without,
+        };
+        let before = term.waiting.insert(id.clone(), (Instant::now() + AGAIN, reason.clone()));
+        let said = before.is_some_and(|(_, before)| before == reason);
+        if !said || result == Given::Failed {
+            self.metrics.external_given(result);
+        }
+        if said {
+            return;
+        }
+        tracing::warn!(namespace = id.namespace, name = id.name, reason, "no external address");
+        if let Some(uid) = uid {
+            self.report_unavailable(&id, &uid, reason).await;
+        }
+    }
+
+    async fn report_unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
+        let told = Told { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
+        tell_about(&self.client, about(id, uid), "Assign", told).await;
+    }
+
+    /// Asks the policy, and writes the record according to its answer. Returns the result, or `None` if there was
+    /// nothing to do.
+    async fn decide(&self, id: &ServiceKey) -> Result<Option<Given>, Without> {
+        let failed = |reason: String| Without { uid: None, reason, result: Given::Failed };
+        let path = service_path(&id.namespace, &id.name);
+        let request = Request::get(&path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
+        let service: Value = match self.client.request(request).await {
+            Ok(service) => service,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
+            Err(error) => return Err(failed(words(&error))),
+        };
+        let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
+        let object = service.clone();
+        let evaluated = background::run_long(move || {
+            let request = ServiceRequest {
+                uid: "external",
+                username: CONTROLLER,
+                object: &object,
+                old: Some(&object),
+                dry_run: false,
+            };
+            evaluator.evaluate(&request.to_value(), &Subject { owner, own: Vec::new(), dry_run: false })
+        });
+        let evaluation = evaluated.await.map_err(|error| failed(error.to_string()))?;
+        let evaluation = evaluation.map_err(|error| failed(error.to_string()))?;
+        let uid = text(&service, &["metadata", "uid"]).to_owned();
+        let answer = &evaluation.answer;
+        let warnings = answer.warnings.iter().flatten().cloned().collect::<Vec<_>>().join("; ");
+        let after = answer.mutated_object.as_ref().map(record).filter(|after| *after != record(&service));
+        let Some(after) = after else {
+            if !record(&service).is_empty() {
+                return Ok(None);
+            }
+            let message = answer.message.clone().filter(|message| !message.is_empty());
+            let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
+            let reason = reason.unwrap_or_else(|| "the policy gives it no external address".to_owned());
+            return Err(Without { uid: Some(uid), reason, result: Given::Refused });
+        };
+        let version = text(&service, &["metadata", "resourceVersion"]);
+        let value = if after.is_empty() { Value::Null } else { after.clone().into() };
+        let annotations = json!({RECORD_ANNOTATION: value});
+        let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
+        // Settle before the watch can deliver the Service with these addresses. Until an evaluation is settled, its
+        // addresses stay reserved even if the watch delivers a Service that has them. If that Service were deleted
+        // soon, they would stay reserved for a long time without an owner.
+        evaluation.settle(&[]);
+        match self.patch(&path, &patch).await {
+            Ok(_) => {
+                tracing::info!(
+                    namespace = id.namespace,
+                    name = id.name,
+                    addresses = after,
+                    "external addresses recorded"
+                );
+                if !warnings.is_empty() {
+                    // The Service does not get all that it asks for. Admission would have shown these warnings to its
+                    // author.
+                    tracing::warn!(
+                        namespace = id.namespace,
+                        name = id.name,
+                        warnings,
+                        "the service does not get all that it asks for"
+                    );
+                    self.report_unavailable(id, &uid, warnings).await;
+                }
+                // A record that was removed is not counted as given.
+                Ok((!after.is_empty()).then_some(Given::Assigned))
+            }
+            // Another program changed the Service meanwhile. The watch delivers that change next.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(Given::Conflict)),
+            Err(error) => Err(failed(words(&error))),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use std::fmt::Write as _;
+
+use clusterip_core::answer::Outcome;
+
+use super::*;
+
+fn fill(family: Family, usable: u128, used: u128, free: u128) -> FamilyFill {
+    FamilyFill { family, usable, used, free }
+}
+
+/// A server with a value for each metric.
+fn filled() -> Metrics {
+    let metrics = Metrics::new();
+    metrics.admission(
+        About::Service,
+        Decision::from(Outcome::Allocated),
+        Some("linux"),
+        Duration::from_nanos(1_953_125),
+    );
+    metrics.admission(About::Service, Decision::from(Outcome::Allocated), Some("linux"), Duration::from_secs(9));
+    metrics.admission(About::Service, Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
+    metrics.admission(About::Node, Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
+    metrics.admission(About::Service, Decision::from(Outcome::Left), None, Duration::from_millis(125));
+    metrics.admission(About::Service, Decision::Error, None, Duration::from_secs(2));
+    metrics.evaluation(Duration::from_micros(600));
+    metrics.evaluation_error();
+    let gone = PoolFill { pool: "gone".into(), families: vec![fill(Family::V4, 1, 1, 0)], squatters: 1 };
+    metrics.pools(&[gone]);
+    let families = vec![fill(Family::V4, 204, 7, 200), fill(Family::V6, 1 << 62, 0, 1 << 62)];
+    metrics.pools(&[PoolFill { pool: "linux".into(), families, squatters: 2 }]);
+    metrics.ledger(3);
+    metrics.claim(ClaimResult::Claimed);
+    metrics.claim(ClaimResult::Taken);
+    metrics.replicas(2, 1);
+    metrics.moved(MoveResult::Moved);
+    metrics.moved(MoveResult::UserChanged);
+    metrics.misplaced(&[(Misplaced::Never, 1)]);
+    metrics.misplaced(&[(Misplaced::ByHand, 2), (Misplaced::Moving, 1), (Misplaced::ByHand, 3)]);
+    metrics.settings_in_use("11", true);
+    metrics.settings_refused();
+    metrics.settings_in_use("22", false);
+    metrics.leader(true);
+    metrics.store_synced("Service", true);
+    metrics.store_synced("Node", false);
+    metrics.watch_error("Node");
+    metrics.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    metrics.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+    let blocks = |pool: &str, family| BlockFill { pool: pool.into(), family, usable: 256, used: 7, free: 250 };
+    metrics.node_pools(&[blocks("gone", Family::V4)]);
+    metrics.node_pools(&[blocks("nodes", Family::V4), blocks("nodes", Family::V6)]);
+    metrics.node_assigned(Assignment::Assigned);
+    metrics.no_nodes_waiting();
+    metrics.nodes_waiting(3);
+    metrics.misplaced_nodes(&[(MisplacedNodes::Shared, 2)].into());
+    let external = |pool: &str, family| ExternalFill { pool: pool.into(), family, usable: 31, assigned: 3, held: 2 };
+    metrics.external_pools(&[external("gone", Family::V4)]);
+    metrics.external_pools(&[external("edge", Family::V4), external("edge", Family::V6)]);
+    metrics.external_given(Given::Refused);
+    metrics.external_taken_over();
+    metrics.external_waiting(1);
+    metrics
+}
+
+/// An agent with a value for each metric.
+fn filled_of_agent() -> Metrics {
+    let metrics = Metrics::of_agent();
+    metrics.settings_in_use("11", true);
+    metrics.store_synced("Service", true);
+    metrics.watch_error("Node");
+    metrics.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+    metrics.agent_holds(7);
+    metrics.agent_alive(true);
+    metrics.agent_renewal(Renewal::Renewed);
+    metrics.agent_network_failed(Step::Hold);
+    metrics.agent_announced();
+    metrics.agent_gave_up();
+    // Metrics of a server, which an agent does not expose.
+    metrics.moved(MoveResult::Moved);
+    metrics.external_taken_over();
+    metrics
+}
+
+/// The samples without help and bucket counts, sorted because their order is that of a hash table.
+fn samples(exposed: &str) -> String {
+    let plain = |line: &&str| !line.starts_with('#') && !line.contains("_bucket{");
+    let mut lines: Vec<&str> = exposed.lines().filter(plain).collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[test]
+fn server_exposes_its_metrics() {
+    let version = env!("CARGO_PKG_VERSION");
+    let expected = format!(
+        r#"clusterip_admission_duration_seconds_count 6
+clusterip_admission_duration_seconds_sum 11.376953125
+clusterip_admissions_total{{kind="Node",decision="denied",pool="gone"}} 0
+clusterip_admissions_total{{kind="Node",decision="denied",pool="nodes"}} 0
+clusterip_admissions_total{{kind="Node",decision="denied",pool="windows"}} 1
+clusterip_admissions_total{{kind="Service",decision="allocated",pool=""}} 0
+clusterip_admissions_total{{kind="Service",decision="allocated",pool="gone"}} 0
+clusterip_admissions_total{{kind="Service",decision="allocated",pool="linux"}} 2
+clusterip_admissions_total{{kind="Service",decision="denied",pool=""}} 0
+clusterip_admissions_total{{kind="Service",decision="denied",pool="gone"}} 0
+clusterip_admissions_total{{kind="Service",decision="denied",pool="linux"}} 0
+clusterip_admissions_total{{kind="Service",decision="denied",pool="windows"}} 1
+clusterip_admissions_total{{kind="Service",decision="error",pool=""}} 1
+clusterip_admissions_total{{kind="Service",decision="left",pool=""}} 1
+clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
+clusterip_build_info{{version="{version}"}} 1
+clusterip_certificate_expiry_timestamp_seconds 1800000000.0
+clusterip_claims_total{{result="claimed"}} 1
+clusterip_claims_total{{result="failed"}} 0
+clusterip_claims_total{{result="taken"}} 1
+clusterip_claims_total{{result="taken_over"}} 0
+clusterip_evaluation_duration_seconds_count 1
+clusterip_evaluation_duration_seconds_sum 0.0006
+clusterip_evaluation_errors_total 1
+clusterip_external_assignments_total{{result="assigned"}} 0
+clusterip_external_assignments_total{{result="conflict"}} 0
+clusterip_external_assignments_total{{result="failed"}} 0
+clusterip_external_assignments_total{{result="refused"}} 1
+clusterip_external_pool_addresses{{pool="edge",family="IPv4",state="assigned"}} 3.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv4",state="held"}} 2.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv4",state="usable"}} 31.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv6",state="assigned"}} 3.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv6",state="held"}} 2.0
+clusterip_external_pool_addresses{{pool="edge",family="IPv6",state="usable"}} 31.0
+clusterip_external_services_waiting 1
+clusterip_external_takeovers_total 1
+clusterip_leader 1
+clusterip_ledger_addresses 3
+clusterip_misplaced_nodes{{reason="outside"}} 0
+clusterip_misplaced_nodes{{reason="shared"}} 2
+clusterip_misplaced_nodes{{reason="withheld"}} 0
+clusterip_misplaced_nodes{{reason="wrong_pool"}} 0
+clusterip_misplaced_services{{reason="brake"}} 0
+clusterip_misplaced_services{{reason="by_hand"}} 5
+clusterip_misplaced_services{{reason="control_plane"}} 0
+clusterip_misplaced_services{{reason="load_balancer"}} 0
+clusterip_misplaced_services{{reason="moving"}} 1
+clusterip_misplaced_services{{reason="never"}} 0
+clusterip_misplaced_services{{reason="not_recorded"}} 0
+clusterip_misplaced_services{{reason="pool_full"}} 0
+clusterip_misplaced_services{{reason="ready_endpoints"}} 0
+clusterip_moves_total{{result="failed"}} 0
+clusterip_moves_total{{result="kept"}} 0
+clusterip_moves_total{{result="moved"}} 1
+clusterip_moves_total{{result="nothing"}} 0
+clusterip_moves_total{{result="unmanaged"}} 0
+clusterip_moves_total{{result="user_changed"}} 1
+clusterip_node_assignments_total{{result="assigned"}} 1
+clusterip_node_assignments_total{{result="conflict"}} 0
+clusterip_node_assignments_total{{result="failed"}} 0
+clusterip_node_assignments_total{{result="full"}} 0
+clusterip_node_assignments_total{{result="no_pool"}} 0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv4",state="free"}} 250.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv4",state="usable"}} 256.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv4",state="used"}} 7.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="free"}} 250.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="usable"}} 256.0
+clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="used"}} 7.0
+clusterip_nodes_waiting 3
+clusterip_pool_free_addresses{{pool="linux",family="IPv4"}} 200.0
+clusterip_pool_free_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
+clusterip_pool_squatters{{pool="linux"}} 2
+clusterip_pool_usable_addresses{{pool="linux",family="IPv4"}} 204.0
+clusterip_pool_usable_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
+clusterip_pool_used_addresses{{pool="linux",family="IPv4"}} 7.0
+clusterip_pool_used_addresses{{pool="linux",family="IPv6"}} 0.0
+clusterip_replicas{{settings="other"}} 1
+clusterip_replicas{{settings="same"}} 2
+clusterip_settings_info{{hash="22"}} 1
+clusterip_settings_valid 0
+clusterip_settings_versions_total{{result="accepted"}} 1
+clusterip_settings_versions_total{{result="refused"}} 1
+clusterip_store_synced{{kind="Node"}} 0
+clusterip_store_synced{{kind="Service"}} 1
+clusterip_watch_errors_total{{kind="Node"}} 1"#
+    );
+    assert_eq!(samples(&filled().encode()), expected);
+}
+
+#[test]
+fn agent_exposes_its_metrics() {
+    let version = env!("CARGO_PKG_VERSION");
+    let expected = format!(
+        r#"clusterip_agent_alive 1
+clusterip_agent_announcements_total 1
+clusterip_agent_given_up_addresses_total 1
+clusterip_agent_heartbeats_total{{result="failed"}} 0
+clusterip_agent_heartbeats_total{{result="renewed"}} 1
+clusterip_agent_held_addresses 7
+clusterip_agent_info{{version="{version}"}} 1
+clusterip_agent_network_failures_total{{step="announce"}} 0
+clusterip_agent_network_failures_total{{step="hold"}} 1
+clusterip_agent_network_failures_total{{step="release"}} 0
+clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
+clusterip_settings_info{{hash="11"}} 1
+clusterip_settings_valid 1
+clusterip_settings_versions_total{{result="accepted"}} 1
+clusterip_settings_versions_total{{result="refused"}} 0
+clusterip_store_synced{{kind="Service"}} 1
+clusterip_watch_errors_total{{kind="Node"}} 1"#
+    );
+    assert_eq!(samples(&filled_of_agent().encode()), expected);
+}
+
+#[test]
+fn durations_are_counted_in_the_right_buckets() {
+    let exposed = filled().encode();
+    let buckets: Vec<_> =
+        exposed.lines().filter_map(|line| line.strip_prefix("clusterip_admission_duration_seconds_bucket")).collect();
+    let expected = [
+        ("0.0005", 0),
+        ("0.001", 0),
+        ("0.002", 1),
+        ("0.003", 1),
+        ("0.005", 1),
+        ("0.01", 1),
+        ("0.02", 1),
+        ("0.05", 1),
+        ("0.1", 1),
+        ("0.25", 4),
+        ("0.5", 4),
+        ("1.0", 4),
+        ("5.0", 5),
+        ("+Inf", 6),
+    ];
+    let expected: Vec<_> = expected.iter().map(|(le, count)| format!("{{le=\"{le}\"}} {count}")).collect();
+    assert_eq!(buckets, expected);
+}
+
+#[test]
+fn label_values_can_not_forge_lines() {
+    let metrics = Metrics::new();
+    metrics.watch_error("a\"} 1\nforged 1\\");
+    let forged: Vec<_> =
+        samples(&metrics.encode()).lines().filter(|l| l.contains("forged")).map(str::to_owned).collect();
+    assert_eq!(forged, [r#"clusterip_watch_errors_total{kind="a\"} 1\nforged 1\\"} 1"#]);
+}
+
+#[test]
+fn documentation_lists_all_metrics() {
+    let (exposed, of_agent) = (filled().encode(), filled_of_agent().encode());
+    let mut all = described(&of_agent);
+    all.extend(described(&exposed));
+    let mut table = String::from("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n");
+    for (name, about) in all {
+        let Described { kind, help, labels } = about;
+        let shown = if kind == "counter" { format!("{name}_total") } else { name };
+        let label = |(label, values): (&&str, &BTreeSet<&str>)| match *label {
+            // The values of these labels come from the cluster.
+            "pool" | "kind" | "hash" | "version" => format!("`{label}`"),
+            _ => format!("`{label}`: {}", values.iter().copied().collect::<Vec<_>>().join(", ")),
+        };
+        let labels: Vec<_> = labels.iter().map(label).collect();
+        let help = help.trim_end_matches('.');
+        writeln!(table, "| `{shown}` | {kind} | {} | {help} |", labels.join("; ")).unwrap();
+    }
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let page = std::fs::read_to_string(&page).unwrap_or_default();
+    let written: Vec<_> =
+        page.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|')).collect();
+    let expected: Vec<_> = table.lines().collect();
+    assert_eq!(written, expected, "the table of docs/metrics.md; it should be:\n{table}");
+}
+
+struct Described<'e> {
+    kind: &'e str,
+    help: &'e str,
+    labels: BTreeMap<&'e str, BTreeSet<&'e str>>,
+}
+
+fn described(exposed: &str) -> BTreeMap<String, Described<'_>> {
+    let mut all = BTreeMap::new();
+    let mut current = String::new();
+    for line in exposed.lines() {
+        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            name.clone_into(&mut current);
+            all.insert(current.clone(), Described { kind: "", help, labels: BTreeMap::new() });
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            all.get_mut(name).unwrap().kind = kind;
+        } else if let Some((_, rest)) = line.split_once('{') {
+            let (labels, _) = rest.split_once('}').unwrap();
+            let about = all.get_mut(&current).unwrap();
+            for (key, value) in labels.split(',').filter_map(|label| label.split_once('=')) {
+                if key != "le" {
+                    about.labels.entry(key).or_default().insert(value.trim_matches('"'));
+                }
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,68 @@
+//! The limits of the server, and their defaults.
+
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+/// How much the server accepts, and for how long it waits.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections at once; further ones are closed.
+    pub connections: usize,
+    /// Connections at once from one IP address; further ones are closed. An API server needs a few, because it sends
+    /// many requests on one connection. Several API servers may share one address behind a proxy.
+    pub connections_per_peer: usize,
+    /// Reviews at once; further ones wait. One IP address may have three quarters of them.
+    pub reviews: usize,
+    /// Reviews of large bodies at once; further ones wait. Parsing JSON takes a multiple of its size in memory.
+    pub large_reviews: usize,
+    /// The size in bytes from which a body is large.
+    pub large_body: usize,
+    /// The largest body in bytes.
+    pub body: usize,
+    /// The bytes of all bodies together. One IP address may have half of them.
+    pub bodies: usize,
+    /// The time for a TLS handshake.
+    pub handshake: Duration,
+    /// The time for the head of an HTTP/1.1 request.
+    pub head: Duration,
+    /// The time for a whole body.
+    pub body_time: Duration,
+    /// How long a connection may go without a byte read or written.
+    pub silence: Duration,
+    /// How long a connection may go without a request, whatever else its peer sends. API servers close an idle
+    /// connection after 90 seconds.
+    pub idle: Duration,
+    /// The time for a review that names no `timeout`, and the longest `timeout` that is accepted. It includes the wait
+    /// for a turn.
+    pub review: Duration,
+    /// How long the server keeps accepting requests after the shutdown signal, so that clients stop sending to it
+    /// first.
+    pub linger: Duration,
+    /// How long requests in flight may take after that.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 256,
+            connections_per_peer: 64,
+            // Reviews are bound by the CPU: more at once would only make each of them slower. The bound also limits
+            // their memory.
+            reviews: (2 * available_parallelism().map_or(1, usize::from)).min(16),
+            large_reviews: 1,
+            large_body: 512 << 10,
+            body: 3 << 20,
+            bodies: 32 << 20,
+            handshake: Duration::from_secs(10),
+            head: Duration::from_secs(10),
+            body_time: Duration::from_secs(10),
+            silence: Duration::from_secs(60),
+            idle: Duration::from_secs(180),
+            // The longest time that an API server waits for a webhook.
+            review: Duration::from_secs(30),
+            linger: Duration::from_secs(3),
+            drain: Duration::from_secs(20),
+        }
+    }
+}
