@@ -5,8 +5,8 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use crate::support::{
-    ASSUMED, Creation, FakeCluster, LINUX, WINDOWS, Why, allocated, annotated, answer, by_os, check_evidence, lowest,
-    plain, selecting, service,
+    Creation, FakeCluster, LINUX, WINDOWS, Why, allocated, annotated, answer, by_os, check_evidence, lowest, plain,
+    selecting, service,
 };
 use serde_json::{Value, json};
 
