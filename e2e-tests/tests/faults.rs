@@ -151,6 +151,9 @@ fn failure(error: &kube::Error) -> Failure {
         Failure::Duplicate
     } else if has(&["failed calling webhook"]) {
         Failure::NoReplica
+    } else if has(&["does not match the current range"]) {
+        // An API server that has just started has not read its ServiceCIDRs yet.
+        Failure::NoServer
     } else if has(&["etcdserver:", "can't be claimed:", "connection refused", "context deadline exceeded", "etcd"])
         || (matches!(status.code, 429 | 503 | 504) && !has(&["denied the request"]))
     {

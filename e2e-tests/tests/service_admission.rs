@@ -67,7 +67,7 @@ async fn created_services_are_triaged() {
         },
         Case {
             name: "by-hand",
-            spec: json!({"clusterIP": cluster.unused_address([172, 21, 0]).await}),
+            spec: json!({"clusterIP": cluster.released_address(&namespace, &service("released", json!({}))).await}),
             decision: "left in linux: set by hand",
             place: "linux",
         },
@@ -206,7 +206,8 @@ async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
         address: String,
         warnings: Vec<String>,
     }
-    let unused = cluster.unused_address([172, 21, 1]).await;
+    let released = async |name| cluster.released_address(&namespace, &annotated(name, windows(), json!({}))).await;
+    let unused = released("released").await;
     let cases = [
         Case {
             name: "other-pool",
@@ -232,13 +233,12 @@ async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
             address: "172.21.1.201".to_owned(),
             warnings: vec!["172.21.1.201 is excluded from pool \"windows\"".to_owned()],
         },
+        Case { name: "own", annotations: windows(), address: released("released-too").await, warnings: vec![] },
         Case { name: "own-reserved", annotations: windows(), address: "172.21.1.7".to_owned(), warnings: vec![] },
         Case { name: "no-pool", annotations: windows(), address: "172.21.99.7".to_owned(), warnings: vec![] },
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
-    let own = cluster.unused_address([172, 21, 1]).await;
-    let own = Case { name: "own", annotations: windows(), address: own, warnings: vec![] };
-    for Case { name, annotations, address, warnings } in [own].into_iter().chain(cases) {
+    for Case { name, annotations, address, warnings } in cases {
         let service = annotated(name, annotations, json!({"clusterIP": address}));
         let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &all(&namespace, [service])).await;
         let lines: Vec<String> = applied.stderr.lines().map(str::to_owned).collect();

@@ -1,6 +1,6 @@
 //! A control plane whose API server calls the webhook of a `clusterip serve` for every Service.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -136,13 +136,12 @@ impl WebhookCluster {
             .collect()
     }
 
-    /// An address of this /24, above the reserved ones, that no Service has. Tests share the cluster, so no address is
-    /// known to be free.
-    pub async fn unused_address(&self, [a, b, c]: [u8; 3]) -> String {
-        let list = Api::<Service>::all(self.plane.client()).list(&<_>::default()).await.unwrap();
-        let used: BTreeSet<String> = list.items.into_iter().filter_map(|service| service.spec?.cluster_ip).collect();
-        let mut addresses = (60..200).map(|last| format!("{a}.{b}.{c}.{last}"));
-        addresses.find(|address| !used.contains(address)).expect("an unused address")
+    /// The address that this Service got and gave back. Tests share the cluster, so no fixed address is known to be
+    /// free; and no Service of another test prefers this one.
+    pub async fn released_address(&self, namespace: &str, service: &Value) -> String {
+        let made = self.create(namespace, service).await.unwrap();
+        self.delete(namespace, service["metadata"]["name"].as_str().unwrap()).await;
+        made["spec"]["clusterIP"].as_str().unwrap().to_owned()
     }
 
     /// Deletes a Service.
