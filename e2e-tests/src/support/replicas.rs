@@ -1,5 +1,5 @@
 //! Several replicas of `clusterip serve --claims lease`. In a cluster, a Service forwards to the replicas that are
-//! ready. Here a [`Balancer`] for each replica does: it forwards to its own replica, or to another one while its own is
+//! ready. Here a `Balancer` for each replica does: it forwards to its own replica, or to another one while its own is
 //! unavailable.
 
 use std::net::Ipv4Addr;

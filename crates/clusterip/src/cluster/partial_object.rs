@@ -22,13 +22,13 @@ use crate::controller::ownership::OWNED;
 /// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartialObject {
-    /// From `metadata`: name, namespace, UID, version, time of deletion, the first [`MOST_LABELS`] labels, and the
+    /// From `metadata`: name, namespace, UID, version, time of deletion, the first `MOST_LABELS` labels, and the
     /// annotations that are used.
     pub metadata: ObjectMeta,
     /// From `metadata.managedFields`: the managers of the address of a Service. One entry without fields stands for all
     /// other managers.
     pub managers: Vec<Manager>,
-    /// The other fields that are used, at most [`MOST_VALUES`] values.
+    /// The other fields that are used, at most `MOST_VALUES` values.
     pub data: Map<String, Value>,
 }
 
