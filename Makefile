@@ -41,7 +41,7 @@ INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO
 # The runner must be of the version that the tests are linked with.
 WASM_BINDGEN := $(shell awk '/^name = "wasm-bindgen"$$/ {getline; gsub(/"/, ""); print $$3}' Cargo.lock)
 
-# Kubernetes is large: its programs are built once for each version, and kept. Nobody debugs them.
+# Kubernetes is large: its programs are built once for each version, without debug information, and kept.
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tests/control-plane/go.mod)
 KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
 KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum $(KUBERNETES_PROGRAMS:%=%/main.go))

@@ -149,7 +149,7 @@ mod tests {
             expected: &'a [(&'a str, &'a [&'a str])],
         }
         let cases: [Case<'_>; 5] = [
-            Case { name: "nobody lives", live: &[], held: &[], expected: &[] },
+            Case { name: "no agent is alive", live: &[], held: &[], expected: &[] },
             Case { name: "one of a group", live: &["c"], held: &[], expected: &[("10.0.9.2", &["c"])] },
             Case {
                 name: "its first choice",

@@ -230,7 +230,7 @@ mod tests {
         Identity::with("a", Role::Agent, number)
     }
 
-    const NOBODY: u64 = 0;
+    const NO_HOLDER: u64 = 0;
     const UNKNOWN: u64 = 99;
 
     /// The heartbeat of node `a`.
@@ -239,7 +239,7 @@ mod tests {
         lease.metadata.uid = Some("uid".to_owned());
         lease.metadata.resource_version = Some(version.to_string());
         let holder = match owner {
-            NOBODY => String::new(),
+            NO_HOLDER => String::new(),
             UNKNOWN => unknown("a").to_string(),
             owner => identity(owner).to_string(),
         };
@@ -291,14 +291,14 @@ mod tests {
             },
             Case {
                 name: "given back",
-                steps: vec![first, (5, |peers, now| peers.see(&lease(NOBODY, 2), now))],
+                steps: vec![first, (5, |peers, now| peers.see(&lease(NO_HOLDER, 2), now))],
                 after_19_s: OVER,
                 after_20_s: OVER,
             },
             Case {
                 name: "an old version after a new one",
                 steps: vec![
-                    (0, |peers, now| peers.see(&lease(NOBODY, 2), now)),
+                    (0, |peers, now| peers.see(&lease(NO_HOLDER, 2), now)),
                     (5, |peers, now| peers.see(&lease(1, 1), now)),
                 ],
                 after_19_s: OVER,
@@ -327,7 +327,7 @@ mod tests {
                 name: "given back, and removed",
                 steps: vec![
                     first,
-                    (5, |peers, now| peers.see(&lease(NOBODY, 2), now)),
+                    (5, |peers, now| peers.see(&lease(NO_HOLDER, 2), now)),
                     (6, |peers, now| peers.only(&[], now)),
                 ],
                 after_19_s: OVER,
@@ -372,10 +372,10 @@ mod tests {
     fn a_heartbeat_without_holder_is_removed_when_it_is_old() {
         let begin = Instant::now();
         let mut peers = Peers::default();
-        peers.see(&lease(NOBODY, 2), begin);
+        peers.see(&lease(NO_HOLDER, 2), begin);
         assert_eq!(peers.next_change(begin), Some(begin + HEARTBEAT_RETENTION));
         assert_eq!(peers.forgotten(begin + HEARTBEAT_RETENTION - Duration::from_secs(1)).count(), 0);
-        let lease = Box::new(lease(NOBODY, 2));
+        let lease = Box::new(lease(NO_HOLDER, 2));
         let expected = vec![StaleHeartbeat { node: "a".to_owned(), lease, since: begin + HEARTBEAT_RETENTION }];
         assert_eq!(peers.forgotten(begin + HEARTBEAT_RETENTION).collect::<Vec<_>>(), expected);
     }

@@ -164,7 +164,7 @@ mod tests {
                 ranges: Vec::new(),
                 snapshot: &snapshot,
                 in_flight: Vec::new(),
-                holders: Err("nobody looked".to_owned()),
+                holders: Err("the Leases were not read".to_owned()),
                 called: ControlPlaneServices::default(),
                 ledger: false,
                 notes: Vec::new(),

@@ -94,9 +94,9 @@ pub fn of_holders(
             },
             None => format!("{address} is held by no node"),
         };
-        let nobody_may = nodes && assignment.nodes.is_empty();
-        let message = if nobody_may { format!("{message}, and no node may hold it") } else { message };
-        let way_out = match nobody_may {
+        let no_node_may = nodes && assignment.nodes.is_empty();
+        let message = if no_node_may { format!("{message}, and no node may hold it") } else { message };
+        let way_out = match no_node_may {
             true => "check the nodes: no ready node matches `nodes` of the pool",
             false => {
                 "another node takes it over within half a minute, if `clusterip agent` runs there; otherwise \

@@ -63,7 +63,7 @@ impl Brakes {
             if self.waiting.contains(id) {
                 return Err(Brake::Settings);
             }
-            if let Some(at) = self.moved.get(id).filter(|_| asked_by == AskedBy::Nobody) {
+            if let Some(at) = self.moved.get(id).filter(|_| asked_by == AskedBy::Controller) {
                 return Err(Brake::Cooldown { until: *at + COOLDOWN });
             }
             let own = self.recent.iter().filter(|(_, namespace)| *namespace == id.namespace);
@@ -112,42 +112,42 @@ mod tests {
 
     #[test]
     fn a_service_moves_at_most_once_a_minute() {
-        use AskedBy::{Author, Nobody};
+        use AskedBy::{Author, Controller};
         let (mut brakes, begin) = (Brakes::default(), Instant::now());
-        assert_eq!(brakes.take(&id(1), Nobody, begin), Ok(()));
+        assert_eq!(brakes.take(&id(1), Controller, begin), Ok(()));
         let later = begin + Duration::from_secs(59);
-        assert_eq!(brakes.take(&id(1), Nobody, later), Err(Brake::Cooldown { until: begin + COOLDOWN }));
-        assert_eq!(brakes.take(&id(2), Nobody, later), Ok(()), "another one");
+        assert_eq!(brakes.take(&id(1), Controller, later), Err(Brake::Cooldown { until: begin + COOLDOWN }));
+        assert_eq!(brakes.take(&id(2), Controller, later), Ok(()), "another one");
         assert_eq!(brakes.take(&id(1), Author, later), Ok(()), "its author asks for it");
-        assert_eq!(brakes.take(&id(1), Nobody, begin + COOLDOWN), Err(Brake::Cooldown { until: later + COOLDOWN }));
-        assert_eq!(brakes.take(&id(2), Nobody, later + COOLDOWN), Ok(()));
+        assert_eq!(brakes.take(&id(1), Controller, begin + COOLDOWN), Err(Brake::Cooldown { until: later + COOLDOWN }));
+        assert_eq!(brakes.take(&id(2), Controller, later + COOLDOWN), Ok(()));
     }
 
     #[test]
     fn at_most_two_hundred_services_move_within_a_minute() {
-        use AskedBy::{Administrator, Author, Nobody};
+        use AskedBy::{Administrator, Author, Controller};
         let (mut brakes, begin) = (Brakes::default(), Instant::now());
         let later = begin + Duration::from_secs(30);
         let full = Err(Brake::Rate { until: begin + MINUTE });
         let bank = |number: usize| ServiceKey::new("bank", format!("web-{number}"));
         for number in 0..MOST_OF_NAMESPACE {
             let at = begin + Duration::from_millis(2 * number as u64);
-            assert_eq!(brakes.take(&id(number), Nobody, at), Ok(()));
+            assert_eq!(brakes.take(&id(number), Controller, at), Ok(()));
         }
-        assert_eq!(brakes.take(&id(999), Nobody, later), full, "half of all is of one namespace");
+        assert_eq!(brakes.take(&id(999), Controller, later), full, "half of all is of one namespace");
         for number in 0..MOST_A_MINUTE - MOST_OF_NAMESPACE {
-            assert_eq!(brakes.take(&bank(number), Nobody, later), Ok(()), "the other half");
+            assert_eq!(brakes.take(&bank(number), Controller, later), Ok(()), "the other half");
         }
-        assert_eq!(brakes.take(&id(999), Nobody, later), full);
+        assert_eq!(brakes.take(&id(999), Controller, later), full);
         assert_eq!(brakes.take(&id(999), Author, later), full, "an author does not lift the brake");
         let other = |number: usize| ServiceKey::new("third", format!("web-{number}"));
         for number in 0..SHARE_OF_NAMESPACE {
-            assert_eq!(brakes.take(&other(number), Nobody, later), Ok(()), "the share of another namespace");
+            assert_eq!(brakes.take(&other(number), Controller, later), Ok(()), "the share of another namespace");
         }
-        assert_eq!(brakes.take(&other(999), Nobody, later), full, "more than its share");
+        assert_eq!(brakes.take(&other(999), Controller, later), full, "more than its share");
         assert_eq!(brakes.take(&id(999), Administrator, later), Ok(()));
         let until = begin + MINUTE + Duration::from_millis(2);
-        assert_eq!(brakes.take(&id(998), Nobody, begin + MINUTE), Err(Brake::Rate { until }), "every move counts");
+        assert_eq!(brakes.take(&id(998), Controller, begin + MINUTE), Err(Brake::Rate { until }), "every move counts");
     }
 
     #[test]
@@ -175,6 +175,6 @@ mod tests {
         assert_eq!(brakes.take(&id(3), AskedBy::Administrator, Instant::now()), Ok(()), "an administrator asks for it");
         brakes.settled(&id(3));
         assert_eq!(brakes.waiting(), 29);
-        assert_eq!(brakes.take(&id(30), AskedBy::Nobody, Instant::now()), Ok(()), "misplaced later");
+        assert_eq!(brakes.take(&id(30), AskedBy::Controller, Instant::now()), Ok(()), "misplaced later");
     }
 }

@@ -86,7 +86,12 @@ mod tests {
         };
         let cases = [
             Case { name: "no lease", seen: None, seconds: 0, expected: CompetingServer::None },
-            Case { name: "nobody's", seen: seen("", true), seconds: 0, expected: CompetingServer::None },
+            Case {
+                name: "a Lease without a holder",
+                seen: seen("", true),
+                seconds: 0,
+                expected: CompetingServer::None,
+            },
             Case { name: "mine", seen: seen(me.as_str(), true), seconds: 0, expected: CompetingServer::None },
             Case {
                 name: "one that moves by hand",
@@ -94,7 +99,12 @@ mod tests {
                 seconds: 0,
                 expected: CompetingServer::None,
             },
-            Case { name: "a foreign one", seen: seen("somebody", true), seconds: 0, expected: CompetingServer::None },
+            Case {
+                name: "a Lease of another program",
+                seen: seen("another-program", true),
+                seconds: 0,
+                expected: CompetingServer::None,
+            },
             Case {
                 name: "found",
                 seen: seen(server.as_str(), false),

@@ -114,7 +114,7 @@ mod tests {
         let owner = entry("owner", "1", spec(json!({"f:type": {}, "f:selector": {}})));
         let cases = [
             Case {
-                name: "nobody else wrote: as before",
+                name: "no other writer: as before",
                 original: json!([owner]),
                 now: json!([
                     entry("owner", "1", spec(json!({"f:selector": {}}))),
@@ -129,7 +129,7 @@ mod tests {
                 expected: json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
             },
             Case {
-                name: "somebody took the selector meanwhile: it stays with its new owner",
+                name: "another owner took the selector meanwhile: it keeps it",
                 original: json!([owner]),
                 now: json!([
                     entry(MANAGER, "2", spec(json!({"f:type": {}}))),

@@ -75,8 +75,8 @@ pub struct Misplaced {
 /// Who asked for a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedBy {
-    /// Nobody asked: the controller found the Service.
-    Nobody,
+    /// The controller, which found the Service.
+    Controller,
     /// The author of the Service, by the annotation [`MOVE_ANNOTATION`]. The move skips what protects the Service
     /// itself: its cooldown, and its ready endpoints.
     Author,
@@ -136,7 +136,7 @@ pub fn look(
     let asked_by = match (request, wish) {
         (Some(_), _) => AskedBy::Administrator,
         (None, "now") => AskedBy::Author,
-        (None, _) => AskedBy::Nobody,
+        (None, _) => AskedBy::Controller,
     };
     let report = |reason, detail: String| Verdict::Report { reason, detail };
     let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
@@ -152,7 +152,7 @@ pub fn look(
         report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())
     } else if let Some(detail) = control_plane(evaluator, namespace, name, request) {
         report(Reason::ControlPlane, detail)
-    } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Nobody {
+    } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Controller {
         report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached where it is"))
     } else if answer.mutated_object.is_none() {
         report(Reason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())

@@ -1,6 +1,6 @@
 //! Stores the journals of moves as `ControllerRevision` objects in the server's namespace.
 //!
-//! A journal on the Service itself could be forged, or replayed later, by everybody who may edit the Service; an
+//! A journal on the Service itself could be forged, or replayed later, by each user who may edit the Service; an
 //! authenticated one could still be replayed. In the server's namespace, tenants can neither read nor write it. A
 //! `ControllerRevision` is the API's own kind for the state of a controller: its `data` can't be changed once it is
 //! written, and a role that grants access to it grants nothing else in that namespace.

@@ -1,6 +1,6 @@
 //! The moves that administrators request from a running server: `ControllerRevision` objects in its namespace.
 //!
-//! Everybody who may edit a Service can write its annotations, so an annotation can't lift a brake that protects
+//! Each user who may edit a Service can write its annotations, so an annotation can't lift a brake that protects
 //! others. A request can, because it is written where the server keeps its records, and where tenants can't write.
 
 use std::collections::BTreeMap;

@@ -206,7 +206,7 @@ mod tests {
                 ],
             ),
             (
-                "nobody holds it any more, and then somebody does",
+                "its holder lets it go, and later a node holds it again",
                 vec![
                     Look { after: 0, assigned: one(false, "n1"), reports: vec![held("n1")] },
                     Look { after: 10, assigned: one(true, ""), reports: vec![] },
@@ -218,7 +218,7 @@ mod tests {
                 ],
             ),
             (
-                "nobody ever holds it",
+                "no node ever holds it",
                 vec![
                     Look { after: 0, assigned: one(false, ""), reports: vec![] },
                     Look { after: 45, assigned: one(false, ""), reports: vec![UNHELD.to_owned()] },

@@ -183,7 +183,7 @@ mod tests {
                 ranges: &["10.0.0.0/16", "fd00::/108"],
                 expected: Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
             },
-            Case { name: "one that nobody can read", written: &["10.0.0.0/16"], ranges: &["so"], expected: None },
+            Case { name: "a range that is not a CIDR", written: &["10.0.0.0/16"], ranges: &["so"], expected: None },
         ];
         for Case { name, written, ranges, expected } in cases {
             let written: Vec<IpNet> = written.iter().map(|net| net.parse().unwrap()).collect();

@@ -115,7 +115,7 @@ impl Module {
         let load = |error: &dyn Display| ModuleError::Load(error.to_string());
         let mut config = Config::new();
         config.epoch_interruption(true);
-        // Nobody reads it: the module has no names.
+        // The module has no names that a backtrace could show.
         config.wasm_backtrace_max_frames(None);
         let engine = Engine::new(&config).map_err(|error| load(&error))?;
         let compiled = Compiled::new(&engine, bytes).map_err(|error| load(&error))?;
@@ -202,7 +202,7 @@ impl Module {
     pub fn call(
         &self,
         operation: &str,
-        payload: &[u8],
+        payload: Vec<u8>,
         calls: Option<Arc<dyn HostCalls>>,
     ) -> Result<Vec<u8>, ModuleError> {
         let services = calls.as_ref().map_or(0, |calls| calls.services());
@@ -219,9 +219,16 @@ impl Module {
         payload: &impl Serialize,
         calls: Option<Arc<dyn HostCalls>>,
     ) -> Result<T, ModuleError> {
-        let payload = serde_json::to_vec(payload).map_err(ModuleError::Answer)?;
-        serde_json::from_slice(&self.call(operation, &payload, calls)?).map_err(ModuleError::Answer)
+        parse(&self.call(operation, write(payload)?, calls)?)
     }
+}
+
+fn write(payload: &impl Serialize) -> Result<Vec<u8>, ModuleError> {
+    serde_json::to_vec(payload).map_err(ModuleError::Answer)
+}
+
+fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, ModuleError> {
+    serde_json::from_slice(answer).map_err(ModuleError::Answer)
 }
 
 fn instance(
@@ -266,11 +273,10 @@ impl Instance {
         allocation: &Allocation,
     ) -> Result<Answer, ModuleError> {
         let payload = Payload { request, settings, allocation: Some(allocation.to_value()), external: None };
-        let payload = serde_json::to_vec(&payload).map_err(ModuleError::Answer)?;
-        serde_json::from_slice(&self.call("validate", &payload)?).map_err(ModuleError::Answer)
+        parse(&self.call("validate", write(&payload)?)?)
     }
 
-    fn call(&mut self, operation: &str, payload: &[u8]) -> Result<Vec<u8>, ModuleError> {
+    fn call(&mut self, operation: &str, payload: Vec<u8>) -> Result<Vec<u8>, ModuleError> {
         self.guest.call(operation, payload).map_err(ModuleError::Call)
     }
 }

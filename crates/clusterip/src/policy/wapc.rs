@@ -99,12 +99,12 @@ impl Guest {
     ///
     /// # Errors
     /// The error that the guest returns, or the reason if it traps, exceeds the limits or returns nothing.
-    pub(super) fn call(&mut self, operation: &str, payload: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    pub(super) fn call(&mut self, operation: &str, payload: Vec<u8>) -> std::result::Result<Vec<u8>, String> {
         let length = |bytes: &[u8]| i32::try_from(bytes.len()).map_err(|_| "the request is too large".to_owned());
-        let lengths = (length(operation.as_bytes())?, length(payload)?);
+        let lengths = (length(operation.as_bytes())?, length(&payload)?);
         let exchange = self.store.data_mut();
         exchange.operation = operation.as_bytes().to_vec();
-        exchange.payload = payload.to_vec();
+        exchange.payload = payload;
         (exchange.answer, exchange.error) = (None, None);
         self.store.set_epoch_deadline(self.ticks);
         let succeeded = self.call.call(&mut self.store, lengths).map_err(|error| reason(&error))? != 0;

@@ -163,7 +163,7 @@ fn service_findings() {
             )],
         },
         Case {
-            name: "in another pool, and nobody knows by whom",
+            name: "in another pool, without a known author",
             service: service("web", "172.21.0.70", unowned),
             expected: vec![format!(
                 "misplaced | 172.21.0.70 | windows | {}",

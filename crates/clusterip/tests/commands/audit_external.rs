@@ -271,7 +271,7 @@ fn external_findings() {
             ],
         },
         Case {
-            name: "a claim for nobody",
+            name: "a claim without a holder",
             objects: live(vec![]),
             expected: vec![
                 "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease \

@@ -127,7 +127,7 @@ async fn foreign_host_name_is_refused_on_loopback() {
             head: "GET http://localhost:PORT/ HTTP/1.1\r\nhost: localhost:PORT",
             expected: 200,
         },
-        Case { name: "a name of somebody", head: "GET / HTTP/1.1\r\nhost: rebound.example:PORT", expected: 421 },
+        Case { name: "a foreign name", head: "GET / HTTP/1.1\r\nhost: rebound.example:PORT", expected: 421 },
         Case { name: "for the data", head: "GET /audit.json HTTP/1.1\r\nhost: rebound.example", expected: 421 },
         Case { name: "for nothing", head: "GET /nothing HTTP/1.1\r\nhost: rebound.example", expected: 421 },
         Case { name: "in the URL", head: "GET http://rebound.example/ HTTP/1.1\r\nhost: localhost", expected: 421 },

@@ -338,7 +338,7 @@ fn team_policy_makes_no_look_ups() {
             request: request("CREATE", namespace, with("172.21.48.9"), None),
             expected: Some(refused),
         },
-        Case { name: "in nobody's", request: request("CREATE", namespace, with("172.21.0.9"), None), expected: None },
+        Case { name: "in no pool", request: request("CREATE", namespace, with("172.21.0.9"), None), expected: None },
         Case { name: "headless", request: request("CREATE", namespace, with("None"), None), expected: None },
         Case {
             name: "in another's, from ExternalName",

@@ -164,7 +164,7 @@ async fn addresses_are_held_announced_retried_and_released() {
             expected_failures: None,
         },
         Case {
-            name: "somebody has removed it meanwhile",
+            name: "another program has removed it meanwhile",
             plans: vec![
                 PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 },
                 PlanStep { desired: desired(2, 80, longer), call: "announce", times: 2 },

@@ -161,7 +161,7 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             name: "what none of ours holds",
             is_first_choice: true,
             setup: |test| {
-                let lease = lease(ADDRESS, Some(&Identity::of("somebody")), None, Timestamp::UNIX_EPOCH);
+                let lease = lease(ADDRESS, Some(&Identity::of("another")), None, Timestamp::UNIX_EPOCH);
                 test.state.see(&stored(lease, 50), test.at(0));
             },
             claims_at: Some(3000),

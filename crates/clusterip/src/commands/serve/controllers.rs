@@ -80,10 +80,7 @@ impl Startup<'_> {
         let (leadership, ended) = (election.leadership.clone(), until(election.ended.clone()));
         election.replica = Some(tokio::spawn(replicas.run(move || leadership.borrow().leads(), ended)));
         let (leadership, end) = (election.leadership.clone(), self.tasks.until_stop());
-        self.tasks.spawn(async move {
-            claims.run(|| leadership.borrow().leads(), end).await;
-            Ok(())
-        });
+        self.tasks.spawn(async move { claims.run(|| leadership.borrow().leads(), end).await });
         reconciler
     }
 
@@ -100,7 +97,7 @@ impl Startup<'_> {
             metrics: Arc::clone(&self.metrics),
         };
         let assigned = assigner.start(self.tasks.until_stop())?;
-        self.tasks.spawn(async move { assigned.await.context("the node CIDR controller") });
+        self.tasks.try_spawn(async move { assigned.await.context("the node CIDR controller") });
         Ok(())
     }
 
@@ -115,10 +112,7 @@ impl Startup<'_> {
             metrics: Arc::clone(&self.metrics),
         };
         let end = self.tasks.until_stop();
-        self.tasks.spawn(async move {
-            controller.run(end).await;
-            Ok(())
-        });
+        self.tasks.spawn(async move { controller.run(end).await });
     }
 
     /// Finds misplaced Services and moves them.
@@ -137,9 +131,6 @@ impl Startup<'_> {
             namespace: self.namespace.clone(),
         };
         let end = self.tasks.until_stop();
-        self.tasks.spawn(async move {
-            controller.run(end).await;
-            Ok(())
-        });
+        self.tasks.spawn(async move { controller.run(end).await });
     }
 }

@@ -30,7 +30,15 @@ impl Tasks {
     }
 
     /// Spawns a task that ends by itself after the stop.
-    pub(super) fn spawn(&mut self, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+    pub(super) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.try_spawn(async move {
+            task.await;
+            Ok(())
+        });
+    }
+
+    /// Spawns a task that ends by itself after the stop, and ends the server if it fails.
+    pub(super) fn try_spawn(&mut self, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
         self.spawned.spawn(task);
     }
 
@@ -42,7 +50,6 @@ impl Tasks {
                 () = work => {}
                 () = stopped => {}
             }
-            Ok(())
         });
     }
 

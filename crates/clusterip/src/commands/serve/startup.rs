@@ -143,10 +143,7 @@ impl<'a> Startup<'a> {
     /// Follows changes of the settings.
     pub(super) fn follow_settings(&mut self, follower: Follower) {
         let end = self.tasks.until_stop();
-        self.tasks.spawn(async move {
-            follower.run(end).await;
-            Ok(())
-        });
+        self.tasks.spawn(async move { follower.run(end).await });
     }
 
     /// Reports the permissions that later settings require and this identity lacks.
@@ -168,7 +165,7 @@ impl<'a> Startup<'a> {
         let audit = LiveAudit::new(self.evaluator.clone()).reading_leases(self.client.clone(), &self.agents_namespace);
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
         let end = self.tasks.until_stop();
-        self.tasks.spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });
+        self.tasks.try_spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });
         Ok(())
     }
 

@@ -58,21 +58,13 @@ impl Startup<'_> {
     /// server looks after one.
     pub(super) async fn certificate(&mut self) -> anyhow::Result<(Certificate, Option<Registration>)> {
         let arguments = self.arguments;
-        let name = &arguments.webhook_configuration;
         if let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) {
             let files = CertificateFiles::open(certificate, key)?;
             let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
             let end = self.tasks.until_stop();
-            self.tasks.spawn(async move {
-                files.run(LOOK_AT_FILES, end).await;
-                Ok(())
-            });
+            self.tasks.spawn(async move { files.run(LOOK_AT_FILES, end).await });
             let registration = match &arguments.register_url {
-                Some(url) => {
-                    let (_, bundle) = watch::channel(chain);
-                    let registration = Registration::with_url(self.client.clone(), name, url, bundle).await?;
-                    Some(registration.following(self.settings.clone()))
-                }
+                Some(url) => Some(self.registration_by_url(url, watch::channel(chain).1).await?),
                 // A user with an own certificate has configured the API server to trust it.
                 None => None,
             };
@@ -86,20 +78,24 @@ impl Startup<'_> {
         let certificate = authority.certificate();
         let registration = match &arguments.register_url {
             _ if arguments.no_webhook => None,
-            Some(url) => {
-                let registration = Registration::with_url(self.client.clone(), name, url, authority.bundle()).await?;
-                Some(registration.following(self.settings.clone()))
+            Some(url) => Some(self.registration_by_url(url, authority.bundle()).await?),
+            None => {
+                let name = &arguments.webhook_configuration;
+                Some(Registration::in_cluster(self.client.clone(), name, authority.bundle()))
             }
-            None => Some(Registration::in_cluster(self.client.clone(), name, authority.bundle())),
         };
         // Without a webhook the API server need not trust this server.
         let trusted = registration.as_ref().map_or_else(|| authority.bundle(), Registration::registered);
         let end = self.tasks.until_stop();
-        self.tasks.spawn(async move {
-            authority.run(trusted, end).await;
-            Ok(())
-        });
+        self.tasks.spawn(async move { authority.run(trusted, end).await });
         Ok((certificate, registration))
+    }
+
+    /// The registration by `--register-url`, which follows the settings.
+    async fn registration_by_url(&self, url: &str, bundle: watch::Receiver<String>) -> anyhow::Result<Registration> {
+        let name = &self.arguments.webhook_configuration;
+        let registration = Registration::with_url(self.client.clone(), name, url, bundle).await?;
+        Ok(registration.following(self.settings.clone()))
     }
 
     /// Answers reviews only for clients with a certificate, if `--client-ca` asks for it.
@@ -107,10 +103,7 @@ impl Startup<'_> {
         let Some(path) = &self.arguments.client_ca else { return Ok(()) };
         let file = ClientCaFile::open(path, certificate)?;
         let end = self.tasks.until_stop();
-        self.tasks.spawn(async move {
-            file.run(LOOK_AT_FILES, end).await;
-            Ok(())
-        });
+        self.tasks.spawn(async move { file.run(LOOK_AT_FILES, end).await });
         Ok(())
     }
 
@@ -142,7 +135,7 @@ impl Startup<'_> {
         let Some(registration) = registration else { return };
         let (stores, competing_server) = (self.stores.clone(), self.competing_server(election));
         let (end, stopped) = (self.tasks.until_stop(), self.tasks.until_stop());
-        self.tasks.spawn(async move {
+        self.tasks.try_spawn(async move {
             let ready = async {
                 stores.completed().await;
                 if let Some(mut competing_server) = competing_server {

@@ -84,10 +84,10 @@ impl Reconciler {
         next
     }
 
-    /// Reports a Service that stays where it is. The same report is repeated only if somebody asked for the move.
+    /// Reports a Service that stays where it is. The same report is repeated only if a user asked for the move.
     async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: Reason, detail: &str) {
         let text = format!("{}; it stays: {detail}", misplaced.why());
-        if self.remember(id, reason, &text) || misplaced.asked_by != AskedBy::Nobody {
+        if self.remember(id, reason, &text) || misplaced.asked_by != AskedBy::Controller {
             tracing::warn!(
                 namespace = id.namespace,
                 name = id.name,

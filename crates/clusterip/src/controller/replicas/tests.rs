@@ -66,7 +66,7 @@ fn replicas_agree_when_all_live_ones_have_the_same_settings() {
             ],
             expected: agreement(2, &[]),
         },
-        Case { name: "nobody lives", seconds: 21, events: vec![], expected: agreement(1, &[]) },
+        Case { name: "no other replica is alive", seconds: 21, events: vec![], expected: agreement(1, &[]) },
         Case {
             name: "it comes back",
             seconds: 30,

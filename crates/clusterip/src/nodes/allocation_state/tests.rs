@@ -98,7 +98,7 @@ fn results_of_writing_blocks_change_the_state() {
             next_task_after_all_pauses: None,
         },
         Case {
-            name: "somebody else's",
+            name: "the block of another Node",
             outcome: WriteOutcome::Changed(other()),
             held: &["10.0.9.0/24"],
             waiting: 0,
@@ -236,7 +236,7 @@ fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
     assert_eq!(
         (scenario.state().1, scenario.task(), scenario.allocation_state.has_task()),
         (3, None, false),
-        "nobody is asked in vain"
+        "the policy is not asked while every pool is full"
     );
     scenario.allocation_state.see(node("held", "u", "linux", &["10.0.0.0/24"]));
     scenario.sees("new");

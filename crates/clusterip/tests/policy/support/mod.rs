@@ -9,7 +9,7 @@ static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap(
 
 /// Calls an operation of a fresh instance. An error is a trap, or an error of the guest.
 pub fn call(operation: &str, payload: &[u8], calls: Arc<dyn HostCalls>) -> Result<Vec<u8>, String> {
-    MODULE.call(operation, payload, Some(calls)).map_err(|error| error.to_string())
+    MODULE.call(operation, payload.to_vec(), Some(calls)).map_err(|error| error.to_string())
 }
 
 /// A host without any objects.
