@@ -16,15 +16,15 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::cluster::manifests::{Manifest, Origin};
-use crate::cluster::object;
-use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
-use crate::external::admission_state::concerns;
 use crate::external::plan_state::PlanState;
 use crate::nodes::block_planner::{NodePlan, NodePlanner};
-use crate::policy::module::{Module, ModuleError};
-use crate::policy::service_request::ServiceRequest;
 use crate::pool_use::{self, PoolUse};
+use clusterip_host::cluster::manifests::{Manifest, Origin};
+use clusterip_host::cluster::object;
+use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
+use clusterip_host::external::admission_state::concerns;
+use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_host::policy::service_request::ServiceRequest;
 
 /// The planned result for a Service.
 #[derive(Clone, Debug, Serialize)]

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use clusterip::cluster::snapshot::{SnapshotCalls, addresses};
-use clusterip::policy::module::Module;
 use clusterip_core::address::Order;
+use clusterip_host::cluster::snapshot::{SnapshotCalls, addresses};
+use clusterip_host::policy::module::Module;
 use serde_json::Value;
 
 use crate::fixtures::{HalfFull, NAMESPACE, create};

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clusterip::cluster::snapshot::addresses;
-use clusterip::policy::host_calls::{HostCall, HostCalls};
-use clusterip::policy::module::Module;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::policy::host_calls::{HostCall, HostCalls};
+use clusterip_host::policy::module::Module;
 use serde_json::{Value, json};
 
 use crate::fixtures::{HalfFull, create, deployment};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::{env, fs, io};
 
-use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip_host::policy::module::{EMBEDDED, Module};
 
 use crate::layout::median;
 use crate::table::{Table, time};

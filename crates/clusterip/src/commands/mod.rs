@@ -1,16 +1,12 @@
 //! The commands: each reads its arguments, calls the module that does the work, and prints the result.
 
-#[cfg(target_os = "linux")]
-pub mod agent;
 pub mod audit;
-pub mod connect;
 pub mod deployed;
 pub mod evaluate;
-mod in_force;
 pub mod move_;
 pub mod plan;
 pub mod serve;
-mod stop;
+mod settings_file;
 
 use std::fs;
 use std::io::{self, Write};
@@ -19,8 +15,8 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::cluster::manifests;
-use crate::policy::module::{EMBEDDED, Module};
+use clusterip_host::cluster::manifests;
+use clusterip_host::policy::module::{EMBEDDED, Module};
 
 /// Writes to standard output. A reader that stopped reading (`| head`) is not an error.
 ///

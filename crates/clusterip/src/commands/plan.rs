@@ -11,15 +11,16 @@ use clusterip_core::settings::Settings;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-use crate::cluster::manifests::{self, Manifest};
-use crate::cluster::service_ranges::ServiceRanges;
-use crate::cluster::snapshot::addresses;
-use crate::cluster::{live_cluster, object};
+use super::settings_file;
 use crate::manifest_planner::Planner;
 use crate::report;
-use crate::report::style;
-use crate::report::terminal::{harmless, harmless_lines};
-use crate::settings;
+use clusterip_host::cluster::manifests::{self, Manifest};
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::{live_cluster, object};
+use clusterip_host::live_settings::complete;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
 
 /// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\
@@ -77,7 +78,7 @@ impl Plan {
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
-        let written = settings::read(self.settings.as_deref())?;
+        let written = settings_file::read(self.settings.as_deref())?;
         let sources = manifests::read(&self.paths)?;
         let manifests = manifests::parse(&sources, &self.namespace)?;
         // Compiling takes time, so the manifests are read first.
@@ -85,9 +86,9 @@ impl Plan {
         let there = match &self.snapshot {
             Some(file) => super::snapshot(file)?,
             None if self.cluster => {
-                let settings = settings::check(
+                let settings = settings_file::check(
                     &module,
-                    &settings::complete(written.clone(), &ServiceRanges::default()),
+                    &complete(written.clone(), &ServiceRanges::default()),
                     self.settings.as_deref(),
                 )?;
                 live_cluster::objects(&settings)?
@@ -96,8 +97,8 @@ impl Plan {
         };
         let known = there.iter().map(Cow::Borrowed);
         let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
-        let document = settings::complete(written, &ServiceRanges::of(known));
-        let settings = settings::check(&module, &document, self.settings.as_deref())?;
+        let document = complete(written, &ServiceRanges::of(known));
+        let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
 
         warn_of_dns_address(&settings, &there, &manifests);
         for manifest in &manifests {

@@ -18,11 +18,11 @@ use self::controllers::Election;
 use self::running::Running;
 use self::startup::{Connection, Startup, compile_policy};
 use self::webhook::Webhook;
-use crate::cluster::replica_claims;
-use crate::logging::Logging;
-use crate::permissions::{self, Duties};
 use crate::webhook::admission::OnError;
 use crate::webhook::{authority, registration};
+use clusterip_host::cluster::replica_claims;
+use clusterip_host::permissions::{self, Duties};
+use clusterip_runtime::logging::Logging;
 
 /// The text at the end of `clusterip help serve`.
 pub const HELP: &str = "\
