@@ -18,7 +18,7 @@ use crate::cluster::manifests;
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
 use crate::policy::host_calls::HostCalls;
-use crate::policy::module::{Module, ModuleError};
+use crate::policy::module::{EMBEDDED, Module, ModuleError};
 use crate::policy::request;
 use crate::policy::response::AdmissionResponse;
 use crate::policy::session::{self, Recorder, Replay};
@@ -62,9 +62,6 @@ pub struct Evaluate {
     /// How to print the response
     #[arg(short, long, value_enum, default_value = "json")]
     output: Output,
-    /// Another policy than the one in this program
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
 }
 
 /// How to print a response.
@@ -95,8 +92,7 @@ impl Evaluate {
     fn evaluate(&self) -> anyhow::Result<ExitCode> {
         let document = settings::read(self.settings.as_deref())?;
         let request = self.request()?;
-        // Compiling takes time, so the request is read first.
-        let module = super::module(self.policy.as_deref())?;
+        let module = Module::new(EMBEDDED)?;
         let settings = settings::check(&module, &document, self.settings.as_deref())?;
         let source = self.source(&settings)?;
 

@@ -16,6 +16,7 @@ use crate::cluster::service_ranges::ServiceRanges;
 use crate::cluster::snapshot::addresses;
 use crate::cluster::{live_cluster, object};
 use crate::manifest_planner::Planner;
+use crate::policy::module::{EMBEDDED, Module};
 use crate::report;
 use crate::report::style;
 use crate::report::terminal::{harmless, harmless_lines};
@@ -51,9 +52,6 @@ pub struct Plan {
     /// Take the objects that exist already from the cluster of the current context
     #[arg(long)]
     cluster: bool,
-    /// Another policy than the one in this program
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
 }
 
 /// How to print a plan.
@@ -80,8 +78,7 @@ impl Plan {
         let written = settings::read(self.settings.as_deref())?;
         let sources = manifests::read(&self.paths)?;
         let manifests = manifests::parse(&sources, &self.namespace)?;
-        // Compiling takes time, so the manifests are read first.
-        let module = super::module(self.policy.as_deref())?;
+        let module = Module::new(EMBEDDED)?;
         let there = match &self.snapshot {
             Some(file) => super::snapshot(file)?,
             None if self.cluster => {
@@ -106,7 +103,7 @@ impl Plan {
         let has_pools = !settings.nodes.pools.is_empty();
         let planned = |manifest: &&Manifest| manifest.is_service() || (has_pools && manifest.is_node());
         let planned = manifests.iter().filter(planned).count() as u64;
-        let planner = Planner::new(&module, document, settings, there, self.policy.is_none());
+        let planner = Planner::new(&module, document, settings, there);
         let mut bar = Bar::new(planned);
         let plan = planner.plan(&manifests, |done| bar.show(done))?;
         bar.end();
