@@ -22,8 +22,7 @@ use crate::evaluator::Evaluator;
 use crate::live_settings::{Follower, LiveSettings, Source};
 use crate::metrics::Metrics;
 use crate::permissions::Duties;
-use crate::policy::budget::Budget;
-use crate::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
+use crate::policy::module::Module;
 use crate::ui::map_server::{Limits, UiServer};
 
 /// The connection to the cluster, and the values of the server that depend on no settings.
@@ -76,14 +75,6 @@ impl<'a> Connection<'a> {
         let source = Source::chosen(file, name, &self.client, &self.namespace);
         followed(source, module, stores.service_cidrs(), &self.metrics, &self.client, duties).await
     }
-}
-
-/// Compiles the policy, and reads the leader's Lease meanwhile.
-pub(super) async fn compile_policy(leader: &mut Leader) -> anyhow::Result<Arc<Module>> {
-    let compile = || Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY));
-    // A lease that a dead leader left behind expires while everything else starts. An error here is reported later.
-    let (module, _) = tokio::join!(tokio::task::spawn_blocking(compile), leader.look());
-    Ok(Arc::new(module??))
 }
 
 /// The values that the steps of the startup share. Each step is a method that starts one duty of the server.
