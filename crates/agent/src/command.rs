@@ -96,7 +96,7 @@ impl Agent {
         let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let metrics = Arc::new(ExposedMetrics::new());
-        let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
+        let module = Arc::new(Module::new(EMBEDDED)?);
         let status = StatusServer::bind(self.listen).await?;
         // `clusterip serve` reports overlaps of Service ranges with pools, and writes the Events about settings.
         let (_unknown, ranges) = watch::channel(ServiceRanges::default());

@@ -19,7 +19,7 @@ use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::HostCalls;
-use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
 use clusterip_host::policy::request;
 use clusterip_host::policy::response::AdmissionResponse;
 use clusterip_host::policy::session::{self, Recorder, Replay};
@@ -62,9 +62,6 @@ pub struct Evaluate {
     /// How to print the response
     #[arg(short, long, value_enum, default_value = "json")]
     output: Output,
-    /// Another policy than the one in this program
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
 }
 
 /// How to print a response.
@@ -95,8 +92,7 @@ impl Evaluate {
     fn evaluate(&self) -> anyhow::Result<ExitCode> {
         let document = settings_file::read(self.settings.as_deref())?;
         let request = self.request()?;
-        // Compiling takes time, so the request is read first.
-        let module = super::module(self.policy.as_deref())?;
+        let module = Module::new(EMBEDDED)?;
         let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
         let source = self.source(&settings)?;
 

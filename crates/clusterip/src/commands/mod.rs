@@ -8,7 +8,6 @@ pub mod plan;
 pub mod serve;
 mod settings_file;
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -16,7 +15,6 @@ use anyhow::Context;
 use serde_json::Value;
 
 use clusterip_host::cluster::manifests;
-use clusterip_host::policy::module::{EMBEDDED, Module};
 
 /// Writes to standard output. A reader that stopped reading (`| head`) is not an error.
 ///
@@ -28,14 +26,6 @@ pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
-}
-
-/// Loads the policy from a file, or the one that is embedded in this program.
-fn module(file: Option<&Path>) -> anyhow::Result<Module> {
-    Ok(match file {
-        Some(file) => Module::new(&fs::read(file).with_context(|| file.display().to_string())?)?,
-        None => Module::new(EMBEDDED)?,
-    })
 }
 
 /// Reads the objects of a snapshot file.

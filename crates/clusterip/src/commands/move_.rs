@@ -125,7 +125,7 @@ impl Move {
         let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = deployed::server_namespace(&client, self.server_namespace.as_deref()).await?;
         let source = deployed::settings(&client, &namespace, self.settings.as_deref()).await?;
-        let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
+        let module = Arc::new(Module::new(EMBEDDED)?);
         let metrics = ServerMetrics::new();
         let ledger = Ledger::default();
         let seen = ledger.clone();

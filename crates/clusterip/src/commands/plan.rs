@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::settings_file;
 use crate::manifest_planner::Planner;
+use crate::policy::module::{EMBEDDED, Module};
 use crate::report;
 use clusterip_host::cluster::manifests::{self, Manifest};
 use clusterip_host::cluster::service_ranges::ServiceRanges;
@@ -52,9 +53,6 @@ pub struct Plan {
     /// Take the objects that exist already from the cluster of the current context
     #[arg(long)]
     cluster: bool,
-    /// Another policy than the one in this program
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
 }
 
 /// How to print a plan.
@@ -81,8 +79,7 @@ impl Plan {
         let written = settings_file::read(self.settings.as_deref())?;
         let sources = manifests::read(&self.paths)?;
         let manifests = manifests::parse(&sources, &self.namespace)?;
-        // Compiling takes time, so the manifests are read first.
-        let module = super::module(self.policy.as_deref())?;
+        let module = Module::new(EMBEDDED)?;
         let there = match &self.snapshot {
             Some(file) => super::snapshot(file)?,
             None if self.cluster => {
@@ -107,7 +104,7 @@ impl Plan {
         let has_pools = !settings.nodes.pools.is_empty();
         let planned = |manifest: &&Manifest| manifest.is_service() || (has_pools && manifest.is_node());
         let planned = manifests.iter().filter(planned).count() as u64;
-        let planner = Planner::new(&module, document, settings, there, self.policy.is_none());
+        let planner = Planner::new(&module, document, settings, there);
         let mut bar = Bar::new(planned);
         let plan = planner.plan(&manifests, |done| bar.show(done))?;
         bar.end();

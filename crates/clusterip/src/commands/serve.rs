@@ -16,7 +16,7 @@ use clap::{Args, ValueEnum};
 
 use self::controllers::Election;
 use self::running::Running;
-use self::startup::{Connection, Startup, compile_policy};
+use self::startup::{Connection, Startup};
 use self::webhook::Webhook;
 use crate::webhook::admission::OnError;
 use crate::webhook::{authority, registration};
@@ -139,7 +139,9 @@ impl Serve {
     async fn serve(self) -> anyhow::Result<()> {
         let connection = Connection::open(&self).await?;
         let mut leader = connection.leader();
-        let module = compile_policy(&mut leader).await?;
+        // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
+        let _ = leader.look().await;
+        let module = Arc::new(Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY))?);
         let (stores, changes) = connection.stores().await;
         let duties = self.duties(&connection.namespace);
         let follower = connection.settings(&module, &stores, &duties).await?;

@@ -491,13 +491,6 @@ default    web      linux  172.21.0.173  os=linux (assumption)
 }
 
 #[test]
-fn another_policy_module_can_be_used() {
-    let embedded = env!("CARGO_MANIFEST_DIR").to_owned() + "/../../policy.wasm";
-    let run = |more: &[&str]| Folder::workspace().run(&plan(&["examples/shop", "-o", "json"], more));
-    assert_eq!(run(&["--policy", &embedded]), run(&[]));
-}
-
-#[test]
 fn address_outside_of_pools_and_folder_without_services_are_accepted() {
     struct Case {
         input: String,

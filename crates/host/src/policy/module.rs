@@ -1,5 +1,5 @@
-//! The WebAssembly module of the policy. It is compiled once, and instantiated for each evaluation or for a series of
-//! them.
+//! The WebAssembly module of the policy. It is compiled when the program is built, loaded once, and instantiated for
+//! each evaluation or for a series of them.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -14,14 +14,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
-use wasmtime::{Config, Engine, Module as Compiled};
+use wasmtime::Engine;
 
 use super::budget::{Budget, Exhausted, Part};
+pub use super::compiled_module::{CompiledModule, EMBEDDED};
+use super::engine_config;
 use super::host_calls::HostCalls;
 use super::wapc::{Guest, InstanceFactory, Limits};
-
-/// The module that is built into this program.
-pub const EMBEDDED: &[u8] = include_bytes!(env!("CLUSTERIP_POLICY_MODULE"));
 
 /// The time limit for one evaluation: the default of policy-server.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
@@ -44,7 +43,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// A policy that can't be loaded, or does not answer.
 #[derive(Debug, Error)]
 pub enum ModuleError {
-    /// The bytes are not a WebAssembly module, or not that of a waPC policy.
+    /// The module was compiled for another machine, or is not that of a waPC policy.
     #[error("the policy can't be loaded: {0}")]
     Load(String),
     /// The policy trapped or exceeded its limits.
@@ -83,7 +82,7 @@ struct Shared {
     sizes: Vec<(usize, InstanceFactory)>,
 }
 
-/// A compiled policy.
+/// A policy that is ready to be evaluated.
 pub struct Module {
     instances: InstanceFactory,
     shared: Option<Shared>,
@@ -93,36 +92,32 @@ pub struct Module {
 }
 
 impl Module {
-    /// Compiles a module.
+    /// Loads a module.
     ///
     /// # Errors
-    /// [`ModuleError::Load`] if the module is not valid, or imports anything other than waPC.
-    pub fn new(bytes: &[u8]) -> Result<Self, ModuleError> {
-        Self::compile(bytes, None)
+    /// [`ModuleError::Load`] if the module was compiled for another machine, or imports anything other than waPC.
+    pub fn new(compiled: CompiledModule) -> Result<Self, ModuleError> {
+        Self::load(compiled, None)
     }
 
-    /// Compiles a module whose evaluations share the memory of a budget: they wait for each other if it is used up.
+    /// Loads a module whose evaluations share the memory of a budget: they wait for each other if it is used up.
     /// [`Self::assigning`] does not use the budget, because there is only one such instance and its input comes from
     /// Nodes.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn sharing(bytes: &[u8], budget: Budget) -> Result<Self, ModuleError> {
-        Self::compile(bytes, Some(budget))
+    pub fn sharing(compiled: CompiledModule, budget: Budget) -> Result<Self, ModuleError> {
+        Self::load(compiled, Some(budget))
     }
 
-    fn compile(bytes: &[u8], budget: Option<Budget>) -> Result<Self, ModuleError> {
+    fn load(compiled: CompiledModule, budget: Option<Budget>) -> Result<Self, ModuleError> {
         let load = |error: &dyn Display| ModuleError::Load(error.to_string());
-        let mut config = Config::new();
-        config.epoch_interruption(true);
-        // The module has no names that a backtrace could show.
-        config.wasm_backtrace_max_frames(None);
-        let engine = Engine::new(&config).map_err(|error| load(&error))?;
-        let compiled = Compiled::new(&engine, bytes).map_err(|error| load(&error))?;
-        let imports = compiled.imports().map(|import| (import.module().to_owned(), import.name().to_owned())).collect();
+        let engine = Engine::new(&engine_config::new()).map_err(|error| load(&error))?;
+        let module = compiled.load(&engine).map_err(|error| load(&error.root_cause()))?;
+        let imports = module.imports().map(|import| (import.module().to_owned(), import.name().to_owned())).collect();
         let ticks = (TIME_LIMIT.as_millis() / TICK.as_millis()) as u64;
         let with_memory = |memory: usize| {
-            InstanceFactory::new(&compiled, Limits { memory, ticks }).map_err(|error| load(&error.root_cause()))
+            InstanceFactory::new(&module, Limits { memory, ticks }).map_err(|error| load(&error.root_cause()))
         };
         let instances = with_memory(MEMORY_LIMIT)?;
         let shared = match budget {

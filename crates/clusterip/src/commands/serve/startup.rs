@@ -78,14 +78,6 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Compiles the policy, and reads the leader's Lease meanwhile.
-pub(super) async fn compile_policy(leader: &mut Leader) -> anyhow::Result<Arc<Module>> {
-    let compile = || Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY));
-    // A lease that a dead leader left behind expires while everything else starts. An error here is reported later.
-    let (module, _) = tokio::join!(tokio::task::spawn_blocking(compile), leader.look());
-    Ok(Arc::new(module??))
-}
-
 /// The values that the steps of the startup share. Each step is a method that starts one duty of the server.
 pub(super) struct Startup<'a> {
     // The first field is dropped first: if a step fails, the tasks are aborted before anything else is dropped.

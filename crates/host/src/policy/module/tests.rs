@@ -98,16 +98,13 @@ fn large_evaluations_share_the_budget() {
 }
 
 #[test]
+#[expect(unsafe_code, reason = "a build script has compiled the guest")]
 fn evaluation_gets_only_the_memory_it_has_taken() {
-    // The guest grows until it can't, and traps if it gets more than 128 pages of 64 KiB.
-    let wat = r#"(module
-        (import "wapc" "__guest_response" (func $respond (param i32 i32)))
-        (memory (export "memory") 1)
-        (func (export "__guest_call") (param i32 i32) (result i32)
-            (block $full (loop $more (br_if $full (i32.eq (memory.grow (i32.const 16)) (i32.const -1))) (br $more)))
-            (if (i32.gt_u (memory.size) (i32.const 128)) (then (unreachable)))
-            (i32.const 0)))"#;
-    let module = Module::sharing(&wat::parse_str(wat).unwrap(), Budget::new(SHARED_MEMORY)).unwrap();
+    // A page has 64 KiB, and an evaluation of this size takes 8 MiB of the budget.
+    let code = guests::code("traps with more than 128 pages").unwrap();
+    // SAFETY: the build script of `guests` got this code from `Engine::precompile_module`.
+    let compiled = unsafe { CompiledModule::from_build_script(code) };
+    let module = Module::sharing(compiled, Budget::new(SHARED_MEMORY)).unwrap();
     let error = module.validate(&create(""), &json!({}), cluster(0)).unwrap_err().to_string();
     assert!(error.contains("neither an answer nor an error"), "{error}");
 }
