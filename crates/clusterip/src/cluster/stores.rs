@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use clusterip_core::external::stored::in_use;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use kube::api::{ApiResource, ListParams};
@@ -30,7 +31,6 @@ use super::service_ranges::ServiceRanges;
 use super::snapshot::{Shared, Snapshot, addresses};
 use super::subscriptions::{Listener, Subscriptions};
 use crate::controller::control_plane_services::ControlPlaneServices;
-use crate::external::addresses_in_use::in_use;
 use crate::metrics::Metrics;
 
 /// How many objects are listed at a time. Their text takes memory until it is parsed, and tenants can write objects of
