@@ -17,6 +17,7 @@ mod external_stored;
 mod families;
 mod node_blocks;
 mod node_explicit;
+mod node_places;
 mod node_properties;
 mod occupancy;
 mod order;
