@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_core::address::Blocks;
+use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::settings::{Pool, Settings};
@@ -22,7 +23,7 @@ use crate::cluster::object::{name, namespace, text};
 use crate::cluster::service_key::ServiceKey;
 use crate::cluster::snapshot::addresses;
 use crate::controller::control_plane_services::{Caller, MOVE_OPTION, called_by};
-use crate::controller::misplaced::{MOVE_ANNOTATION, merge};
+use crate::controller::misplaced::merge;
 use crate::controller::ownership::chosen_by_hand;
 use crate::policy::host_calls::HostCall;
 use crate::policy::module::ModuleError;
@@ -199,7 +200,7 @@ fn moves(
             if by_hand == Some(true) {
                 return "leaves it: its address was set by hand".to_owned();
             }
-            if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) == "never" {
+            if Move::of(service) == Some(Move::Never) {
                 return format!("leaves it: annotation {MOVE_ANNOTATION}: never");
             }
             let Some(new) = answer.mutated_object.as_ref().map(addresses) else {
