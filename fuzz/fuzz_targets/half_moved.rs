@@ -5,9 +5,9 @@
 
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip::services::journal::Journal;
-use clusterip::services::step::{self, Placement, Without};
-use clusterip::services::journal;
 use clusterip_host::cluster::ownership;
+use clusterip::services::step::{self, Placement, Without};
+use clusterip_core::annotations::Moving;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -32,9 +32,9 @@ fn check(service: &Value, journal: &Journal) {
     let text = serde_json::to_string(journal).unwrap();
     assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), *journal);
     let released = step::released(service, journal);
-    assert!(journal::is_marked(&released));
+    assert!(Moving::is_on(&released));
     let placed = step::placed(&released, journal, &Placement::At(journal.to.clone()), &Without::default());
     step::ending(&placed, journal, &journal.to, &[]);
     step::with_status(&placed, journal);
-    assert!(!journal::is_marked(&step::forgotten(&placed, journal, false)));
+    assert!(!Moving::is_on(&step::forgotten(&placed, journal, false)));
 }

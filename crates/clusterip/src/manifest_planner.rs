@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use clusterip_core::annotations::{claimed_addresses, recorded_addresses};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
-use clusterip_core::external::{self, ASKED_ANNOTATION, External, RECORD_ANNOTATION};
+use clusterip_core::external::{self, External, stored};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
 use serde::{Serialize, Serializer};
@@ -83,17 +82,13 @@ pub enum Source {
 
 impl Source {
     fn of(addresses: &[IpAddr], object: &Value, old: Option<&Value>) -> Option<Self> {
-        let names = |object: &Value, key: &str| {
-            let named = recorded_addresses(object::text(object, &["metadata", "annotations", key]));
-            named.iter().any(|address| addresses.contains(address))
-        };
-        let field = || object.pointer("/spec/loadBalancerIP").and_then(Value::as_str).unwrap_or_default();
-        let by_field = || claimed_addresses(field()).iter().any(|address| addresses.contains(address));
-        let had = |object: &Value| names(object, RECORD_ANNOTATION);
+        let are_among = |named: &[IpAddr]| named.iter().any(|address| addresses.contains(address));
+        let service = stored::read(object);
+        let had_before = || old.is_some_and(|old| are_among(&stored::recorded(&stored::read(old))));
         Some(match () {
             () if addresses.is_empty() => return None,
-            () if names(object, ASKED_ANNOTATION) || by_field() => Self::Asked,
-            () if had(object) || old.is_some_and(had) => Self::Kept,
+            () if are_among(&stored::requested(&service)) => Self::Asked,
+            () if are_among(&stored::recorded(&service)) || had_before() => Self::Kept,
             () => Self::Free,
         })
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use clusterip_core::address::Family;
 use clusterip_core::answer::{Answer, Outcome};
-use clusterip_core::evidence::{ASSUMPTION, Report};
+use clusterip_core::evidence::Report;
 use clusterip_core::external::RECORD_ANNOTATION;
 use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use clusterip_core::pod_spec::OS_LABEL;
@@ -71,8 +71,7 @@ pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
     let (namespace, name) = (namespace(service), name(service));
     let foreign = addresses(service).is_empty()
         || text(service, &["spec", "type"]) == "ExternalName"
-        || (namespace, name) == ("default", "kubernetes")
-        || settings.exempt_namespaces.iter().any(|exempt| exempt == namespace)
+        || settings.exemption(namespace, name).is_some()
         || service.pointer("/metadata/deletionTimestamp").is_some();
     foreign.then_some(Unasked::Foreign)
 }
@@ -138,7 +137,7 @@ pub fn fits(pool: &Pool, address: IpAddr) -> bool {
 fn is_assumed(settings: &Settings, pool: &Pool, evidence: &Report) -> bool {
     let before = settings.pools.iter().take_while(|other| other.name != pool.name);
     let by_os = before.chain([pool]).any(|pool| pool.matches.node_labels.contains_key(OS_LABEL));
-    by_os && evidence.source.split(", ").any(|source| source == ASSUMPTION)
+    by_os && evidence.has_assumption()
 }
 
 fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
@@ -153,12 +152,10 @@ fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {
 
 /// Such as `kubernetes.io/os=windows (Deployment shop/web)`.
 fn in_words(evidence: &Report) -> String {
-    let labels: Vec<String> = evidence.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    match (labels.is_empty(), evidence.source.is_empty()) {
-        (true, true) => "by its namespace and labels".to_owned(),
-        (true, false) => evidence.source.clone(),
-        _ => format!("{} ({})", labels.join(", "), evidence.source),
+    if evidence.labels.is_empty() && evidence.source.is_empty() {
+        return "by its namespace and labels".to_owned();
     }
+    evidence.describe()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Every annotation that the policy or its host reads, and the only parser of each.
+//! Every annotation and label of this project, and the only parser of each. The annotations of other programs that the
+//! policy reads are here too.
 //!
 //! The author of a Service can write any of them. Therefore each annotation has a length from which on its value is
 //! ignored, and each list a maximum number of addresses. A cache may store [`shortened`] instead of a value. Every
@@ -38,6 +39,28 @@ pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
 /// Pods must have, as `key=value,key=value`.
 pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
+/// The annotations of Services that the policy or its host reads, besides [`FOREIGN_ANNOTATIONS`].
+pub const SERVICE_ANNOTATIONS: [&str; 6] =
+    [ASKED_ANNOTATION, MOVE_ANNOTATION, MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION];
+/// The annotations of Namespaces that the policy reads.
+pub const NAMESPACE_ANNOTATIONS: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOTATION];
+
+/// The label of the Leases of `clusterip`. Its value says what the Lease is for.
+pub const LEASE_LABEL: &str = "clusterip-policy/lease";
+/// The label of the ControllerRevisions of `clusterip` about moves. Its value says what the object is. The text is that
+/// of [`MOVE_ANNOTATION`], which is an annotation of Services.
+pub const MOVE_OBJECT_LABEL: &str = "clusterip-policy/move";
+/// The annotation of a claim with its address, in the canonical text form.
+pub const ADDRESS_ANNOTATION: &str = "clusterip-policy/address";
+/// The annotation of a claim, or of the record of a move, with the Service that it is about, see [`service_of`].
+pub const SERVICE_ANNOTATION: &str = "clusterip-policy/service";
+/// The annotation of a heartbeat with the name of its Node.
+pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
+/// The annotation of a Lease with the hash of the settings that its holder uses.
+pub const SETTINGS_HASH_ANNOTATION: &str = "clusterip-policy/settings-hash";
+/// The annotation of a webhook configuration with the URL that it was written for.
+pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
+
 /// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.
 pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
 /// At most this many addresses of a list count: one of each family.
@@ -55,6 +78,12 @@ fn too_long(key: &str) -> Option<usize> {
         NODE_SELECTOR_ANNOTATION => Some(4096),
         _ => FOREIGN_ANNOTATIONS.contains(&key).then_some(TOO_LONG_FOR_ADDRESSES),
     }
+}
+
+/// Whether this is the key of an annotation of Services or Namespaces that has a parser here. A cache may drop all other
+/// annotations of these objects.
+pub fn has_parser(key: &str) -> bool {
+    too_long(key).is_some()
 }
 
 /// The value of an annotation as a cache stores it. A value that is too long is cut, and remains too long for the
@@ -105,6 +134,11 @@ pub enum Move {
 }
 
 impl Move {
+    /// The value of the annotation of a Service object; `None` if the Service has no such annotation, or another value.
+    pub fn of(service: &Value) -> Option<Self> {
+        Self::parse(annotation(service, MOVE_ANNOTATION)?.as_str()?)
+    }
+
     /// Parses the value of the annotation; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -145,6 +179,11 @@ impl Moving {
     /// A value with at least this many characters is not read.
     pub const TOO_LONG: usize = 1024;
 
+    /// Whether a Service object has the annotation, with any value.
+    pub fn is_on(service: &Value) -> bool {
+        annotation(service, MOVING_ANNOTATION).is_some()
+    }
+
     /// Parses the value of the annotation. Fields other than `from` and `to` are ignored.
     ///
     /// # Errors
@@ -179,6 +218,21 @@ impl Moving {
         let side = |addresses: &[IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
         json!({"from": side(&self.from), "to": side(&self.to)}).to_string()
     }
+}
+
+/// The annotation of an object with this key.
+fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v Value> {
+    object.get("metadata")?.get("annotations")?.get(key)
+}
+
+/// The namespace and name in a value of [`SERVICE_ANNOTATION`]. The name is empty if it is not generated yet.
+pub fn service_of(text: &str) -> Option<(&str, &str)> {
+    text.split_once('/')
+}
+
+/// Formats a namespace and name as a value of [`SERVICE_ANNOTATION`].
+pub fn in_service_annotation(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
 }
 
 /// The addresses in a value of [`RECORD_ANNOTATION`] or [`ASKED_ANNOTATION`]: the first of each family. Parts that are

@@ -17,7 +17,9 @@ use crate::settings::Settings;
 use crate::workload::{Workload, WorkloadKind};
 
 /// The source of a value that the settings assume.
-pub const ASSUMPTION: &str = "assumption";
+const ASSUMPTION: &str = "assumption";
+/// Separates the sources of a report.
+const SEPARATOR: &str = ", ";
 
 /// The known node labels, each with its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +58,11 @@ impl Report {
         }
         format!("{} ({})", in_words(&self.labels), self.source)
     }
+
+    /// Whether one of the labels is only assumed, as the settings say. Only the operating system is ever assumed.
+    pub fn has_assumption(&self) -> bool {
+        self.source.split(SEPARATOR).any(|source| source == ASSUMPTION)
+    }
 }
 
 /// Labels in one line: `kubernetes.io/arch=arm64, kubernetes.io/os=linux`.
@@ -85,7 +92,7 @@ impl Evidence {
         }
         let mut labels = Labels::new();
         labels.extend(self.found.iter().map(|found| (found.key.clone(), found.value.clone())));
-        Report { source: sources.join(", "), labels, mixed: self.mixed.clone() }
+        Report { source: sources.join(SEPARATOR), labels, mixed: self.mixed.clone() }
     }
 
     /// One line: `kubernetes.io/os=windows (Deployment shop/web)`.

@@ -21,6 +21,18 @@ pub enum Triage<'r> {
     Check(&'r Service, Vec<IpAddr>),
 }
 
+impl Settings {
+    /// Why the ClusterIP of the Service with this namespace and name is left alone, whatever the Service contains;
+    /// `None` if the settings apply to it.
+    pub fn exemption(&self, namespace: &str, name: &str) -> Option<String> {
+        if namespace == "default" && name == "kubernetes" {
+            return Some("default/kubernetes belongs to the API server".to_owned());
+        }
+        let is_exempt = self.exempt_namespaces.iter().any(|exempt| exempt == namespace);
+        is_exempt.then(|| format!("namespace {namespace} is exempt"))
+    }
+}
+
 /// Returns the first case that applies.
 ///
 /// The cases follow the rules of the API server: an update can set an address only if the Service leaves `type:
@@ -35,11 +47,8 @@ pub fn triage<'r>(request: &'r Request, settings: &Settings) -> Triage<'r> {
     if settings.pools.is_empty() {
         return leave("the settings have no pool for Services");
     }
-    if request.namespace == "default" && request.name == "kubernetes" {
-        return leave("default/kubernetes belongs to the API server");
-    }
-    if settings.exempt_namespaces.contains(&request.namespace) {
-        return Triage::Leave(format!("namespace {} is exempt", request.namespace));
+    if let Some(reason) = settings.exemption(&request.namespace, &request.name) {
+        return Triage::Leave(reason);
     }
     if service.is_headless() {
         return leave("headless");

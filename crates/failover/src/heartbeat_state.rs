@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+pub use clusterip_core::annotations::NODE_ANNOTATION;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -19,8 +20,6 @@ use clusterip_leases::observed::Observed;
 
 /// Value of the label of heartbeats.
 pub const AGENT: &str = "agent";
-/// Annotation of a heartbeat with the name of its Node.
-pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
 /// The maximum length of a Lease name.
 const LONGEST_NAME: usize = 253;
 /// The number of former identities that a process remembers: a write with one of them may still be in flight.

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+pub use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL as LABEL, SERVICE_ANNOTATION};
+use clusterip_core::annotations::{in_service_annotation, service_of};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -14,14 +16,8 @@ use kube::api::ObjectMeta;
 
 use super::owner::Owner;
 
-/// The label that says what a Lease of this program is for.
-pub const LABEL: &str = "clusterip-policy/lease";
 /// The value of the label for claims.
 pub const CLAIM: &str = "claim";
-/// The annotation with the address, in the canonical text form.
-pub const ADDRESS_ANNOTATION: &str = "clusterip-policy/address";
-/// The annotation with namespace and name of the Service. The name is empty if it is not generated yet.
-pub const SERVICE_ANNOTATION: &str = "clusterip-policy/service";
 
 /// The name of the Lease of an address: `ip-` and the unabbreviated address, with dashes.
 pub fn name(address: IpAddr) -> String {
@@ -55,7 +51,7 @@ impl Claim {
         let (service_namespace, service) = self.owner.id();
         let annotations = [
             (ADDRESS_ANNOTATION.to_owned(), self.address.to_string()),
-            (SERVICE_ANNOTATION.to_owned(), format!("{service_namespace}/{service}")),
+            (SERVICE_ANNOTATION.to_owned(), in_service_annotation(service_namespace, service)),
         ];
         Lease {
             metadata: ObjectMeta {
@@ -82,7 +78,7 @@ impl Claim {
         if lease.metadata.name.as_deref() != Some(name(address).as_str()) {
             return None;
         }
-        let (namespace, service) = annotations.get(SERVICE_ANNOTATION)?.split_once('/')?;
+        let (namespace, service) = service_of(annotations.get(SERVICE_ANNOTATION)?)?;
         let spec = lease.spec.as_ref()?;
         let uid = lease.metadata.uid.as_deref().unwrap_or_default();
         Some(Self {

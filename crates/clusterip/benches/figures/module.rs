@@ -1,8 +1,6 @@
 //! Size and loading time of the module.
 
-use std::fs;
-
-use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_host::policy::module::{EMBEDDED, Module, WASM_SIZE};
 
 use crate::layout::median;
 use crate::table::{Table, time};

@@ -4,18 +4,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_core::annotations::{RECORD_ANNOTATION, recorded_addresses};
-use clusterip_core::external::claim::claims;
-use clusterip_core::service::Service;
+use clusterip_core::external::claim::{LOAD_BALANCER_IP, claims};
+use clusterip_core::external::stored;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
 use super::evaluate_services::{EvaluateError, ListedService, listed};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::{Packed, text};
+use clusterip_host::cluster::object::Packed;
 use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_host::external::policy_check::{claim_refusal, refusal};
-use clusterip_host::external::service_fields::{is_served, shown};
+use clusterip_host::external::service_fields::shown;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::policy::module::{Module, ModuleError};
 
@@ -89,22 +88,29 @@ pub(super) fn all(
 
 /// The external addresses of a Service; `None` if it has none and gets none, or if it is being deleted.
 fn concerned(external: &ExternalSettings, id: ServiceKey, service: Value) -> Option<EvaluatedExternal> {
-    let served = is_served(&service, external);
-    let recorded = recorded_addresses(text(&service, &["metadata", "annotations", RECORD_ANNOTATION]));
+    let fields = stored::read(&service);
+    let (served, recorded) = (external.is_ours(&fields), stored::recorded(&fields));
     let shown = shown(&service);
-    let mut claims = Service::read(&service, "object").map(|service| claims(&service)).unwrap_or_default();
+    let mut claims = claims(&fields);
     // A Service that this product serves requests its address with this field, too.
-    claims.retain(|(place, _)| !served || *place != "spec.loadBalancerIP");
+    claims.retain(|(place, _)| !served || *place != LOAD_BALANCER_IP);
     // The status of a served Service is written by this product.
     let by_others =
         shown.iter().filter(|_| !served).filter(|address| !claims.iter().any(|(_, other)| other == *address));
     let by_others: Vec<_> = by_others.map(|address| (STATUS, *address)).collect();
     claims.extend(by_others);
     claims.retain(|(_, address)| external.pool_of(*address).is_some() && !recorded.contains(address));
-    let going = service.pointer("/metadata/deletionTimestamp").is_some_and(|going| !going.is_null());
     let concerned = served || !recorded.is_empty() || !claims.is_empty();
     let refused = Refused::default();
-    (concerned && !going).then_some(EvaluatedExternal { id, service, served, recorded, claims, shown, refused })
+    (concerned && !fields.deleting).then_some(EvaluatedExternal {
+        id,
+        service,
+        served,
+        recorded,
+        claims,
+        shown,
+        refused,
+    })
 }
 
 fn refused(

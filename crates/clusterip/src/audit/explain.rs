@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_core::address::Blocks;
+use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::settings::{Pool, Settings};
@@ -18,7 +19,7 @@ use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
 use super::{external_audit, findings, ranges};
 use crate::service_placement::{Placement, Standing, Unasked, as_if_created, unasked};
-use crate::services::misplaced::{MOVE_ANNOTATION, merge};
+use crate::services::misplaced::merge;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_host::cluster::object::Packed;
@@ -199,7 +200,7 @@ fn moves(
             if by_hand == Some(true) {
                 return "leaves it: its address was set by hand".to_owned();
             }
-            if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) == "never" {
+            if Move::of(service) == Some(Move::Never) {
                 return format!("leaves it: annotation {MOVE_ANNOTATION}: never");
             }
             let Some(new) = answer.mutated_object.as_ref().map(addresses) else {

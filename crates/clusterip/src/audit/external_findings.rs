@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use clusterip_core::address::Family;
+use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::settings::ExternalSettings;
 
 use super::evaluate_external::EvaluatedExternal;
@@ -20,9 +21,11 @@ pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings
     if let Some(reason) = &one.refused.record {
         let message =
             format!("{} is recorded, and the policy refuses it: {}", listed(&one.recorded), bare(one, reason));
-        let way_out = "no agent holds it: remove the annotation clusterip-policy/external-addresses, and \
-                       `clusterip serve` gives the Service another address, if it should have one";
-        found(Kind::RefusedExternal, one.recorded.clone(), message, way_out);
+        let way_out = format!(
+            "no agent holds it: remove the annotation {RECORD_ANNOTATION}, and `clusterip serve` gives the Service \
+             another address, if it should have one"
+        );
+        found(Kind::RefusedExternal, one.recorded.clone(), message, &way_out);
     }
     let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
     match &one.refused.claims {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_core::address::{Candidates, Family, Occupancy, Span};
+use clusterip_core::address::Span;
 use clusterip_core::settings::ExternalPool;
 use ipnet::IpNet;
 
@@ -17,11 +17,10 @@ pub fn range(
     used: &BTreeMap<IpAddr, ExternalAddress>,
     held: Option<&BTreeSet<IpAddr>>,
 ) -> ExternalRange {
-    let candidates = Candidates::of_spans(&[*range], &pool.exclude, range.family());
-    let kept = kept(pool, range, &candidates);
+    let (candidates, withheld) = (pool.candidates_in(range), pool.withheld_spans(range));
     let inside = range.first()..=range.last();
     let mut counts = ExternalCounts { usable: candidates.count(), ..ExternalCounts::default() };
-    counts.excluded = kept.iter().fold(0_u128, |sum, span| sum.saturating_add(size(span.first, span.last)));
+    counts.excluded = withheld.iter().fold(0_u128, |sum, span| sum.saturating_add(span.count()));
     counts.held = held.map(|held| held.range(inside.clone()).count() as u128);
     let addresses: Vec<ExternalAddress> = used.range(inside).map(|(_, address)| address.clone()).collect();
     for address in &addresses {
@@ -32,57 +31,26 @@ pub fn range(
         }
     }
     counts.free = counts.usable.saturating_sub(counts.used).saturating_sub(counts.claimed);
+    let kept = |span: Span| model::Span { first: span.first(), last: span.last(), why: Kept::Excluded };
     ExternalRange {
         range: range.to_string(),
         first: range.first(),
         last: range.last(),
         around: around(range),
         counts,
-        kept,
+        kept: withheld.into_iter().map(kept).collect(),
         addresses,
     }
 }
 
-/// The spans of a range that are never assigned, in order.
-fn kept(pool: &ExternalPool, range: &Span, candidates: &Candidates) -> Vec<model::Span> {
-    let (first, last) = (number(range.first()), number(range.last()));
-    let mut kept = Occupancy::default();
-    for end in [range.first(), range.last()].into_iter().filter(|end| !candidates.contains(*end)) {
-        kept.insert(number(end)..=number(end));
-    }
-    for excluded in pool.exclude.iter().filter(|excluded| excluded.meets(range)) {
-        kept.insert(number(excluded.first()).max(first)..=number(excluded.last()).min(last));
-    }
-    let address = |number: u128| match range.family() {
-        Family::V4 => IpAddr::V4(u32::try_from(number).unwrap_or_default().into()),
-        Family::V6 => IpAddr::V6(number.into()),
-    };
-    let span = |range: std::ops::RangeInclusive<u128>| model::Span {
-        first: address(*range.start()),
-        last: address(*range.end()),
-        why: Kept::Excluded,
-    };
-    kept.ranges().map(span).collect()
-}
-
 /// The smallest CIDR that contains a range.
 fn around(range: &Span) -> IpNet {
-    let differ = number(range.first()) ^ number(range.last());
+    let (first, last) = range.numbers().into_inner();
+    let differ = first ^ last;
     let bits = range.family().bits();
     let length = u32::from(bits) - (u128::BITS - differ.leading_zeros());
     let length = u8::try_from(length).unwrap_or_default();
     IpNet::new(range.first(), length).map_or_else(|_| range.first().into(), |net| net.trunc())
-}
-
-fn size(first: IpAddr, last: IpAddr) -> u128 {
-    (number(last) - number(first)).saturating_add(1)
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_bits().into(),
-        IpAddr::V6(address) => address.to_bits(),
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::{Candidates, Family, Order, overlap};
+use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange};
 use ipnet::IpNet;
 use serde_json::Value;
@@ -10,7 +11,6 @@ use serde_json::Value;
 use super::evaluate_services::{EvaluatedService, Evaluation};
 use super::model::{Finding, Kind, Pool as Used};
 use crate::service_placement::{Placement, Standing, Unasked, fits};
-use crate::services::misplaced::MOVE_ANNOTATION;
 use clusterip_host::cluster::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_host::cluster::object::text;
 use clusterip_host::cluster::ownership::chosen_by_hand;
@@ -56,8 +56,10 @@ pub fn of_service(
                         Kind::MixedNodes,
                         evaluated,
                         placement.mixed.join("; "),
-                        "give each kind of nodes a Service of its own, or say which one is meant with the annotation \
-                         clusterip-policy/os",
+                        &format!(
+                            "give each kind of nodes a Service of its own, or say which one is meant with the \
+                             annotation {OS_ANNOTATION}"
+                        ),
                     )
                 });
             }
@@ -139,13 +141,15 @@ fn misplaced(
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool is for it: {why}{hand}", places(settings, &wrong));
-            let way_out = "add a pool that matches it, name one with the annotation clusterip-policy/pool, or create \
-                           the Service anew at an address of no pool";
+            let way_out = format!(
+                "add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or create the Service anew \
+                 at an address of no pool"
+            );
             Some(Finding {
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
                 addresses: wrong,
                 evidence: placement.evidence.clone(),
-                ..about(Kind::Squatter, evaluated, message, way_out)
+                ..about(Kind::Squatter, evaluated, message, &way_out)
             })
         }
         (Standing::Misplaced, Some(pool)) => {
@@ -188,8 +192,8 @@ pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
         return "nothing moves it: take clusterIP out of its manifest, or set one of its pool, and create it anew"
             .into();
     }
-    if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) == "never" {
-        return "nothing moves it as long as its annotation clusterip-policy/move says never".into();
+    if Move::of(service) == Some(Move::Never) {
+        return format!("nothing moves it as long as its annotation {MOVE_ANNOTATION} says never");
     }
     let called = if called { format!(" {MOVE_OPTION} NAMESPACE/NAME") } else { String::new() };
     let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
@@ -201,9 +205,11 @@ pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
 fn half_moved(evaluated: &EvaluatedService) -> Finding {
     let service = evaluated.service.value();
     let message = "it looks as if a move of it has begun, and has not ended".to_owned();
-    let remedy = "`clusterip serve` and `clusterip move` finish a move that is recorded; else remove the annotation \
-                  clusterip-policy/moving, and set spec.type back where it is ExternalName";
-    Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, evaluated, message, remedy) }
+    let remedy = format!(
+        "`clusterip serve` and `clusterip move` finish a move that is recorded; else remove the annotation \
+         {MOVING_ANNOTATION}, and set spec.type back where it is ExternalName"
+    );
+    Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, evaluated, message, &remedy) }
 }
 
 /// The finding for a range whose addresses the API server refuses.

@@ -1,6 +1,7 @@
 //! Findings about Nodes and their blocks.
 
 use clusterip_core::address::Family;
+use clusterip_core::node::{BlockPlace, place_of};
 use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
 
@@ -26,23 +27,21 @@ pub fn of_node(settings: &Settings, evaluated: &EvaluatedNode, findings: &mut Ve
             Some(own) => format!("it belongs to {}", belongs(evaluated, own)),
             None => placement.reason.clone().unwrap_or_else(|| "no pool is for it".to_owned()),
         };
-        let (kind, message) = match standing {
-            BlockStanding::InPlace => continue,
-            BlockStanding::Shared(others) => {
+        let (kind, message) = match (standing, place_of(*block, own, settings)) {
+            (BlockStanding::Shared(others), _) => {
                 (Kind::SharedBlock, format!("{block} has addresses of {}", shared(others)))
             }
-            BlockStanding::WrongPool(name) => {
-                (Kind::WrongNodePool, format!("{block} {}, and {}", lies(settings, name, *block), belongs()))
+            (_, BlockPlace::Right) => continue,
+            (_, BlockPlace::OtherPool { pool, .. }) => {
+                (Kind::WrongNodePool, format!("{block} {}, and {}", lies(pool, *block), belongs()))
             }
-            BlockStanding::Outside => {
-                let where_ = match own.filter(|own| own.cidrs.iter().any(|cidr| block.contains(cidr))) {
-                    Some(own) => format!("lies only partly in pool {}", own.name),
-                    None => "lies in no pool".to_owned(),
-                };
-                (Kind::OutsideNodePool, format!("{block} {where_}, and {}", belongs()))
+            (_, BlockPlace::PartlyInPool) => {
+                let name = own.map(|own| own.name.as_str()).unwrap_or_default();
+                (Kind::OutsideNodePool, format!("{block} lies only partly in pool {name}, and {}", belongs()))
             }
-            BlockStanding::Withheld(range) => {
-                (Kind::WithheldBlock, format!("{block} has addresses of {}", withheld(settings, own, *range)))
+            (_, BlockPlace::NoPool) => (Kind::OutsideNodePool, format!("{block} lies in no pool, and {}", belongs())),
+            (_, BlockPlace::Withheld { range, why }) => {
+                (Kind::WithheldBlock, format!("{block} has addresses of {}", withheld(range, why)))
             }
         };
         findings.push(about(kind, evaluated, vec![*block], message, ANEW));
@@ -100,13 +99,10 @@ fn belongs(evaluated: &EvaluatedNode, own: &NodePool) -> String {
 }
 
 /// Such as `lies in pool windows (172.20.128.0/17)`.
-fn lies(settings: &Settings, name: &str, block: IpNet) -> String {
-    let pool = pool(settings, name);
-    match pool.and_then(|pool| pool.cidr_of(block)) {
-        Some(range) => format!("lies in pool {name} ({range})"),
-        None => {
-            format!("lies partly in pool {name} ({})", listed(pool.into_iter().flat_map(|pool| pool.cidrs.clone())))
-        }
+fn lies(pool: &NodePool, block: IpNet) -> String {
+    match pool.cidr_of(block) {
+        Some(range) => format!("lies in pool {} ({range})", pool.name),
+        None => format!("lies partly in pool {} ({})", pool.name, listed(pool.cidrs.iter().copied())),
     }
 }
 
@@ -122,12 +118,11 @@ fn shared(others: &[(String, IpNet)]) -> String {
 }
 
 /// Why the blocks of a range are never assigned, in words.
-fn withheld(settings: &Settings, own: Option<&NodePool>, range: IpNet) -> String {
-    let why = own.and_then(|own| settings.withheld_from(own).find(|(other, _)| *other == range));
-    match why.map(|(_, why)| why) {
-        Some(Withheld::ServiceRange) => format!("the Service range {range}"),
-        Some(Withheld::ServicePool(name)) => format!("{range} of the pool {name} of Services"),
-        Some(Withheld::Excluded) | None => format!("{range}, which is excluded from its pool"),
+fn withheld(range: IpNet, why: Withheld<'_>) -> String {
+    match why {
+        Withheld::ServiceRange => format!("the Service range {range}"),
+        Withheld::ServicePool(name) => format!("{range} of the pool {name} of Services"),
+        Withheld::Excluded => format!("{range}, which is excluded from its pool"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_core::address::{Blocks, Family, Occupancy};
+use clusterip_core::address::{Family, WithheldSpan};
 use clusterip_core::settings::{Pool, Settings};
 use ipnet::IpNet;
 
@@ -13,9 +13,10 @@ use super::model::{Address, Counts, Kept, Range, Span, State};
 pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {
     let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
     let candidates = settings.candidates(&alone, Family::of(cidr.addr()));
-    let kept = kept(settings, pool, cidr);
+    let withheld = settings.withheld_spans(pool, cidr);
     let mut counts = Counts { usable: candidates.count(), ..Counts::default() };
-    counts.reserved = kept.iter().filter(|span| span.why == Kept::Reserved).map(size).sum();
+    counts.reserved =
+        withheld.iter().filter(|withheld| withheld.is_reserved).map(|withheld| withheld.span.count()).sum();
     let addresses: Vec<Address> =
         used.range(cidr.network()..=cidr.broadcast()).map(|(_, address)| address.clone()).collect();
     for address in &addresses {
@@ -26,49 +27,17 @@ pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAd
         }
     }
     counts.free = counts.usable.saturating_sub(counts.used).saturating_sub(counts.claimed);
-    Range { cidr, counts, kept, addresses }
+    Range { cidr, counts, kept: withheld.into_iter().map(span).collect(), addresses }
 }
 
 /// The spans of a range that are never assigned automatically, in order.
 pub fn kept(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
-    let addresses = Blocks::addresses(cidr);
-    let last = addresses.last_index();
-    let mut excluded = Occupancy::default();
-    excluded.insert(0..=0);
-    if Family::of(cidr.addr()) == Family::V4 {
-        excluded.insert(last..=last);
-    }
-    let kubernetes = settings.kubernetes_address().map(IpNet::from);
-    for net in pool.exclude.iter().copied().chain(kubernetes) {
-        if let Some(indices) = addresses.indices(net) {
-            excluded.insert(indices);
-        }
-    }
-    let mut spans: Vec<Span> = Vec::new();
-    let mut add = |first: u128, end: u128, why: Kept| {
-        if let (Some(first), Some(last)) = (addresses.address(first), addresses.address(end)) {
-            spans.push(Span { first, last, why });
-        }
-    };
-    if pool.reserved > 0 {
-        let reserved = u128::from(pool.reserved - 1).min(last);
-        for gap in excluded.gaps(0..=reserved) {
-            add(*gap.start(), *gap.end(), Kept::Reserved);
-        }
-    }
-    for range in excluded.ranges() {
-        add(*range.start(), *range.end(), Kept::Excluded);
-    }
-    spans.sort_unstable_by_key(|span| span.first);
-    spans
+    settings.withheld_spans(pool, cidr).into_iter().map(span).collect()
 }
 
-fn size(span: &Span) -> u128 {
-    match (span.first, span.last) {
-        (IpAddr::V4(first), IpAddr::V4(last)) => u128::from(last.to_bits() - first.to_bits()) + 1,
-        (IpAddr::V6(first), IpAddr::V6(last)) => (last.to_bits() - first.to_bits()).saturating_add(1),
-        _ => 0,
-    }
+fn span(WithheldSpan { span, is_reserved }: WithheldSpan) -> Span {
+    let why = if is_reserved { Kept::Reserved } else { Kept::Excluded };
+    Span { first: span.first(), last: span.last(), why }
 }
 
 #[cfg(test)]

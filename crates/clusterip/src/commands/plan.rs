@@ -13,13 +13,14 @@ use serde_json::Value;
 
 use super::settings_file;
 use crate::manifest_planner::Planner;
-use crate::policy::module::{EMBEDDED, Module};
+
 use crate::report;
 use clusterip_host::cluster::manifests::{self, Manifest};
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::cluster::{live_cluster, object};
 use clusterip_host::live_settings::complete;
+use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
 

@@ -22,6 +22,8 @@ use crate::webhook::admission::OnError;
 use crate::webhook::{authority, registration};
 use clusterip_host::cluster::replica_claims;
 use clusterip_host::permissions::{self, Duties};
+use clusterip_host::policy::budget::Budget;
+use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
 use clusterip_runtime::logging::Logging;
 
 /// The text at the end of `clusterip help serve`.

@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_core::annotations::{ASKED_ANNOTATION, recorded_addresses};
 use clusterip_core::external::Held;
+use clusterip_core::external::stored::{claimed, in_use, read, requested};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use clusterip_host::cluster::addresses_in_use::{claimed, in_use};
-use clusterip_host::cluster::object::text;
-use clusterip_host::external::service_fields::{is_served, shown};
+use clusterip_host::external::service_fields::shown;
 
 /// The external addresses of the pools during a plan.
 ///
@@ -91,9 +89,10 @@ impl PlanState {
 
     /// The addresses of the pools that a manifest names: those that it has recorded, claims or asks for.
     fn named(&self, manifest: &Value) -> Vec<IpAddr> {
-        let mut named = claimed(manifest);
-        if is_served(manifest, &self.settings) {
-            named.extend(recorded_addresses(text(manifest, &["metadata", "annotations", ASKED_ANNOTATION])));
+        let service = read(manifest);
+        let mut named = claimed(&service);
+        if self.settings.is_ours(&service) {
+            named.extend(requested(&service));
         }
         named.retain(|address| self.settings.pool_of(*address).is_some());
         named
@@ -103,6 +102,7 @@ impl PlanState {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use clusterip_core::annotations::ASKED_ANNOTATION;
     use clusterip_core::settings::Settings;
     use serde_json::json;
 

@@ -2,11 +2,10 @@
 //!
 //! The policy is asked as if the Node were created now without blocks. Its answer names the pool of the Node.
 
-use clusterip_core::address::overlap;
 use clusterip_core::answer::Answer;
 use clusterip_core::evidence::Report;
-use clusterip_core::node::Allocation;
-use clusterip_core::settings::{NodePool, Settings};
+use clusterip_core::node::{Allocation, BlockPlace, place_of};
+use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 use serde_json::Value;
 
@@ -39,8 +38,8 @@ pub struct Belonging {
     pub reason: Option<String>,
 }
 
-/// Whether a block is misplaced, and why. A misplaced block is reported but never changed, because the API server
-/// refuses every change of the blocks of a Node.
+/// Whether a block is misplaced, and why: the other Nodes that have it, otherwise its [`BlockPlace`]. A misplaced block
+/// is reported but never changed, because the API server refuses every change of the blocks of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockStanding {
     /// The block lies in the Node's pool; or no pool matches the Node, and the block lies in no pool.
@@ -85,7 +84,7 @@ impl Belonging {
         let own = settings.nodes.pools.iter().find(|own| Some(&own.name) == self.pool.as_ref());
         let standing = |block: IpNet| {
             let shared = held.sharing(name, block);
-            if shared.is_empty() { lies(block, own, settings) } else { BlockStanding::Shared(shared) }
+            if shared.is_empty() { place_of(block, own, settings).into() } else { BlockStanding::Shared(shared) }
         };
         BlockPlacement {
             pool: self.pool.clone(),
@@ -96,20 +95,14 @@ impl Belonging {
     }
 }
 
-fn lies(block: IpNet, own: Option<&NodePool>, settings: &Settings) -> BlockStanding {
-    let pools = &settings.nodes.pools;
-    match pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
-        Some(pool) if own == Some(pool) => {
-            let withheld = settings.withheld_from(pool).find(|(range, _)| overlap(*range, block));
-            withheld.map_or(BlockStanding::InPlace, |(range, _)| BlockStanding::Withheld(range))
+impl From<BlockPlace<'_>> for BlockStanding {
+    fn from(place: BlockPlace<'_>) -> Self {
+        match place {
+            BlockPlace::Right => Self::InPlace,
+            BlockPlace::OtherPool { pool, .. } => Self::WrongPool(pool.name.clone()),
+            BlockPlace::Withheld { range, .. } => Self::Withheld(range),
+            BlockPlace::PartlyInPool | BlockPlace::NoPool => Self::Outside,
         }
-        Some(pool) => BlockStanding::WrongPool(pool.name.clone()),
-        // The block is larger than a range of which it has addresses.
-        None => match pools.iter().find(|pool| own != Some(*pool) && pool.meets(block)) {
-            Some(pool) => BlockStanding::WrongPool(pool.name.clone()),
-            None if own.is_some() => BlockStanding::Outside,
-            None => BlockStanding::InPlace,
-        },
     }
 }
 

@@ -1,10 +1,9 @@
 //! The blocks that Nodes have, or that are reserved for them.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use clusterip_core::address::{Family, Occupancy, overlap};
+use clusterip_core::address::{Family, Occupancy, Span, overlap};
 use clusterip_core::node::Allocation;
 use clusterip_core::node::object::blocks;
 use clusterip_core::settings::NodeSettings;
@@ -131,11 +130,7 @@ pub fn fields_of(blocks: &[IpNet]) -> Map<String, Value> {
 
 /// The addresses of a block, as numbers.
 fn numbers(block: IpNet) -> RangeInclusive<u128> {
-    let number = |address| match address {
-        IpAddr::V4(address) => u128::from(address.to_bits()),
-        IpAddr::V6(address) => address.to_bits(),
-    };
-    number(block.network())..=number(block.broadcast())
+    Span::from(block).numbers()
 }
 
 #[cfg(test)]

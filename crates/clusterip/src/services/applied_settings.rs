@@ -3,14 +3,13 @@
 //! A restart may bring other settings. Without this hash, such a restart could not be told from one with the same
 //! settings.
 
+pub use clusterip_core::annotations::SETTINGS_HASH_ANNOTATION as SETTINGS_ANNOTATION;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
 use clusterip_leases::leader::LEASE;
 
-/// The annotation of the Lease [`LEASE`] with the hash of the settings.
-pub const SETTINGS_ANNOTATION: &str = "clusterip-policy/settings-hash";
 /// How many times a write is tried if it conflicts with another.
 const ATTEMPTS: usize = 5;
 

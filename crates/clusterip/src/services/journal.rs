@@ -6,9 +6,8 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::service::MOVING_ANNOTATION;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// How a move releases the old address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,14 +62,3 @@ pub struct Journal {
 
 /// The annotation that the API server allows only on Services of type `LoadBalancer`.
 pub const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
-
-/// The value of the annotation [`MOVING_ANNOTATION`], which marks a Service that is being moved. The annotation
-/// informs people, and webhook configurations recognise the mover's requests by it. No decision depends on its value.
-pub fn marker(from: &[IpAddr], to: &[IpAddr]) -> String {
-    json!({"from": from, "to": to}).to_string()
-}
-
-/// Whether a Service carries the annotation [`MOVING_ANNOTATION`].
-pub fn is_marked(service: &Value) -> bool {
-    service.pointer("/metadata/annotations").and_then(|all| all.get(MOVING_ANNOTATION)).is_some()
-}

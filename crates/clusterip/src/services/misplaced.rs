@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::PoisonError;
 
+use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::settings::Pool;
 use serde_json::Value;
 use thiserror::Error;
@@ -20,9 +21,6 @@ use clusterip_host::evaluator::{Evaluation, Evaluator};
 use clusterip_host::policy::module::ModuleError;
 use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;
-
-/// The annotation by which the author of a Service says when it may move: `never` or `now`.
-pub use clusterip_core::annotations::MOVE_ANNOTATION;
 
 /// Which misplaced Services may be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,10 +130,10 @@ pub fn look(
         _ => return Ok(Finding::InPlace),
     };
     let (namespace, name) = (namespace(service), name(service));
-    let wish = text(service, &["metadata", "annotations", MOVE_ANNOTATION]);
+    let wish = Move::of(service);
     let asked_by = match (request, wish) {
         (Some(_), _) => AskedBy::Administrator,
-        (None, "now") => AskedBy::Author,
+        (None, Some(Move::Now)) => AskedBy::Author,
         (None, _) => AskedBy::Controller,
     };
     let report = |reason, detail: String| Verdict::Report { reason, detail };
@@ -146,7 +144,7 @@ pub fn look(
     };
     let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
         report(Reason::Never, "nothing is moved here".to_owned())
-    } else if wish == "never" {
+    } else if wish == Some(Move::Never) {
         report(Reason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
         report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())

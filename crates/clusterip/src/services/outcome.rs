@@ -3,6 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use clusterip_core::annotations::MOVING_ANNOTATION;
+
+use super::step::MOVING_NAME;
+
 /// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace at once fit into the memory of
 /// a server.
 pub const LARGEST: usize = 256 << 10;
@@ -170,10 +174,11 @@ impl fmt::Display for Unmoved {
                 )
             }
             Self::NotBegun => f.write_str("its recorded move has not begun"),
-            Self::NotRecorded => f.write_str(
-                "it looks as if a move of it had begun (annotation clusterip-policy/moving, or externalName \
-                 moving.invalid), but no move of it is recorded, so it is left alone; to have it managed again, remove \
-                 the annotation, and set spec.type back where it is ExternalName",
+            Self::NotRecorded => write!(
+                f,
+                "it looks as if a move of it had begun (annotation {MOVING_ANNOTATION}, or externalName {MOVING_NAME}), \
+                 but no move of it is recorded, so it is left alone; to have it managed again, remove the annotation, and \
+                 set spec.type back where it is ExternalName"
             ),
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use http::Request;
 use kube::Client;
 use serde_json::Value;
@@ -17,7 +18,7 @@ mod retries;
 use self::left_moves::{AfterLeft, Left};
 use self::retries::Failures;
 use super::brakes::Brakes;
-use super::misplaced::{self, Allowed, AskedBy, Finding, MOVE_ANNOTATION, Misplaced, Verdict};
+use super::misplaced::{self, Allowed, AskedBy, Finding, Misplaced, Verdict};
 use super::mover::Mover;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
@@ -272,17 +273,16 @@ impl Reconciler {
     /// Answers a wish to move a Service: deletes the request, and removes the annotation from the Service.
     async fn answer_wish(&self, id: &ServiceKey, service: &Value) -> Next {
         self.answer_request(id).await;
-        if text(service, &["metadata", "annotations", MOVE_ANNOTATION]) != "now" {
+        if Move::of(service) != Some(Move::Now) {
             return Next::Change;
         }
         let Ok(Some(mut live)) = self.live(id).await else { return Next::After(UNFINISHED) };
-        let wishes = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-        let Some(annotations) =
-            wishes.filter(|annotations| annotations.get(MOVE_ANNOTATION).is_some_and(|wish| wish == "now"))
-        else {
+        if Move::of(&live) != Some(Move::Now) {
             return Next::Change;
-        };
-        annotations.remove(MOVE_ANNOTATION);
+        }
+        if let Some(annotations) = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+            annotations.remove(MOVE_ANNOTATION);
+        }
         let request =
             serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.namespace, &id.name)).body(body));
         let Ok(Ok(request)) = request else { return Next::Change };

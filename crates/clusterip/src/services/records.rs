@@ -10,6 +10,8 @@
 //!   has left on a Service, a record tells how to finish it.
 //! - A record is found by the UID of its Service. It is useless for another Service, and after its move.
 
+pub use clusterip_core::annotations::MOVE_OBJECT_LABEL as LABEL;
+use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
@@ -21,12 +23,8 @@ use super::journal::Journal;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_runtime::api_error::words;
 
-/// The label of every object that is written about a move. Its value says what the object is.
-pub const LABEL: &str = "clusterip-policy/move";
 /// The value of [`LABEL`] on a record.
 pub const RECORD: &str = "record";
-/// The annotation of a record with the namespace and name of its Service, as `NAMESPACE/NAME`.
-const SERVICE: &str = "clusterip-policy/service";
 /// The beginning of the names of records. The UID of the Service follows.
 const PREFIX: &str = "clusterip-move-";
 /// How many records are listed at a time.
@@ -88,7 +86,7 @@ impl Records {
         loop {
             let found = self.api.list_metadata(&page).await.map_err(|error| self.request(&error))?;
             for record in &found.items {
-                let service = record.annotations().get(SERVICE).and_then(|text| text.split_once('/'));
+                let service = record.annotations().get(SERVICE_ANNOTATION).and_then(|text| service_of(text));
                 let uid = record.name_any().strip_prefix(PREFIX).map(str::to_owned);
                 if let (Some((namespace, name)), Some(uid)) = (service, uid) {
                     services.push((ServiceKey::new(namespace, name), uid));
@@ -129,7 +127,7 @@ impl Records {
             "metadata": {
                 "name": name(&journal.uid),
                 "labels": {LABEL: RECORD, "app.kubernetes.io/name": "clusterip"},
-                "annotations": {SERVICE: format!("{}/{}", journal.namespace, journal.name)},
+                "annotations": {SERVICE_ANNOTATION: in_service_annotation(&journal.namespace, &journal.name)},
             },
             "revision": 0,
             "data": journal,

@@ -9,11 +9,12 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::service::{MOVING_ANNOTATION, Service};
+use clusterip_core::annotations::{MOVING_ANNOTATION, Moving};
+use clusterip_core::service::Service;
 use serde_json::{Map, Value, json};
 
 use super::field_ownership;
-use super::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION, is_marked, marker};
+use super::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
 use super::outcome::{Outcome, Unmoved};
 use super::spec_merge;
 use clusterip_host::cluster::snapshot::addresses;
@@ -38,7 +39,7 @@ pub enum Step {
 pub fn next(service: &Value, journal: &Journal) -> Step {
     if is_released(service, journal) {
         Step::Place
-    } else if !is_marked(service) && !has_leftover_name(service) {
+    } else if !Moving::is_on(service) && !has_leftover_name(service) {
         Step::AtHome
     } else if wants_status(service, journal) {
         Step::RestoreStatus
@@ -56,7 +57,7 @@ pub fn may_still_begin(service: &Value, journal: &Journal) -> bool {
 /// Whether a Service looks as if its move had begun and not ended. Anybody who may edit the Service can make it look
 /// so; only a record proves it.
 pub fn looks_half_moved(service: &Value) -> bool {
-    is_marked(service) || text(service, "externalName") == Some(MOVING_NAME)
+    Moving::is_on(service) || text(service, "externalName") == Some(MOVING_NAME)
 }
 
 /// How the move of this journal ends, once only [`Step::Forget`] is left. `to` are the addresses of the last attempt.
@@ -132,7 +133,7 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
 /// The Service without its address, and with the marker.
 pub fn released(service: &Value, journal: &Journal) -> Value {
     let mut service = bare(service);
-    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(&journal.from, &journal.to)));
+    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, &journal.to)));
     match journal.way {
         ReleaseMethod::SingleStack => {
             let first: Vec<String> = journal.from.iter().take(1).map(IpAddr::to_string).collect();
@@ -199,7 +200,7 @@ pub fn placed(service: &Value, journal: &Journal, placement: &Placement, without
     let mut service = bare(service);
     service["spec"] = spec.into();
     restore_source_ranges(&mut service, journal);
-    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(&journal.from, to)));
+    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, to)));
     service
 }
 
@@ -278,7 +279,7 @@ fn is_released(service: &Value, journal: &Journal) -> bool {
         }
         // A user may have made the Service single-stack, but then without the marker.
         ReleaseMethod::SingleStack => {
-            is_marked(service)
+            Moving::is_on(service)
                 && text(service, "type") != Some("ExternalName")
                 && text(service, "ipFamilyPolicy") == Some("SingleStack")
                 && addresses(service) == journal.from[..1.min(journal.from.len())]
@@ -329,6 +330,11 @@ fn text<'v>(service: &'v Value, field: &str) -> Option<&'v str> {
 
 fn annotation<'v>(service: &'v Value, name: &str) -> Option<&'v str> {
     service.get("metadata")?.get("annotations")?.get(name)?.as_str()
+}
+
+/// The value of [`MOVING_ANNOTATION`] for an attempt to move to these addresses.
+fn marker(journal: &Journal, to: &[IpAddr]) -> String {
+    Moving { from: journal.from.clone(), to: to.to_vec() }.text()
 }
 
 fn annotate(service: &mut Value, name: &str, value: Option<&str>) {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
+use clusterip_core::external::stored;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
@@ -76,9 +77,7 @@ impl Targets for Alternatives {
 
     fn may_show(&self, status: &Map<String, Value>) -> bool {
         let settings = self.evaluator.settings();
-        let ingress = status.get("ingress").and_then(Value::as_array).into_iter().flatten();
-        let mut addresses = ingress.filter_map(|entry| entry.get("ip")?.as_str()?.parse::<IpAddr>().ok());
-        let external = &settings.settings.external;
-        !addresses.any(|address| external.pools.iter().any(|pool| pool.contains(address)))
+        let shown = stored::shown(status.get("ingress"));
+        !shown.into_iter().any(|address| settings.settings.external.pool_of(address).is_some())
     }
 }

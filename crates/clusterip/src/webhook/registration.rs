@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -28,9 +29,6 @@ use clusterip_host::live_settings::LiveSettings;
 
 /// The name of the configuration in the deployment, and of the deployment's own namespace.
 pub const NAME: &str = "clusterip-policy";
-/// The annotation that names the URL a configuration was written for. One URL is one server: if this server listens
-/// there now, no earlier server does.
-const WRITTEN_FOR: &str = "clusterip-policy/registered-url";
 /// How often the configuration is checked if nothing else asks for a check: a watch may be denied, or hang.
 const EVERY: Duration = Duration::from_secs(60);
 /// The time limit for an answer of the API server.
@@ -319,7 +317,8 @@ impl Registration {
             return Ok(trust(&mut found.data, bundle).then_some(found));
         };
         if let Some(found) = &found {
-            match found.annotations().get(WRITTEN_FOR) {
+            // One URL is one server: if this server listens there now, no earlier server does.
+            match found.annotations().get(REGISTERED_URL_ANNOTATION) {
                 None => return Err(RegistrationError::Foreign(name())),
                 Some(url) if *url == own.url => {}
                 Some(url) if own.written => return Err(RegistrationError::TakenOver(name(), url.clone())),
@@ -345,7 +344,9 @@ impl Registration {
         let Some(own) = &self.own else { return Ok(()) };
         for _ in 0..TRIES {
             let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
-            let Some(found) = found.filter(|found| found.annotations().get(WRITTEN_FOR) == Some(&own.url)) else {
+            let Some(found) =
+                found.filter(|found| found.annotations().get(REGISTERED_URL_ANNOTATION) == Some(&own.url))
+            else {
                 return Ok(());
             };
             let ObjectMeta { uid, resource_version, .. } = found.metadata;

@@ -21,21 +21,57 @@ pub struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// The indices that are never handed out: the network address, the IPv4 broadcast address, and the reserved and
-    /// excluded addresses. The all-ones address of IPv6 is usable, as in Kubernetes.
+    /// The parts of the range that are never handed out, in ascending order and as few as possible. [`Candidates::new`]
+    /// leaves out the same addresses. An address that is both excluded and reserved counts as excluded.
+    pub fn withheld_spans(&self) -> Vec<WithheldSpan> {
+        let addresses = Blocks::addresses(self.cidr);
+        let excluded = self.excluded(&addresses);
+        let last_reserved = self.reserved.checked_sub(1).map(|last| u128::from(last).min(addresses.last_index()));
+        let reserved = last_reserved.into_iter().flat_map(|last| excluded.gaps(0..=last));
+        let parts = excluded.ranges().map(|part| (part, false)).chain(reserved.map(|part| (part, true)));
+        let span = |(part, is_reserved): (RangeInclusive<u128>, bool)| {
+            let span = Span::new(addresses.address(*part.start())?, addresses.address(*part.end())?)?;
+            Some(WithheldSpan { span, is_reserved })
+        };
+        let mut spans: Vec<WithheldSpan> = parts.filter_map(span).collect();
+        spans.sort_unstable_by_key(|withheld| withheld.span.first());
+        spans
+    }
+
+    /// The indices that are never handed out: the reserved ones and those of [`Self::excluded`].
     fn withheld(&self, addresses: &Blocks) -> Occupancy {
-        let mut withheld = Occupancy::default();
-        withheld.insert(0..=u128::from(self.reserved.saturating_sub(1)));
-        if Family::of(self.cidr.addr()) == Family::V4 {
-            withheld.insert(addresses.last_index()..=addresses.last_index());
-        }
-        for &excluded in self.exclude {
-            if let Some(indices) = addresses.indices(excluded) {
-                withheld.insert(indices);
-            }
+        let mut withheld = self.excluded(addresses);
+        if let Some(last) = self.reserved.checked_sub(1) {
+            withheld.insert(0..=u128::from(last));
         }
         withheld
     }
+
+    /// The indices that no Service may have: the network address, the IPv4 broadcast address, and the excluded
+    /// addresses. The all-ones address of IPv6 is usable, as in Kubernetes.
+    fn excluded(&self, addresses: &Blocks) -> Occupancy {
+        let mut excluded = Occupancy::default();
+        excluded.insert(0..=0);
+        if Family::of(self.cidr.addr()) == Family::V4 {
+            excluded.insert(addresses.last_index()..=addresses.last_index());
+        }
+        for &range in self.exclude {
+            if let Some(indices) = addresses.indices(range) {
+                excluded.insert(indices);
+            }
+        }
+        excluded
+    }
+}
+
+/// Consecutive addresses of a range that are never handed out, for the same reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WithheldSpan {
+    /// The addresses.
+    pub span: Span,
+    /// Whether they are kept for addresses set by hand. Otherwise no Service may have them: they are excluded, or the
+    /// network or broadcast address.
+    pub is_reserved: bool,
 }
 
 /// The addresses of one family that a pool may hand out, in bands.
@@ -68,13 +104,21 @@ impl Candidates {
 
     /// The host addresses of `family` in `ranges`, without `exclude`, in one band.
     pub fn of_spans(ranges: &[Span], exclude: &[Span], family: Family) -> Self {
-        let mut withheld = Occupancy::default();
-        exclude.iter().filter(|span| span.family() == family).for_each(|span| withheld.insert(span.numbers()));
+        let withheld = numbers_of(exclude, family);
         let mut band = Band::default();
         for range in ranges.iter().filter(|range| range.family() == family) {
             withheld.gaps(range.host_numbers()).for_each(|run| band.push(family, run));
         }
         Self { bands: vec![band] }
+    }
+
+    /// The parts of `range` that [`Self::of_spans`] leaves out, in ascending order and as few as possible.
+    pub fn left_out_of_span(range: &Span, exclude: &[Span]) -> Vec<Span> {
+        let family = range.family();
+        let mut usable = Occupancy::default();
+        numbers_of(exclude, family).gaps(range.host_numbers()).for_each(|run| usable.insert(run));
+        let span = |run: RangeInclusive<u128>| Span::new(family.address(*run.start()), family.address(*run.end()));
+        usable.gaps(range.numbers()).filter_map(span).collect()
     }
 
     /// The number of addresses that can be handed out; at most `u128::MAX`.
@@ -86,6 +130,13 @@ impl Candidates {
     pub fn contains(&self, address: IpAddr) -> bool {
         self.bands.iter().any(|band| band.contains(address))
     }
+}
+
+/// The numbers of the addresses of `family` in these spans.
+fn numbers_of(spans: &[Span], family: Family) -> Occupancy {
+    let mut numbers = Occupancy::default();
+    spans.iter().filter(|span| span.family() == family).for_each(|span| numbers.insert(span.numbers()));
+    numbers
 }
 
 /// Addresses with positions from 0: range after range, ascending in each range.

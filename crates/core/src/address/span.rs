@@ -47,8 +47,14 @@ impl Span {
         self.family() == other.family() && self.first <= other.last && other.first <= self.last
     }
 
-    /// The addresses as numbers.
-    pub(super) fn numbers(&self) -> RangeInclusive<u128> {
+    /// The number of addresses; at most `u128::MAX`.
+    pub fn count(&self) -> u128 {
+        let (first, last) = self.numbers().into_inner();
+        (last - first).saturating_add(1)
+    }
+
+    /// The addresses as numbers: those of IPv4 have 32 bits, those of IPv6 128.
+    pub fn numbers(&self) -> RangeInclusive<u128> {
         number(self.first)..=number(self.last)
     }
 

@@ -11,6 +11,9 @@ pub use crate::annotations::{FOREIGN_ANNOTATIONS, in_record};
 /// `spec.externalIPs` as a place of claims.
 pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 
+/// `spec.loadBalancerIP` as a place of claims.
+pub const LOAD_BALANCER_IP: &str = "spec.loadBalancerIP";
+
 /// This many items of `spec.externalIPs` count. Some users list one address for each node.
 pub const MOST_EXTERNAL_IPS: usize = 8;
 
@@ -63,7 +66,7 @@ impl Place<'_> {
 pub fn places(service: &Service) -> Vec<Place<'_>> {
     let mut places = vec![Place { name: EXTERNAL_IPS, texts: &service.external_ips }];
     if let Some(text) = &service.load_balancer_ip {
-        places.push(Place { name: "spec.loadBalancerIP", texts: from_ref(text) });
+        places.push(Place { name: LOAD_BALANCER_IP, texts: from_ref(text) });
     }
     for name in FOREIGN_ANNOTATIONS {
         if let Some(text) = service.annotations.get(name) {

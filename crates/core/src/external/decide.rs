@@ -17,15 +17,7 @@ use crate::families::second;
 use crate::namespace::LazyNamespace;
 use crate::request::{About, Change, Request};
 use crate::service::Service;
-use crate::settings::{ExternalSettings, Settings};
-
-impl ExternalSettings {
-    /// Whether a Service gets its external addresses from this policy.
-    pub fn is_ours(&self, service: &Service) -> bool {
-        let class = service.load_balancer_class.as_ref();
-        service.load_balancer && class.map_or(self.default, |class| *class == self.load_balancer_class)
-    }
-}
+use crate::settings::Settings;
 
 /// Decides about the external addresses of a Service that is created or updated; `Ok(None)` if the request concerns
 /// none.

@@ -15,8 +15,7 @@ use crate::settings::ExternalSettings;
 ///
 /// A host that assigns addresses sends all of them with the request, and remembers the addresses that it gets back.
 /// Then nothing is looked up, and an address that is missing here counts as free. The host must include each address of
-/// the external pools that a Service has in its record, claims otherwise (see [`super::claim`]), or has in
-/// `status.loadBalancer.ingress`, and each address in flight.
+/// the external pools that a Service has or claims, see [`super::stored::in_use`], and each address in flight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// The holder of each address. The keys are addresses in canonical form.

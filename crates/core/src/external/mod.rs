@@ -1,8 +1,8 @@
 //! Decides which external address a Service gets, and which Service may claim one.
 //!
-//! [`claim`] reads the claims of a Service, `held` reads the addresses in use, `pool` determines which addresses a
-//! Service may have, `check` checks new claims, and `assign` finds an address for a Service. `decide` calls them and
-//! returns an [`External`].
+//! [`claim`] reads the claims of a Service, [`stored`] reads for a host which addresses a stored Service has, `held`
+//! reads the addresses in use, `pool` determines which addresses a Service may have, `check` checks new claims, and
+//! `assign` finds an address for a Service. `decide` calls them and returns an [`External`].
 //!
 //! The API server accepts the same annotation on two Services. Therefore addresses are assigned only if the host says
 //! which ones are in use (a host with a ledger); otherwise claims are only checked.
@@ -14,6 +14,7 @@ mod decide;
 mod held;
 mod outcome;
 mod pool;
+pub mod stored;
 
 pub use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION};
 pub(crate) use decide::decide;

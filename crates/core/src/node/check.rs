@@ -3,6 +3,7 @@
 use ipnet::IpNet;
 
 use super::object::Node;
+use super::place::{BlockPlace, place_of};
 use super::pool::{no_matching_pool, report};
 use crate::address::overlap;
 use crate::cluster::{Cluster, LookupError};
@@ -52,25 +53,23 @@ fn misplaced(block: IpNet, node: &Node, own: Option<&NodePool>, settings: &Setti
         Some(own) => format!("expected pool {:?}: {}", own.name, report(node, own).describe()),
         None => no_matching_pool(node, &settings.nodes),
     };
-    let pools = &settings.nodes.pools;
-    if let Some(pool) = pools.iter().find(|pool| pool.cidr_of(block).is_some()) {
-        if own != Some(pool) {
-            return Some(format!("{block} lies in pool {:?}, {}", pool.name, belongs()));
+    let own_name = || own.map(|own| own.name.as_str()).unwrap_or_default();
+    Some(match place_of(block, own, settings) {
+        BlockPlace::Right => return None,
+        BlockPlace::OtherPool { pool, is_whole } => {
+            let lies = if is_whole { "lies in" } else { "lies only partly in" };
+            format!("{block} {lies} pool {:?}, {}", pool.name, belongs())
         }
-        let (range, why) = settings.withheld_from(pool).find(|(range, _)| overlap(*range, block))?;
-        return Some(match why {
+        BlockPlace::Withheld { range, why } => match why {
             Withheld::ServiceRange => format!("{block} overlaps the Service range {range}"),
             Withheld::ServicePool(name) => format!("{block} overlaps {range} of the pool {name:?} of Services"),
             Withheld::Excluded => {
-                format!("{block} overlaps {range}, which is excluded from pool {:?}", pool.name)
+                format!("{block} overlaps {range}, which is excluded from pool {:?}", own_name())
             }
-        });
-    }
-    match pools.iter().find(|pool| pool.meets(block)) {
-        Some(pool) if own == Some(pool) => Some(format!("{block} lies only partly in the Node's pool {:?}", pool.name)),
-        Some(pool) => Some(format!("{block} lies only partly in pool {:?}, {}", pool.name, belongs())),
-        None => own.map(|_| format!("{block} lies in no pool, {}", belongs())),
-    }
+        },
+        BlockPlace::PartlyInPool => format!("{block} lies only partly in the Node's pool {:?}", own_name()),
+        BlockPlace::NoPool => format!("{block} lies in no pool, {}", belongs()),
+    })
 }
 
 /// Which of these blocks overlap blocks of other Nodes.

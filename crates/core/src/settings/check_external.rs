@@ -3,7 +3,7 @@
 use super::check_pools::{self, Common, Kind};
 use super::read::Origin;
 use super::{Mistake, Settings};
-use crate::address::{Candidates, Span};
+use crate::address::Span;
 
 /// Mistakes between values. `origins` has one entry for each pool of external addresses.
 pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
@@ -21,7 +21,7 @@ impl Kind for OfExternal<'_> {
         if let Some(inside) = of_the_cluster(self.0, &range) {
             say(format!("{range} overlaps {inside}: an address is either inside of the cluster or external"));
         }
-        if Candidates::of_spans(&[range], &pool.exclude, range.family()).count() == 0 {
+        if pool.candidates_in(&range).count() == 0 {
             say(format!("{range} has no usable address: all are excluded"));
         }
     }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::AdmissionScope;
 use crate::address::{Candidates, Family, Span};
 use crate::label_selector::LabelSelector;
+use crate::service::Service;
 
 /// `external`: which Service may have which external addresses. Without pools, external addresses are left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,17 @@ impl Default for ExternalSettings {
 }
 
 impl ExternalSettings {
+    /// Whether a Service gets its external addresses from this policy: there are pools, the type is `LoadBalancer`, and
+    /// the class is [`Self::load_balancer_class`]. With `external.default`, Services without a class count too.
+    ///
+    /// The rule is that of Kubernetes: `spec.loadBalancerClass` selects one implementation, and one of them may be the
+    /// default for Services without a class.
+    pub fn is_ours(&self, service: &Service) -> bool {
+        let class = service.load_balancer_class.as_ref();
+        let is_our_class = class.map_or(self.default, |class| *class == self.load_balancer_class);
+        service.load_balancer && is_our_class && !self.pools.is_empty()
+    }
+
     /// The pool with a range that contains `address`. Excluded addresses count too.
     pub fn pool_of(&self, address: IpAddr) -> Option<&ExternalPool> {
         self.pools.iter().find(|pool| pool.contains(address))
@@ -60,5 +72,16 @@ impl ExternalPool {
     /// IPv4 broadcast address of a CIDR with more than two addresses.
     pub fn candidates(&self, family: Family) -> Candidates {
         Candidates::of_spans(&self.ranges, &self.exclude, family)
+    }
+
+    /// The addresses of [`Self::candidates`] that lie in `range`, one of the ranges.
+    pub fn candidates_in(&self, range: &Span) -> Candidates {
+        Candidates::of_spans(std::slice::from_ref(range), &self.exclude, range.family())
+    }
+
+    /// The parts of `range`, one of the ranges, that no Service may have, in ascending order and as few as possible:
+    /// all addresses of it that [`Self::candidates_in`] leaves out.
+    pub fn withheld_spans(&self, range: &Span) -> Vec<Span> {
+        Candidates::left_out_of_span(range, &self.exclude)
     }
 }

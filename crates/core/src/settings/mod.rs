@@ -25,7 +25,7 @@ pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
 pub use self::unusable::UnusableRange;
-use crate::address::{Candidates, Family, Order, Range};
+use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::label_selector::{LabelSelector, Labels};
 use crate::pod_spec::OS_LABEL;
 use crate::workload::WorkloadKind;
@@ -213,12 +213,26 @@ impl Settings {
 
     /// Like [`Self::candidates`], with `unusable` as the unusable ranges.
     fn candidates_without(&self, pool: &Pool, family: Family, unusable: impl Iterator<Item = IpNet>) -> Candidates {
-        let mut exclude = pool.exclude.clone();
-        exclude.extend(self.kubernetes_address().map(IpNet::from));
+        let mut exclude = self.excluded_from(pool);
         exclude.extend(unusable);
         let ranges: Vec<Range<'_>> =
             pool.cidrs_of(family).map(|cidr| Range { cidr, reserved: pool.reserved, exclude: &exclude }).collect();
         Candidates::new(&ranges, pool.bands)
+    }
+
+    /// The parts of `cidr`, a range of `pool`, that are never handed out, in ascending order.
+    ///
+    /// [`Self::candidates`] leaves out the same addresses. It also leaves out ranges that are unusable at the moment;
+    /// those are not in the list, because they come back without a change of the settings.
+    pub fn withheld_spans(&self, pool: &Pool, cidr: IpNet) -> Vec<WithheldSpan> {
+        Range { cidr, reserved: pool.reserved, exclude: &self.excluded_from(pool) }.withheld_spans()
+    }
+
+    /// `exclude` of a pool, and the address of `default/kubernetes`.
+    fn excluded_from(&self, pool: &Pool) -> Vec<IpNet> {
+        let mut excluded = pool.exclude.clone();
+        excluded.extend(self.kubernetes_address().map(IpNet::from));
+        excluded
     }
 }
 

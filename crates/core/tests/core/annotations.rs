@@ -8,10 +8,12 @@ use std::net::IpAddr;
 use crate::support::ip;
 use clusterip_core::annotations::{
     self, ASKED_ANNOTATION, FOREIGN_ANNOTATIONS, MOVE_ANNOTATION, MOVING_ANNOTATION, Move, Moving, MovingError,
-    NODE_SELECTOR_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION, claimed_addresses, node_selector,
-    recorded_addresses, shortened,
+    NAMESPACE_ANNOTATIONS, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION,
+    SERVICE_ANNOTATIONS, claimed_addresses, has_parser, in_service_annotation, node_selector, recorded_addresses,
+    service_of, shortened,
 };
 use clusterip_core::label_selector::Labels;
+use serde_json::{Value, json};
 
 fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| ip(text)).collect()
@@ -23,7 +25,31 @@ fn move_annotation_accepts_now_and_never() {
         [("now", Some(Move::Now)), ("never", Some(Move::Never)), ("", None), ("Now", None), ("now ", None)]
     {
         assert_eq!(Move::parse(text), expected, "{text:?}");
+        let service = json!({"metadata": {"annotations": {MOVE_ANNOTATION: text}}});
+        assert_eq!(Move::of(&service), expected, "{text:?} of a Service");
     }
+    for service in [json!({}), json!({"metadata": {"annotations": {MOVE_ANNOTATION: 1}}})] {
+        assert_eq!(Move::of(&service), None, "{service}");
+    }
+}
+
+#[test]
+fn service_is_marked_as_moving_by_any_value() {
+    let marked = |value: Value| json!({"metadata": {"annotations": {MOVING_ANNOTATION: value}}});
+    for service in [marked(json!("{}")), marked(json!("")), marked(json!(1))] {
+        assert!(Moving::is_on(&service), "{service}");
+    }
+    for service in [json!({}), json!({"metadata": {"annotations": {MOVE_ANNOTATION: "now"}}})] {
+        assert!(!Moving::is_on(&service), "{service}");
+    }
+}
+
+#[test]
+fn service_annotation_is_read_as_it_was_written() {
+    for (namespace, name) in [("shop", "web"), ("shop", "")] {
+        assert_eq!(service_of(&in_service_annotation(namespace, name)), Some((namespace, name)));
+    }
+    assert_eq!(service_of("web"), None);
 }
 
 #[test]
@@ -154,22 +180,15 @@ fn node_selector_annotation_is_parsed_into_labels() {
 /// A cache may store the shortened value, so each parser must return the same for both.
 #[test]
 fn shortened_value_parses_like_the_whole_value() {
-    let keys = [
-        ASKED_ANNOTATION,
-        MOVE_ANNOTATION,
-        MOVING_ANNOTATION,
-        NODE_SELECTOR_ANNOTATION,
-        OS_ANNOTATION,
-        POOL_ANNOTATION,
-        RECORD_ANNOTATION,
-    ];
+    let keys = SERVICE_ANNOTATIONS.into_iter().chain(NAMESPACE_ANNOTATIONS);
     let mut texts: Vec<String> = Vec::new();
     for length in [0, 1, 15, 16, 17, 62, 63, 64, 65, 254, 255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097, 100_000] {
         for of in ["x", "é", "10.0.0.1,", "a=b,", "{\"from\":[]} "] {
             texts.push(of.chars().cycle().take(length).collect());
         }
     }
-    for key in keys.into_iter().chain(FOREIGN_ANNOTATIONS) {
+    for key in keys.chain(FOREIGN_ANNOTATIONS) {
+        assert!(has_parser(key), "{key}");
         for text in &texts {
             let short = shortened(key, text).unwrap();
             assert!(short.chars().count() <= 4096 && short.len() <= text.len() + 3, "{key}: {}", short.len());
@@ -191,4 +210,5 @@ fn shortened_value_parses_like_the_whole_value() {
         }
     }
     assert_eq!(shortened("example.com/other", "x"), None);
+    assert!(!has_parser("example.com/other"));
 }

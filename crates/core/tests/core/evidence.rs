@@ -8,6 +8,7 @@ use crate::support::{
     Creation, FakeCluster, LINUX, WINDOWS, Why, allocated, annotated, answer, by_os, check_evidence, lowest, plain,
     selecting, service,
 };
+use clusterip_core::evidence::Report;
 use serde_json::{Value, json};
 
 fn windows() -> Value {
@@ -322,4 +323,18 @@ fn assumed_os_can_be_changed() {
     let settings = json!({"services": {"order": "lowest", "assumeOS": "Windows"}});
     let why = by_os("windows", "assumption", WINDOWS);
     assert_eq!(answer(&object, &settings, &cluster()), allocated(&object, &["172.21.1.50"], why, &[]));
+}
+
+#[test]
+fn report_tells_whether_a_label_is_assumed() {
+    for (source, expected) in [
+        ("assumption", true),
+        ("Pod shop/p, assumption", true),
+        ("Pod shop/p", false),
+        ("Deployment shop/assumption", false),
+        ("", false),
+    ] {
+        let report = Report { source: source.to_owned(), ..Report::default() };
+        assert_eq!(report.has_assumption(), expected, "{source:?}");
+    }
 }

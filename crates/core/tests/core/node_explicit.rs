@@ -144,6 +144,16 @@ fn rows() -> Vec<Row> {
             why: of_windows,
             ..linux("in another pool, and in a Service range there", &["x"], &[])
         },
+        Row {
+            object: node_of("windows", with_blocks(&["10.0.0.0/15"])),
+            wrong: vec![
+                r#"10.0.0.0/15 lies only partly in pool "linux", expected pool "windows": kubernetes.io/os=windows (Node w1)"#,
+                "10.0.0.0/15 overlaps 10.0.9.0/24 of Node w2",
+                "10.0.0.0/15 overlaps 10.1.9.0/24 of Node w3",
+            ],
+            why: of_windows,
+            ..linux("partly in two pools, of which its own is the first", &["x"], &[])
+        },
         without_pool("in no pool, of a Node that no pool matches", &["192.168.0.0/24"], &[], false),
         without_pool(
             "in a pool, of a Node that no pool matches",

@@ -3,19 +3,8 @@
 
 use std::sync::LazyLock;
 
-use clusterip_core::annotations::{
-    ASKED_ANNOTATION, FOREIGN_ANNOTATIONS, MOVE_ANNOTATION, MOVING_ANNOTATION, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION,
-    POOL_ANNOTATION, RECORD_ANNOTATION,
-};
-
 use super::field_mask::Mask;
 use super::kinds::{Kind, own_name};
-
-/// The annotations of Services that are used, in addition to those of other controllers.
-pub const SERVICE_ANNOTATIONS: [&str; 6] =
-    [ASKED_ANNOTATION, MOVE_ANNOTATION, MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION];
-/// The annotations of Namespaces that are used.
-pub const NAMESPACE_ANNOTATIONS: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOTATION];
 
 const SERVICE: [&str; 13] = [
     "spec.clusterIP",
@@ -84,8 +73,3 @@ pub static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
     let pods = [of_pod("spec"), of_template("spec.template"), of_template("spec.jobTemplate.spec.template")];
     Mask::new(&flat.chain(pods.into_iter().flatten()).collect())
 });
-
-/// Whether an annotation with this key is used, for any kind.
-pub fn reads_annotation(key: &str) -> bool {
-    SERVICE_ANNOTATIONS.contains(&key) || NAMESPACE_ANNOTATIONS.contains(&key) || FOREIGN_ANNOTATIONS.contains(&key)
-}

@@ -1,6 +1,5 @@
 //! The state of the cluster: answers to the policy's look-ups, and reservations of addresses.
 
-pub mod addresses_in_use;
 pub mod any_kind;
 pub mod bounds;
 pub mod control_plane_services;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use clusterip_core::annotations::has_parser;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -119,7 +120,7 @@ macro_rules! read_in_part {
 }
 
 read_in_part!(Labels, String, |count, _| count < MOST_LABELS);
-read_in_part!(Annotations, String, |_, key| fields::reads_annotation(key));
+read_in_part!(Annotations, String, |_, key| has_parser(key));
 read_in_part!(OwnedFields, IgnoredAny, |_, key| OWNED.contains(&key));
 
 struct Managers(Vec<Manager>);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, shortened};
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, NAMESPACE_ANNOTATIONS, SERVICE_ANNOTATIONS, shortened};
 use serde_json::{Map, Value};
 
 use super::field_mask::Mask;
@@ -94,8 +94,8 @@ fn kept_labels(kind: &Kind, labels: Option<&BTreeMap<String, String>>) -> Map<St
 /// The annotations that the core parses, each no longer than its parser reads.
 fn kept_annotations(kind: &Kind, annotations: Option<&BTreeMap<String, String>>) -> Map<String, Value> {
     let is_read = |key: &str| match own_name(kind) {
-        "Service" => fields::SERVICE_ANNOTATIONS.contains(&key) || FOREIGN_ANNOTATIONS.contains(&key),
-        "Namespace" => fields::NAMESPACE_ANNOTATIONS.contains(&key),
+        "Service" => SERVICE_ANNOTATIONS.contains(&key) || FOREIGN_ANNOTATIONS.contains(&key),
+        "Namespace" => NAMESPACE_ANNOTATIONS.contains(&key),
         _ => false,
     };
     let kept = annotations.into_iter().flatten().filter(|(key, _)| is_read(key));

@@ -9,6 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use clusterip_core::external::stored::in_use;
 use clusterip_core::settings::Settings;
 use futures::StreamExt;
 use kube::api::{ApiResource, ListParams};
@@ -28,7 +29,6 @@ use super::projection::Projection;
 use super::service_ranges::ServiceRanges;
 use super::snapshot::{Shared, Snapshot, addresses};
 use super::subscriptions::{Listener, Subscriptions};
-use crate::cluster::addresses_in_use::in_use;
 use crate::cluster::control_plane_services::ControlPlaneServices;
 use crate::metrics::ClusterMetrics;
 use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};

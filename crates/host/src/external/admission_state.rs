@@ -4,17 +4,20 @@
 use std::net::IpAddr;
 
 use clusterip_core::external::Held;
+use clusterip_core::external::stored::{claimed, in_use, read};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use crate::cluster::addresses_in_use::{claimed, in_use};
 use crate::cluster::ledger::Ledger;
-use crate::cluster::object::{name, namespace, text};
+use crate::cluster::object::{name, namespace};
 use crate::cluster::snapshot::Snapshot;
 
 /// Whether a request may be about external addresses. If so, the decision needs the held addresses.
 pub fn concerns(settings: &ExternalSettings, request: &Value) -> bool {
-    let concerns = |object: &Value| text(object, &["spec", "type"]) == "LoadBalancer" || !claimed(object).is_empty();
+    let concerns = |object: &Value| {
+        let service = read(object);
+        service.load_balancer || !claimed(&service).is_empty()
+    };
     !settings.pools.is_empty() && ["object", "oldObject"].iter().filter_map(|key| request.get(key)).any(concerns)
 }
 
@@ -38,8 +41,8 @@ pub fn held(settings: &ExternalSettings, snapshot: &Snapshot, ledger: &Ledger) -
 /// The addresses of the pools that are new to the Service of a request: `object` has recorded or claims them, and the
 /// old object did not.
 pub fn newly_claimed(settings: &ExternalSettings, request: &Value, object: &Value) -> Vec<IpAddr> {
-    let before = request.get("oldObject").map(claimed).unwrap_or_default();
-    inside(settings, claimed(object)).filter(|address| !before.contains(address)).collect()
+    let before = request.get("oldObject").map(|old| claimed(&read(old))).unwrap_or_default();
+    inside(settings, claimed(&read(object))).filter(|address| !before.contains(address)).collect()
 }
 
 fn inside(settings: &ExternalSettings, addresses: Vec<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {

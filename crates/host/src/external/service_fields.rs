@@ -3,34 +3,27 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use clusterip_core::annotations::{RECORD_ANNOTATION, recorded_addresses};
+use clusterip_core::external::stored;
 use clusterip_core::settings::ExternalSettings;
+use clusterip_failover::assignments::Protocol;
 use serde_json::Value;
 
 use crate::cluster::bounds::MOST_PORTS;
-use crate::cluster::object::text;
-use clusterip_failover::assignments::Protocol;
 
 /// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
 pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
-    if !is_served(service, settings) {
-        return Vec::new();
-    }
-    recorded_addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]))
+    let service = stored::read(service);
+    if settings.is_ours(&service) { stored::recorded(&service) } else { Vec::new() }
 }
 
-/// Whether a Service gets external addresses: the settings have pools, the type is `LoadBalancer`, and the class is
-/// that of the settings. A Service without a class gets external addresses if the settings include such Services.
+/// Whether a Service gets external addresses, see [`ExternalSettings::is_ours`].
 pub fn is_served(service: &Value, settings: &ExternalSettings) -> bool {
-    let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
-    let ours = class.map_or(settings.default, |class| class == settings.load_balancer_class);
-    ours && text(service, &["spec", "type"]) == "LoadBalancer" && !settings.pools.is_empty()
+    settings.is_ours(&stored::read(service))
 }
 
 /// The addresses in the Service's `status.loadBalancer`.
 pub fn shown(service: &Value) -> BTreeSet<IpAddr> {
-    let ingress = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
-    ingress.into_iter().flatten().filter_map(|entry| entry.get("ip")?.as_str()?.parse().ok()).collect()
+    stored::shown(service.pointer("/status/loadBalancer/ingress")).into_iter().collect()
 }
 
 /// The protocols and ports of a Service, from its first [`MOST_PORTS`] ports. Ports that can't be read are left out.

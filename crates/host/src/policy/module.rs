@@ -17,7 +17,7 @@ use thiserror::Error;
 use wasmtime::Engine;
 
 use super::budget::{Budget, Exhausted, Part};
-pub use super::compiled_module::{CompiledModule, EMBEDDED};
+pub use super::compiled_module::{CompiledModule, EMBEDDED, WASM_SIZE};
 use super::engine_config;
 use super::host_calls::HostCalls;
 use super::wapc::{Guest, InstanceFactory, Limits};

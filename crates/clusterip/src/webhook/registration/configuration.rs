@@ -2,11 +2,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
-use super::{NAME, RegistrationError, WRITTEN_FOR, Wanted};
+use super::{NAME, RegistrationError, Wanted};
 use clusterip_host::cluster::yaml;
 
 /// The webhook configuration of the deployment. A configuration for a URL is derived from it.
@@ -41,7 +42,7 @@ pub(super) fn trust(configuration: &mut Value, bundle: &str) -> bool {
 pub(super) fn manifest(name: &str, url: &str, user: &str) -> Result<DynamicObject, RegistrationError> {
     let deployed = yaml::single(DEPLOYED)?;
     let mut manifest = DynamicObject::new(name, &ApiResource::erase::<MutatingWebhookConfiguration>(&()));
-    manifest.metadata.annotations = Some([(WRITTEN_FOR.to_owned(), url.to_owned())].into());
+    manifest.metadata.annotations = Some([(REGISTERED_URL_ANNOTATION.to_owned(), url.to_owned())].into());
     manifest.metadata.labels = deployed.pointer("/metadata/labels").and_then(Value::as_object).map(|labels| {
         labels.iter().filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     });

@@ -1,0 +1,124 @@
+//! Which addresses of a range are never handed out, and why.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use crate::support::{cases, settings};
+use clusterip_core::address::{Blocks, Family};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+#[test]
+fn withheld_addresses_of_a_service_pool_are_reserved_or_excluded() {
+    struct Case {
+        name: &'static str,
+        pool: Value,
+        /// `r` stands for reserved, `x` for excluded.
+        expected: &'static str,
+    }
+    let cases = [
+        Case { name: "IPv4", pool: json!({"cidrs": ["10.0.0.0/29"]}), expected: "10.0.0.0 x, 10.0.0.7 x" },
+        Case {
+            name: "IPv6, whose last address is usable",
+            pool: json!({"cidrs": ["fd00::/126"]}),
+            expected: "fd00:: x",
+        },
+        Case {
+            name: "the network address is excluded, even if it is reserved too",
+            pool: json!({"cidrs": ["10.0.0.0/29"], "reserved": 3}),
+            expected: "10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.7 x",
+        },
+        Case {
+            name: "excluded addresses among reserved ones",
+            pool: json!({"cidrs": ["10.0.0.0/28"], "reserved": 6, "exclude": ["10.0.0.3"]}),
+            expected: "10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.3 x, 10.0.0.4-10.0.0.5 r, 10.0.0.15 x",
+        },
+        Case {
+            name: "the address of default/kubernetes",
+            pool: json!({"cidrs": ["172.30.0.0/29"]}),
+            expected: "172.30.0.0-172.30.0.1 x, 172.30.0.7 x",
+        },
+        Case {
+            name: "a range that is unusable at the moment is not in the list",
+            pool: json!({"cidrs": ["172.30.9.0/29"]}),
+            expected: "172.30.9.0 x, 172.30.9.7 x",
+        },
+    ];
+    for Case { name, mut pool, expected } in cases {
+        pool["name"] = json!("p");
+        let mut settings = settings(&json!({"services": {
+            "pools": [pool],
+            "unusableServiceCIDRs": {"172.30.9.0/24": "ServiceCIDR b is not ready"},
+        }}));
+        settings.service_cidrs = vec!["172.30.0.0/16".parse().unwrap()];
+        let pool = &settings.pools[0];
+        let spans = settings.withheld_spans(pool, pool.cidrs[0]);
+        let words =
+            spans.iter().map(|withheld| format!("{} {}", withheld.span, if withheld.is_reserved { "r" } else { "x" }));
+        assert_eq!(words.collect::<Vec<_>>().join(", "), expected, "{name}");
+    }
+}
+
+#[test]
+fn withheld_addresses_of_an_external_pool_are_those_that_no_service_may_have() {
+    struct Case {
+        name: &'static str,
+        range: &'static str,
+        exclude: &'static [&'static str],
+        expected: &'static str,
+    }
+    let cases = [
+        Case { name: "a CIDR", range: "10.0.9.0/29", exclude: &[], expected: "10.0.9.0, 10.0.9.7" },
+        Case { name: "a small CIDR", range: "10.0.9.0/31", exclude: &[], expected: "" },
+        Case { name: "a range", range: "10.0.9.0-10.0.9.7", exclude: &[], expected: "" },
+        Case { name: "IPv6", range: "fd00::/126", exclude: &[], expected: "fd00::" },
+        Case {
+            name: "excluded addresses beside the network address, and beyond the range",
+            range: "10.0.9.0/28",
+            exclude: &["10.0.9.1", "10.0.9.12-10.0.9.60", "fd00:77::/65"],
+            expected: "10.0.9.0-10.0.9.1, 10.0.9.12-10.0.9.15",
+        },
+    ];
+    for Case { name, range, exclude, expected } in cases {
+        let pool = json!({"name": "p", "cidrs": [range, "10.0.77.1-10.0.77.9", "fd00:77::/64"], "exclude": exclude});
+        let settings = settings(&json!({"external": {"pools": [pool]}}));
+        let pool = &settings.external.pools[0];
+        let spans = pool.withheld_spans(&pool.ranges[0]);
+        assert_eq!(spans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "), expected, "{name}");
+        let withheld: u128 = spans.iter().map(|span| span.count()).sum();
+        assert_eq!(pool.candidates_in(&pool.ranges[0]).count() + withheld, pool.ranges[0].count(), "{name}: the rest");
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn each_address_of_a_range_is_either_a_candidate_or_withheld(
+        reserved in 0_u64..40,
+        excluded in prop::collection::vec((0_u8..32, 28_u8..=32), 0..4),
+        is_v6: bool,
+    ) {
+        let exclude: Vec<String> = excluded
+            .iter()
+            .map(|(last, length)| {
+                let last = u32::from(*last) & (u32::MAX << (32 - length));
+                if is_v6 { format!("fd00::{last:x}/{}", length + 96) } else { format!("10.0.0.{last}/{length}") }
+            })
+            .collect();
+        let cidr = if is_v6 { "fd00::/123" } else { "10.0.0.0/27" };
+        let other = if is_v6 { "fd00:1::/123" } else { "10.1.0.0/27" };
+        let pool = json!({"name": "p", "cidrs": [cidr, other]});
+        let mut settings = settings(&json!({"services": {"pools": [pool]}}));
+        settings.pools[0].reserved = reserved;
+        settings.pools[0].exclude = exclude.iter().map(|range| range.parse().unwrap()).collect();
+        let pool = &settings.pools[0];
+        let candidates = settings.candidates(pool, if is_v6 { Family::V6 } else { Family::V4 });
+        let spans = settings.withheld_spans(pool, pool.cidrs[0]);
+        let addresses = Blocks::addresses(pool.cidrs[0]);
+        for address in (0..=addresses.last_index()).filter_map(|index| addresses.address(index)) {
+            let withheld = spans.iter().filter(|withheld| withheld.span.contains(address)).count();
+            prop_assert_eq!(withheld, usize::from(!candidates.contains(address)), "{}", address);
+        }
+    }
+}
