@@ -1,6 +1,6 @@
 //! Nodes with agents, a client, and a control plane to which each agent has its own link.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-use super::PROBE;
+use super::arp_probe::Probe;
 use super::network::{Host as Machine, Network, run};
 use super::support::control_plane::ControlPlane;
 use super::support::move_helpers::send;
@@ -359,15 +359,7 @@ impl AgentCluster {
 
     /// Sends ARP requests for these addresses from the client, until [`Probe::end`].
     pub fn probe(&self, addresses: &[IpAddr]) -> Probe {
-        let child = Command::new("ip")
-            .args(["netns", "exec", &self.network.client.namespace.0])
-            .arg(std::env::current_exe().unwrap())
-            .args([PROBE, "10.0.9.200"])
-            .args(addresses.iter().map(ToString::to_string))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Probe { child }
+        Probe::start(&self.network.client.namespace.0, addresses)
     }
 }
 
@@ -387,36 +379,5 @@ impl Drop for AgentCluster {
         let path = format!("/api/v1/namespaces/{}/services", self.namespace);
         let request = http::Request::delete(path).body(Vec::new()).unwrap();
         let _ = RUNTIME.block_on(self.client.request::<Value>(request));
-    }
-}
-
-/// A process that sends ARP requests and records the answers.
-pub struct Probe {
-    child: Child,
-}
-
-/// The answers to one ARP request: the milliseconds since the begin, and the hardware addresses.
-pub struct Answers {
-    pub after: u64,
-    pub from: BTreeSet<String>,
-}
-
-impl Probe {
-    /// Stops the process, and returns the answers to each request for each address.
-    pub fn end(mut self) -> BTreeMap<IpAddr, Vec<Answers>> {
-        self.child.kill().unwrap();
-        let mut all: BTreeMap<IpAddr, BTreeMap<u64, Answers>> = BTreeMap::new();
-        for line in BufReader::new(self.child.stdout.take().unwrap()).lines().map_while(Result::ok) {
-            let words: Vec<&str> = line.split(' ').collect();
-            // The last line may be incomplete.
-            let [after, number, address, hardware] = words[..] else { continue };
-            let answers = all.entry(address.parse().unwrap()).or_default();
-            let after = after.parse().unwrap();
-            let answers =
-                answers.entry(number.parse().unwrap()).or_insert_with(|| Answers { after, from: BTreeSet::new() });
-            answers.from.insert(hardware.to_owned());
-        }
-        self.child.wait().unwrap();
-        all.into_iter().map(|(address, answers)| (address, answers.into_values().collect())).collect()
     }
 }
