@@ -166,7 +166,7 @@ impl AgentCluster {
     }
 
     /// Sends a GET request to the agent of a node: the status and the body; `None` without an answer.
-    pub fn told(&self, index: usize, path: &str) -> Option<(u16, String)> {
+    pub fn get(&self, index: usize, path: &str) -> Option<(u16, String)> {
         RUNTIME.block_on(async {
             let url = format!("http://{}:{STATUS}{path}", self.far[index]);
             let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().unwrap();
@@ -177,12 +177,12 @@ impl AgentCluster {
 
     /// The metrics of the agent of a node, or of the controller: the lines with this prefix, sorted.
     pub fn measured(&self, agent: Option<usize>, prefix: &str) -> Vec<String> {
-        let told = match (agent, &self.host) {
-            (Some(index), _) => self.told(index, "/metrics"),
+        let answer = match (agent, &self.host) {
+            (Some(index), _) => self.get(index, "/metrics"),
             (None, Some(host)) => RUNTIME.block_on(host.get("/metrics")),
             (None, None) => None,
         };
-        let Some((200, text)) = told else { return vec![] };
+        let Some((200, text)) = answer else { return vec![] };
         let mut lines: Vec<String> = text.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect();
         lines.sort();
         lines

@@ -64,7 +64,7 @@ async fn services_called_by_the_control_plane_are_tracked() {
     // An API without a server would disturb other tests.
     let plane = ControlPlane::start(Options::default());
     let (stores, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
-    assert!(stores.control_plane_services().callers("called", "hook").is_err(), "nothing is known yet");
+    assert!(stores.control_plane_services().callers("called", "hook").is_err(), "the stores are empty at first");
     stores.watch(&Settings::default());
     let services = stores.control_plane_services();
     let becomes = async |name: &str, expected: &[&str]| {
@@ -153,12 +153,12 @@ async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator()
     place.workload("linux").await;
     place.service_at("web", [172, 21, 1, 30], json!({}), json!({})).await;
     let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
-    // `told` leaves out the namespace.
-    let told = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment \
+    // `events` leaves out the namespace.
+    let expected = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment \
                 web); it stays: called by ValidatingWebhookConfiguration control-plane: the API server could not call it \
                 while it moves; `clusterip move --called-by-control-plane web` moves it";
-    let first = eventually("the Event about the Service", async || place.told("web").await.into_iter().next()).await;
-    assert_eq!(first, told);
+    let first = eventually("the Event about the Service", async || place.events("web").await.into_iter().next()).await;
+    assert_eq!(first, expected);
     let ask = async |control_plane: bool| {
         let uid = place.web().await["metadata"]["uid"].as_str().unwrap().to_owned();
         let request = Request { namespace: name.clone(), name: "web".to_owned(), uid, control_plane };

@@ -30,7 +30,9 @@ pub fn addresses_are_released_in_a_long_api_server_outage() {
     for index in 0..3 {
         held.cluster.cut(index, true);
     }
-    within(Duration::from_secs(20), "all to let go", || held.cluster.holder(held.address).is_none().then_some(()));
+    within(Duration::from_secs(20), "all agents to release the address", || {
+        held.cluster.holder(held.address).is_none().then_some(())
+    });
     sleep(Duration::from_secs(10));
     assert_eq!(held.cluster.holder(held.address), None);
     for index in 0..3 {

@@ -9,9 +9,9 @@ pub fn agent_reports_its_health_and_metrics() {
     let held = HeldAddress::new();
     let cluster = &held.cluster;
     for index in 0..3 {
-        let ready = || cluster.told(index, "/readyz").filter(|told| told.0 == 200);
-        assert_eq!(within(BEGIN, "to be ready", ready), (200, "ready\n".to_owned()));
-        assert_eq!(cluster.told(index, "/healthz"), Some((200, "ok\n".to_owned())));
+        let ready = || cluster.get(index, "/readyz").filter(|answer| answer.0 == 200);
+        assert_eq!(within(BEGIN, "an agent that is ready", ready), (200, "ready\n".to_owned()));
+        assert_eq!(cluster.get(index, "/healthz"), Some((200, "ok\n".to_owned())));
     }
     // The first announcement, and three repetitions.
     within(BEGIN, "all announcements", || {
@@ -34,7 +34,7 @@ pub fn agent_reports_its_health_and_metrics() {
     let mut client = cluster.network.client.inside();
     cluster.cut(held.holder, true);
     let mut ask = |path: &str| client.ask(&format!("http 10.0.9.{} 9634 {path}", held.holder + 1));
-    within(Duration::from_secs(40), "not to be ready", || {
+    within(Duration::from_secs(40), "an agent that is not ready", || {
         (ask("/readyz") == "HTTP/1.1 503 Service Unavailable").then_some(())
     });
     assert_eq!(ask("/healthz"), "HTTP/1.1 200 OK");

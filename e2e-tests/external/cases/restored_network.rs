@@ -1,4 +1,4 @@
-//! An agent restores what others remove from the network of its node.
+//! An agent restores its address, its firewall and its interface after they were removed from the node.
 
 use std::time::Duration;
 

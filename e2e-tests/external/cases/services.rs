@@ -35,11 +35,11 @@ pub fn service_gets_an_address_and_its_status_shows_the_holder() {
     cluster.create_service("web", &json!({}));
     let address: IpAddr = within(BEGIN, "an address", || shown(&cluster).0).parse().unwrap();
     let expected = vec![json!({"ip": address, "ipMode": "VIP"})];
-    within(BEGIN, "the status to show it", || (shown(&cluster).1 == expected).then_some(()));
+    within(BEGIN, "the status with the address", || (shown(&cluster).1 == expected).then_some(()));
     let holder = cluster.holder(address).unwrap();
     let held_by = |index: usize| format!("{address} is held by node -node-{}", index + 1);
-    let told = |cluster: &AgentCluster| cluster.events("web", "ExternalAddressHeld");
-    within(BEGIN, "an event", || (told(&cluster) == [held_by(holder)]).then_some(()));
+    let held_events = |cluster: &AgentCluster| cluster.events("web", "ExternalAddressHeld");
+    within(BEGIN, "an event", || (held_events(&cluster) == [held_by(holder)]).then_some(()));
     let measured = |cluster: &AgentCluster| {
         cluster
             .measured(None, "clusterip_external_")
@@ -55,14 +55,14 @@ pub fn service_gets_an_address_and_its_status_shows_the_holder() {
     };
     let assigned = "clusterip_external_assignments_total{result=\"assigned\"} 1".to_owned();
     let now = [vec![assigned.clone()], pools(1).to_vec()].concat();
-    within(BEGIN, "what is measured", || (measured(&cluster) == now).then_some(()));
+    within(BEGIN, "the metrics", || (measured(&cluster) == now).then_some(()));
 
     // Another agent takes the address over.
     cluster.signal(holder, Signal::SIGTERM);
     assert!(cluster.ended(holder).success());
     let next = within(BEGIN, "another holder", || cluster.holder(address));
     let took = format!("{}, which took it over from node -node-{}", held_by(next), holder + 1);
-    within(BEGIN, "another event", || (told(&cluster) == [held_by(holder), took.clone()]).then_some(()));
+    within(BEGIN, "another event", || (held_events(&cluster) == [held_by(holder), took.clone()]).then_some(()));
     let takeover = "clusterip_external_takeovers_total 1".to_owned();
     let now = [vec![assigned.clone()], pools(1).to_vec(), vec![takeover.clone()]].concat();
     within(BEGIN, "a takeover", || (measured(&cluster) == now).then_some(()));
@@ -72,17 +72,17 @@ pub fn service_gets_an_address_and_its_status_shows_the_holder() {
         cluster.signal(index, Signal::SIGTERM);
         assert!(cluster.ended(index).success());
     }
-    within(BEGIN, "the status to show it no more", || shown(&cluster).1.is_empty().then_some(()));
+    within(BEGIN, "a status without the address", || shown(&cluster).1.is_empty().then_some(()));
     let now = [vec![assigned], pools(0).to_vec(), vec![takeover]].concat();
-    within(BEGIN, "nobody to hold it", || (measured(&cluster) == now).then_some(()));
-    let unheld = within(Duration::from_secs(75), "an event that nobody holds it", || {
+    within(BEGIN, "metrics without a holder", || (measured(&cluster) == now).then_some(()));
+    let unheld = within(Duration::from_secs(75), "an event that no node holds the address", || {
         Some(cluster.events("web", "ExternalAddressNotHeld")).filter(|notes| !notes.is_empty())
     });
     assert!(unheld.len() == 1 && unheld[0].starts_with(&format!("{address} has been held by no node")), "{unheld:?}");
     cluster.start(holder);
-    within(BEGIN, "the status to show it again", || (shown(&cluster).1 == expected).then_some(()));
+    within(BEGIN, "the status with the address again", || (shown(&cluster).1 == expected).then_some(()));
     assert_eq!(shown(&cluster).0, Some(address.to_string()));
-    let events = within(BEGIN, "a third event", || Some(told(&cluster)).filter(|notes| notes.len() == 3));
+    let events = within(BEGIN, "a third event", || Some(held_events(&cluster)).filter(|notes| notes.len() == 3));
     assert!(events[2].starts_with(&held_by(holder)), "{events:?}");
 }
 
@@ -92,18 +92,18 @@ pub fn address_of_a_deleted_service_is_free() {
     // The controller gives an address that no Service of another cluster has.
     cluster.create_service("web", &json!({}));
     let address: IpAddr = within(BEGIN, "an address", || shown(&cluster).0).parse().unwrap();
-    let wish = json!({"clusterip-policy/external-address": address});
+    let asks = json!({"clusterip-policy/external-address": address});
     within(BEGIN, "a holder", || cluster.holder(address));
     assert!(cluster.is_claimed(address));
     // A Service that was created without the webhook gets another address, and an Event names the holder of this one.
-    cluster.create_service("late", &wish);
+    cluster.create_service("late", &asks);
     let notes = within(BEGIN, "an event", || {
         Some(cluster.events("late", "ExternalAddressNotAvailable")).filter(|notes| !notes.is_empty())
     });
     assert_eq!(notes, [format!("{address} of pool \"all\" is held by /web: the Service can't have it")]);
     cluster.delete_service("web");
-    within(BEGIN, "nobody to hold it", || cluster.holder(address).is_none().then_some(()));
-    within(BEGIN, "its claim to go", || (!cluster.is_claimed(address)).then_some(()));
-    cluster.create_service("other", &wish);
+    within(BEGIN, "the address to be released", || cluster.holder(address).is_none().then_some(()));
+    within(BEGIN, "its claim to be deleted", || (!cluster.is_claimed(address)).then_some(()));
+    cluster.create_service("other", &asks);
     within(BEGIN, "another holder", || cluster.holder(address));
 }

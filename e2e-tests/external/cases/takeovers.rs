@@ -68,7 +68,7 @@ pub fn address_of_a_node_without_link_is_taken_over() {
     // The agent reaches the API server over another link, so its heartbeat continues.
     held.cluster.network.unplug(held.holder);
     let next = held.taken_over(begin, Duration::from_secs(30));
-    assert_eq!(held.cluster.told(held.holder, "/readyz"), Some((200, "ready\n".to_owned())));
+    assert_eq!(held.cluster.get(held.holder, "/readyz"), Some((200, "ready\n".to_owned())));
     let measured = held.cluster.measured(Some(held.holder), "clusterip_agent_given_up");
     assert_eq!(measured, ["clusterip_agent_given_up_addresses_total 1"]);
     // The node is connected again, and takes nothing back.
@@ -109,7 +109,7 @@ pub fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
         let held = cluster.held();
         (held[0].is_empty() && complete(&held)).then_some(held)
     });
-    assert!((1..3).all(|index| after[index].is_superset(&before[index])), "those who live keep what they have");
+    assert!((1..3).all(|index| after[index].is_superset(&before[index])), "an agent that lives has lost an address");
     let gained: Vec<usize> = (1..3).map(|index| after[index].len() - before[index].len()).collect();
     let half = before[0].len() as f64 / 2.0;
     assert!(gained.iter().all(|gained| (*gained as f64 - half).abs() <= 0.2 * half + 1.0), "{gained:?} of {half}");

@@ -157,8 +157,8 @@ impl Agents {
             let mine = held.iter().filter(|(_, holder)| *holder == node).map(|(address, _)| *address);
             let mine: BTreeSet<IpAddr> = mine.collect();
             let mut health = running.health.clone();
-            let told = tokio::time::timeout(PATIENCE, health.wait_for(|health| health.holding == mine)).await;
-            told.unwrap_or_else(|_| panic!("{node} does not report its addresses")).unwrap();
+            let reported = tokio::time::timeout(PATIENCE, health.wait_for(|health| health.holding == mine)).await;
+            reported.unwrap_or_else(|_| panic!("{node} does not report its addresses")).unwrap();
         }
         held
     }

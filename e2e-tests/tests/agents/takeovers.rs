@@ -21,11 +21,11 @@ async fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
     let mut agents = Agents::new(plane, "agent-many", assigned(200, &NODES)).await;
     let proxy = Proxy::start(plane).await;
     let requests: Arc<Mutex<Vec<String>>> = Arc::default();
-    let heard = Arc::clone(&requests);
+    let recorded = Arc::clone(&requests);
     // The rule records every request and matches none.
     proxy.on(
         move |seen| {
-            heard.lock().unwrap().push(format!("{} {}", seen.method, seen.path.rsplit('/').next().unwrap()));
+            recorded.lock().unwrap().push(format!("{} {}", seen.method, seen.path.rsplit('/').next().unwrap()));
             false
         },
         crate::support::fault_proxy::Fault::CutBefore,
@@ -75,7 +75,7 @@ async fn released_addresses_are_taken_over_at_once() {
         stopped.stop().await;
         // Its heartbeat would have expired later.
         agents.held_by(Duration::from_secs(10), &["node-2", "node-3"]).await;
-        println!("all held again {:.1} s after an agent was told to stop", begin.elapsed().as_secs_f64());
+        println!("all held again {:.1} s after an agent received SIGTERM", begin.elapsed().as_secs_f64());
         // An agent that restarts need not wait for its former heartbeat to expire.
         agents.start("node-1", || plane.client());
         let identity = eventually("a heartbeat", async || {

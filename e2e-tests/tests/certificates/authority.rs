@@ -123,13 +123,13 @@ async fn next_authority_is_trusted_before_it_signs() {
     assert_eq!(
         seen,
         [
-            row("old ", "old ", "ca.crt ca.key"), // a moment before its time
-            row("old new ", "old ", waiting),     // made
-            row("old new ", "old ", waiting),     // registered, and not for long
-            row("old new ", "old ", waiting),     // for long, and not registered
-            row("old new ", "new ", done),        // signs
-            row("old new ", "new ", done),        // the predecessor still holds
-            row("new ", "new ", done),            // and has ended
+            row("old ", "old ", "ca.crt ca.key"), // a second before the next authority is due
+            row("old new ", "old ", waiting),     // the next authority is created
+            row("old new ", "old ", waiting),     // registered for an hour, which is too short
+            row("old new ", "old ", waiting),     // two days later, not registered any more
+            row("old new ", "new ", done),        // registered long enough: it signs
+            row("old new ", "new ", done),        // the predecessor is still valid
+            row("new ", "new ", done),            // the predecessor has expired
         ]
     );
     // A process that starts now uses the same Secret.

@@ -173,7 +173,7 @@ async fn registration_takes_over_only_configurations_of_register_url() {
         let found = configurations.get_opt(name).await.unwrap();
         found.filter(|found| found.uid() != now.uid())
     };
-    soon(eventually("the configuration to come back", again)).await;
+    soon(eventually("the configuration to be recreated", again)).await;
 
     // If two processes run, the later one owns the configuration, and the first neither writes nor deletes it any more.
     let (second, registered) = start("https://127.0.0.1:4").await;

@@ -53,7 +53,7 @@ async fn registration_changes_only_the_ca_bundle_of_each_webhook() {
     // An administrator replaces the configuration.
     plane.kubectl_with(&["replace", "-f", "-"], &configuration(name).to_string()).await.ok();
     let restored = async || (bundles(&configurations.get(name).await.unwrap()) == [&*first, &*first]).then_some(());
-    soon(eventually("the bundle to come back", restored)).await;
+    soon(eventually("the bundle to be restored", restored)).await;
 
     // The trusted bundle changes.
     let second = first.clone() + &authority_pem();
@@ -119,7 +119,7 @@ async fn service_account_of_the_deployment_may_renew_and_register() {
     assert_eq!(bundles(&configurations(&client).get(own).await.unwrap()), [&*first]);
     plane.kubectl(&["replace", "-f", &format!("{folder}/webhook-configuration.yaml")]).await.ok();
     let restored = async || (bundles(&configurations(&client).get(own).await.unwrap()) == [&*first]).then_some(());
-    soon(eventually("the bundle to come back", restored)).await;
+    soon(eventually("the bundle to be restored", restored)).await;
     // The next authority is written into the Secret and the configuration.
     hands.pass(days(9 * 365 + 1));
     authority.step(&first).await.unwrap();

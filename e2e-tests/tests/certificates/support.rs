@@ -120,5 +120,5 @@ pub fn bundles(configuration: &MutatingWebhookConfiguration) -> Vec<String> {
 
 /// Fails after a time that is shorter than the interval of periodic checks, so that only a watch can be in time.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), what).await.expect("waited for the watch in vain")
+    tokio::time::timeout(Duration::from_secs(30), what).await.expect("the watch did not notice it in time")
 }

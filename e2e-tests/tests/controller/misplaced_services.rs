@@ -294,7 +294,7 @@ async fn misplaced_services_are_moved_or_reported() {
         }
     }
     assert_eq!(wrong, []);
-    assert_eq!(default.told("kubernetes").await, [""; 0]);
+    assert_eq!(default.events("kubernetes").await, [""; 0]);
     default.apply(annotated(Value::Null)).await;
     let misplaced = [("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 4)];
     let misplaced = misplaced.map(|(reason, count)| format!("_misplaced_services{{reason=\"{reason}\"}} {count}"));

@@ -23,14 +23,14 @@ async fn full_pool_is_reported_until_an_address_is_free() {
     }
     place.service_at("web", [172, 21, 0, 60], json!({"labels": {"size": "tiny"}}), json!({})).await;
     let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
-    let told = eventually("the full pool to be reported", async || place.told("web").await.into_iter().next()).await;
-    assert!(told.starts_with(FULL) && told.contains("full"), "{told}");
+    let event = eventually("the full pool to be reported", async || place.events("web").await.into_iter().next()).await;
+    assert!(event.starts_with(FULL) && event.contains("full"), "{event}");
     // A requested move is also reported, once.
     place.annotate(MOVE, "now").await;
-    place.comes_to(&["linux", &told, &told]).await;
+    place.comes_to(&["linux", &event, &event]).await;
     send(&place.client, Method::DELETE, &path(&place.namespace, "tiny-2"), None).await;
     let moved = "AddressMoved: moved from linux to tiny: it lies in pool linux, and belongs to pool tiny: labels of the Service";
-    place.comes_to(&["tiny", &told, &told, moved]).await;
+    place.comes_to(&["tiny", &event, &event, moved]).await;
     assert_eq!(place.web().await["spec"]["clusterIP"], "172.21.4.2");
 }
 
@@ -54,11 +54,11 @@ async fn target_that_is_taken_during_the_move_is_replaced() {
         let target = serde_json::from_str::<Value>(journal).unwrap()["to"][0].clone();
         place.service_named("thief", json!({}), json!({"clusterIP": target})).await;
         gate.release();
-        let told = eventually("the move to be told of", async || place.told("web").await.into_iter().next()).await;
+        let event = eventually("the Event of the move", async || place.events("web").await.into_iter().next()).await;
         let begin = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); linux is not available: ";
-        assert!(told.starts_with(begin) && told.contains("provided IP is already allocated"), "{step}: {told}");
+        assert!(event.starts_with(begin) && event.contains("provided IP is already allocated"), "{step}: {event}");
         let web = place.web().await;
         assert_ne!(web["spec"]["clusterIP"], target, "{step}");
-        place.comes_to(&["linux", &told]).await;
+        place.comes_to(&["linux", &event]).await;
     }
 }

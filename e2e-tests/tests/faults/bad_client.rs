@@ -41,7 +41,7 @@ pub async fn a_client_is_bad(plane: &'static ControlPlane, count: usize, request
     };
     let (taken, tally) = tokio::join!(bad, good);
     let after = peak_memory(pid);
-    let mut wrong: Vec<String> = taken.into_iter().map(|what| format!("taken for a good one: {what}")).collect();
+    let mut wrong: Vec<String> = taken.into_iter().map(|what| format!("accepted a bad request: {what}")).collect();
     if after > MEMORY {
         wrong.push(format!("{after:.0} MB of memory, not {MEMORY}"));
     }

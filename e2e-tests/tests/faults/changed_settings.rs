@@ -56,17 +56,17 @@ pub async fn settings_are_changed(plane: &'static ControlPlane, count: usize, ov
     // minute.
     let line = "clusterip_misplaced_services{reason=\"brake\"}";
     let deadline = Instant::now() + 2 * PATIENCE;
-    let (mut astray, mut told);
+    let (mut astray, mut reported);
     loop {
         astray = state(client, namespace, planned, Pools::Changed).await.map_or(0, |state| state.astray);
-        told = replicas.metric(line).await as usize;
-        if (astray == told && astray > 0) || Instant::now() >= deadline {
+        reported = replicas.metric(line).await as usize;
+        if (astray == reported && astray > 0) || Instant::now() >= deadline {
             break;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    if astray != told || astray == 0 {
-        wrong.push(format!("{told} are reported, and {astray} outside of their pool"));
+    if astray != reported || astray == 0 {
+        wrong.push(format!("{reported} are reported, and {astray} outside of their pool"));
     }
     let begin = Instant::now();
     let mut command = std::process::Command::new(program());
@@ -79,7 +79,8 @@ pub async fn settings_are_changed(plane: &'static ControlPlane, count: usize, ov
     if !moved.status.success() || said.lines().last() != Some(end.as_str()) {
         wrong.push(format!("clusterip move: {}: {:?}, not {end}", moved.status, said.lines().last()));
     }
-    let fault = format!("settings changed: a pool added, one shrunk ({told} reported, and moved by `clusterip move`)");
+    let fault =
+        format!("settings changed: a pool added, one shrunk ({reported} reported, and moved by `clusterip move`)");
     let row = scene.row_in(Pools::Changed, fault, tally, begin).await;
     Row { reached: true, wrong, ..row }
 }

@@ -88,10 +88,7 @@ impl Row {
             }
         };
         say(tally.created != tally.tried, format!("{} of {} were created", tally.created, tally.tried));
-        say(
-            tally.duplicates > 0,
-            format!("{} times another Service had the address that was handed out", tally.duplicates),
-        );
+        say(tally.duplicates > 0, format!("{} addresses were handed out that another Service had", tally.duplicates));
         for (why, count) in &tally.failed {
             say(true, format!("{count} times: {why}"));
         }

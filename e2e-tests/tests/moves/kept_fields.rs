@@ -95,16 +95,16 @@ async fn moved_service_keeps_every_other_field() {
         Case { name: "ipv6", metadata: json!({}), spec: six },
     ];
     for Case { name: row, metadata, spec } in cases {
-        for way in ["client-side", "server-side", "replaced"] {
-            let name = format!("{row}-{way}");
+        for method in ["client-side", "server-side", "replaced"] {
+            let name = format!("{row}-{method}");
             let text = manifest(&name, &namespace, metadata.clone(), spec.clone()).to_string();
-            let apply: &[&str] = match way {
+            let apply: &[&str] = match method {
                 "server-side" => &["apply", "--server-side", "-f", "-"],
                 "client-side" => &["apply", "-f", "-"],
                 _ => &["create", "-f", "-"],
             };
             plane.kubectl_with(apply, &text).await.ok();
-            if way == "replaced" {
+            if method == "replaced" {
                 plane.kubectl_with(&["replace", "-f", "-"], &text).await.ok();
             }
             if spec["type"] == "LoadBalancer" {
@@ -126,7 +126,7 @@ async fn moved_service_keeps_every_other_field() {
             assert!(!set_by_hand(&after), "{name}");
 
             // The owner can apply the manifest again, without a difference or a conflict.
-            if way != "replaced" {
+            if method != "replaced" {
                 plane.kubectl_with(apply, &text).await.ok();
                 assert_eq!(again(&client, &before).await, after, "{name}: applied again");
             }
@@ -191,5 +191,5 @@ async fn address_set_by_hand_differs_from_an_allocated_one() {
     unknown["metadata"].as_object_mut().unwrap().remove("managedFields");
     assert_eq!([set_by_hand(&picked), set_by_hand(&set), set_by_hand(&unknown)], [false, true, true]);
     let set_moved = move_to(&client, &set, &fresh()[..1]).await;
-    assert!(set_by_hand(&set_moved), "who owned the address owns it still");
+    assert!(set_by_hand(&set_moved), "the owner of the address has changed");
 }

@@ -132,7 +132,7 @@ async fn wrong_blocks_are_counted_and_left_alone() {
     let by_hand = [
         ByHand { name: "right", labels: os("windows"), block: "10.42.8.0/24" },
         ByHand { name: "elsewhere", labels: os("windows"), block: "10.99.0.0/24" },
-        ByHand { name: "nobodys", labels: json!({}), block: "10.98.0.0/24" },
+        ByHand { name: "no-pool", labels: json!({}), block: "10.98.0.0/24" },
         ByHand { name: "of-linux", labels: os("windows"), block: "172.20.0.0/24" },
         ByHand { name: "one", labels: os("linux"), block: "172.20.1.0/24" },
         ByHand { name: "other", labels: os("linux"), block: "172.20.1.0/25" },

@@ -49,7 +49,7 @@ fn cases() -> Vec<Case> {
             events: &[],
         },
         Case {
-            name: "a conflict that is none",
+            name: "an unfounded conflict",
             fault: Fault::Answer(409, "Conflict", "so".to_owned()),
             between: Nothing,
             blocks: first,
@@ -155,7 +155,7 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
         gate.release();
         let has = if blocks.is_empty() { Vec::new() } else { nodes.given("x").await };
         if let Some(last) = blocks.last() {
-            eventually("x to keep what it gets", async || (nodes.blocks("x").await == [*last]).then_some(())).await;
+            eventually("x to keep its block", async || (nodes.blocks("x").await == [*last]).then_some(())).await;
         }
         assert_eq!(has, blocks, "{name}");
         if blocks.is_empty() {
@@ -209,7 +209,7 @@ async fn block_is_reserved_while_its_request_may_still_succeed() {
     let sent: Vec<String> = sent(&proxy, "x");
     assert!(sent.iter().all(|block| block == "10.42.0.0/24"), "{sent:?}");
     let timed = proxy.writes().iter().filter(|seen| gives("x")(seen)).all(|seen| seen.query.contains("timeout="));
-    assert!(timed, "the API server knows until when it may carry it out");
+    assert!(timed, "a request has no timeout");
     drop(host);
 }
 

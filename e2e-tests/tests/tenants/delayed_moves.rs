@@ -26,7 +26,7 @@ async fn forged_moves_delay_no_other_move() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let took = scene.median_time_to_move(&neighbour, "after").await;
     assert!(took <= usual * BUSY + DELAY, "moves of a neighbour take {took:?}, before {usual:?}");
-    scene.told(&mallory.namespace, "stuck-7", NOT_RECORDED).await;
+    scene.wait_for_event(&mallory.namespace, "stuck-7", NOT_RECORDED).await;
 }
 
 /// Moves of the server that the cluster does not let it finish.

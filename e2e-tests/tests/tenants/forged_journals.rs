@@ -39,7 +39,7 @@ async fn forged_journal_writes_no_load_balancer_status() {
         mallory.forges(&alias, &journal, json!({})).await;
         scene.stays(&mallory.namespace, &alias, no_status).await;
         scene.stays(&mallory.namespace, &alias, in_state("ExternalName")).await;
-        scene.told(&mallory.namespace, &alias, NOT_RECORDED).await;
+        scene.wait_for_event(&mallory.namespace, &alias, NOT_RECORDED).await;
     }
     let neighbour = scene.plane.namespace("neighbour").await;
     assert!(scene.time_to_move(&neighbour, "web").await < LOST, "a neighbour's Service is not moved");
@@ -105,7 +105,7 @@ async fn forged_journal_gets_no_address_of_another_pool() {
     for name in ["from", "to", "to-nowhere", "placed"] {
         scene.stays(&mallory.namespace, name, no_foreign).await;
         scene.stays(&mallory.namespace, name, in_state("ExternalName")).await;
-        scene.told(&mallory.namespace, name, NOT_RECORDED).await;
+        scene.wait_for_event(&mallory.namespace, name, NOT_RECORDED).await;
     }
     // The addresses still belong to the other team.
     scene.plane.namespace("blue").await;
@@ -140,7 +140,7 @@ async fn forged_journal_gets_no_external_address_of_another_pool() {
     for (name, _) in &rows {
         scene.stays(&mallory.namespace, name, no_external).await;
         scene.stays(&mallory.namespace, name, in_state("ExternalName")).await;
-        scene.told(&mallory.namespace, name, NOT_RECORDED).await;
+        scene.wait_for_event(&mallory.namespace, name, NOT_RECORDED).await;
     }
 }
 

@@ -72,14 +72,14 @@ impl Scene {
         scene.install().await;
         scene.serve(SETTINGS).await;
         scene.host.as_mut().unwrap().ready().await;
-        eventually("the webhook to be asked", async || {
+        eventually("the webhook to be called", async || {
             let unknown = annotated("trial", json!({"clusterip-policy/pool": "unknown"}), json!({}));
             scene.create(&scene.admin(), "default", &unknown, "?dryRun=All").await.err()
         })
         .await;
         scene.host.as_ref().unwrap().logged("leading").await;
         let marked = annotated("marked", json!({MOVING: "{}"}), json!({}));
-        eventually("the policies of the API server to be gone", async || {
+        eventually("the deletion of the policies to take effect", async || {
             scene.create(&scene.admin(), "default", &marked, "?dryRun=All").await.ok()
         })
         .await;
@@ -133,7 +133,8 @@ impl Scene {
         self.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
         let tenant = Tenant { client: self.plane.client_as(&namespace), scene: self, namespace };
         let list = format!("/api/v1/namespaces/{}/services", tenant.namespace);
-        eventually("the rights of a tenant", async || tenant.request(Method::GET, &list, &json!({})).await.ok()).await;
+        eventually("the permissions of a tenant", async || tenant.request(Method::GET, &list, &json!({})).await.ok())
+            .await;
         tenant
     }
 
@@ -177,7 +178,7 @@ impl Scene {
     }
 
     /// Waits for an Event with this reason about a Service.
-    pub async fn told(&self, namespace: &str, name: &str, reason: &str) {
+    pub async fn wait_for_event(&self, namespace: &str, name: &str, reason: &str) {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
         let (admin, mut last) = (self.admin(), Vec::new());
         let deadline = Instant::now() + LOST;

@@ -230,14 +230,14 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
         outcome: replace(&me, heartbeat("policy-node-2", "", 3)).await,
         expected: "allowed",
     });
-    let taken = eventually("the API server to know that it has ended", async || {
+    let taken = eventually("the policy to see the end of the heartbeat", async || {
         let taken = replace(&me, claim(12, ME)).await;
         (taken != "refused").then_some(taken)
     })
     .await;
     seen.push(Call { request: "its address".into(), outcome: taken, expected: "allowed" });
     seen.push(Call {
-        request: "a heartbeat that nobody holds, deleted".into(),
+        request: "a heartbeat without a holder, deleted".into(),
         outcome: delete(&me, heartbeat_of_other).await,
         expected: "allowed",
     });
