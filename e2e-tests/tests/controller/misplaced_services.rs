@@ -36,6 +36,11 @@ async fn turned_to_windows(place: &Place, metadata: Value, spec: Value) {
 }
 
 fn rows() -> Vec<Row> {
+    [endpoints(), changed_evidence(), protected_services(), requested_moves()].into_iter().flatten().collect()
+}
+
+/// Services whose endpoints clients can reach, and others.
+fn endpoints() -> Vec<Row> {
     vec![
         row("no-endpoints", async |place| turned_to_windows(place, json!({}), json!({})).await, &["windows", MOVED]),
         row(
@@ -121,6 +126,12 @@ fn rows() -> Vec<Row> {
                 "AddressMisplaced: it lies in pool linux, and belongs to pool labelled: labels of namespace team-with-endpoints; it stays: 1 ready endpoints can be reached where it is",
             ],
         ),
+    ]
+}
+
+/// New labels of a Namespace or a Node, a new RuntimeClass, and a workload that is deleted and created again.
+fn changed_evidence() -> Vec<Row> {
+    vec![
         row(
             "team",
             async |place| {
@@ -177,6 +188,12 @@ fn rows() -> Vec<Row> {
             },
             &["windows"],
         ),
+    ]
+}
+
+/// Services that stay although they are misplaced, and Services that the controller ignores.
+fn protected_services() -> Vec<Row> {
+    vec![
         row(
             "by-hand",
             async |place| turned_to_windows(place, json!({}), json!({"clusterIP": "172.21.0.17"})).await,
@@ -218,6 +235,12 @@ fn rows() -> Vec<Row> {
             },
             &["linux"],
         ),
+    ]
+}
+
+/// The annotation of the author asks for a move.
+fn requested_moves() -> Vec<Row> {
+    vec![
         row(
             "now",
             async |place| {

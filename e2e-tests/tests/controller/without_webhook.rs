@@ -9,6 +9,11 @@ use crate::support::cluster::{Cluster, pool_of};
 use crate::support::fault_proxy::Proxy;
 use crate::support::move_helpers::{addresses, but_addresses, path, send, stored};
 
+const HOME: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
+const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: 1 ready endpoints can be reached where it is";
+const IN_NO_POOL: &str = "AddressMoved: moved from no pool to linux: it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (assumption)";
+const BY_WORKLOAD: &str = "AddressMoved: moved from no pool to windows: it lies in no pool, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
+
 /// The outcome for a Service after a start with the default arguments, and after one that moves as much as possible.
 struct Away {
     name: &'static str,
@@ -20,10 +25,7 @@ struct Away {
     expected: [&'static [&'static str]; 2],
 }
 
-#[tokio::test]
-async fn services_created_without_the_webhook_are_moved() {
-    const HOME: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
-    const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: 1 ready endpoints can be reached where it is";
+fn rows() -> Vec<Away> {
     let plain = || Away {
         name: "",
         address: [172, 21, 1, 1],
@@ -33,9 +35,7 @@ async fn services_created_without_the_webhook_are_moved() {
         ready_on: None,
         expected: [&[], &[]],
     };
-    const IN_NO_POOL: &str = "AddressMoved: moved from no pool to linux: it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (assumption)";
-    const BY_WORKLOAD: &str = "AddressMoved: moved from no pool to windows: it lies in no pool, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
-    let rows = [
+    vec![
         Away { name: "wrong-pool", expected: [&["linux", HOME], &["linux", HOME]], ..plain() },
         Away {
             name: "assumed-in-no-pool",
@@ -102,10 +102,14 @@ async fn services_created_without_the_webhook_are_moved() {
             ..plain()
         },
         Away { name: "at-home", address: [172, 21, 0, 71], expected: [&["linux"], &["linux"]], ..plain() },
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn services_created_without_the_webhook_are_moved() {
     let cluster = Cluster::alone().await;
     let mut places = Vec::new();
-    for row in rows {
+    for row in rows() {
         let place = cluster.place(row.name).await;
         if let Some(os) = row.workload {
             place.workload(os).await;

@@ -4,6 +4,7 @@ use axum::http::Method;
 use clusterip::controller::outcome::{Outcome, Unmoved};
 use clusterip::controller::step::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
+use kube::Client;
 use serde_json::{Value, json};
 
 use super::support::{WHY, again, moved};
@@ -84,13 +85,34 @@ async fn service_is_read_again_only_if_it_has_changed() {
     assert_eq!((outcome, again(&client, &kept).await), (Outcome::Unmoved(Unmoved::Gone), kept));
 }
 
+fn node_port() -> Value {
+    json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]})
+}
+
+/// The owners of the fields of a Service, without their times.
+fn owners(service: &Value) -> Vec<Value> {
+    let mut entries = service["metadata"]["managedFields"].as_array().unwrap().clone();
+    // The map `annotations` belongs to the manager that wrote the first annotation, which was the mover.
+    for annotations in entries.iter_mut().filter_map(|entry| entry.pointer_mut("/fieldsV1/f:metadata/f:annotations")) {
+        annotations.as_object_mut().unwrap().remove(".");
+    }
+    let mut owners: Vec<Value> = entries.iter().map(|entry| json!([entry["manager"], entry["fieldsV1"]])).collect();
+    owners.sort_by_key(Value::to_string);
+    owners
+}
+
 #[tokio::test]
 async fn concurrent_changes_of_others_win() {
-    let (plane, client) = (plane(), plane().client());
+    let plane = plane();
     let namespace = plane.namespace("others").await;
     let proxy = Proxy::start(plane).await;
-    let spec = json!({"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]});
-    let annotations = json!({"annotations": {MOVING_ANNOTATION: null}});
+    changes_are_kept(&plane.client(), &namespace, &proxy).await;
+    pointless_moves_end(&plane.client(), &namespace, &proxy).await;
+}
+
+/// Changes before or after a step of a move are in the moved Service, with their owners.
+async fn changes_are_kept(client: &Client, namespace: &str, proxy: &Proxy) {
+    let spec = node_port();
     struct Concurrent {
         name: &'static str,
         /// A change before or after the address is released.
@@ -123,42 +145,29 @@ async fn concurrent_changes_of_others_win() {
     for at in ["release", "place", "forget"] {
         for Concurrent { name: row, change, expected } in &changes {
             let name = format!("{row}-{at}");
-            let before = create(&client, &namespace, &name, spec.clone()).await;
+            let before = create(client, namespace, &name, spec.clone()).await;
             let [to, _] = fresh();
-            let gate = proxy.on(is_step(&namespace, &name, at), Fault::PauseBefore);
+            let gate = proxy.on(is_step(namespace, &name, at), Fault::PauseBefore);
             let moving = mover(proxy.client());
             let disturb = async {
                 gate.arrived().await;
-                let path = format!("{}?fieldManager=other", path(&namespace, &name));
-                let changed = send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
+                let path = format!("{}?fieldManager=other", path(namespace, &name));
+                let changed = send(client, Method::PATCH, &path, Some(change)).await.unwrap();
                 // An API server whose cache lacks this change allocates an address for the next write, refuses the
                 // write, and does not release the address.
-                cached(&client, &changed).await;
+                cached(client, &changed).await;
                 gate.release();
             };
             let (order, targets) = (order(&before, &[to]), These(vec![]));
             let (outcome, ()) = tokio::join!(moving.start(&order, &targets), disturb);
             assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]), "{name}");
-            let after = again(&client, &before).await;
+            let after = again(client, &before).await;
 
             // The same change to a Service that is not moved gives the same owners of fields.
             let twin = format!("{name}-twin");
-            let unmoved = create(&client, &namespace, &twin, spec.clone()).await;
-            let path = format!("{}?fieldManager=other", path(&namespace, &twin));
-            let unmoved_after = send(&client, Method::PATCH, &path, Some(change)).await.unwrap();
-            let owners = |service: &Value| {
-                let mut entries = service["metadata"]["managedFields"].as_array().unwrap().clone();
-                // The map `annotations` belongs to the manager that wrote the first annotation, which was the mover.
-                for annotations in
-                    entries.iter_mut().filter_map(|entry| entry.pointer_mut("/fieldsV1/f:metadata/f:annotations"))
-                {
-                    annotations.as_object_mut().unwrap().remove(".");
-                }
-                let mut owners: Vec<Value> =
-                    entries.iter().map(|entry| json!([entry["manager"], entry["fieldsV1"]])).collect();
-                owners.sort_by_key(Value::to_string);
-                owners
-            };
+            let unmoved = create(client, namespace, &twin, spec.clone()).await;
+            let path = format!("{}?fieldManager=other", path(namespace, &twin));
+            let unmoved_after = send(client, Method::PATCH, &path, Some(change)).await.unwrap();
             assert_eq!(owners(&after), owners(&unmoved_after), "{name}");
             let mut wanted = but_addresses(&before);
             json_patch::merge(&mut wanted, expected);
@@ -167,12 +176,16 @@ async fn concurrent_changes_of_others_win() {
                 service
             };
             assert_eq!(bare(but_addresses(&after)), bare(wanted), "{name}");
-            delete(&client, &namespace, &name).await;
-            delete(&client, &namespace, unmoved["metadata"]["name"].as_str().unwrap()).await;
+            delete(client, namespace, &name).await;
+            delete(client, namespace, unmoved["metadata"]["name"].as_str().unwrap()).await;
         }
     }
+}
 
-    // Changes that make the move pointless.
+/// Changes that make the move pointless end it, and leave no trace of it.
+async fn pointless_moves_end(client: &Client, namespace: &str, proxy: &Proxy) {
+    let spec = node_port();
+    let annotations = json!({"annotations": {MOVING_ANNOTATION: null}});
     struct Pointless {
         name: &'static str,
         /// `None` deletes the Service.
@@ -196,17 +209,17 @@ async fn concurrent_changes_of_others_win() {
         Pointless { name: "recreated", change: None, expected: "gone" },
     ];
     for Pointless { name, change, expected } in changes {
-        let before = create(&client, &namespace, name, spec.clone()).await;
+        let before = create(client, namespace, name, spec.clone()).await;
         let [to, _] = fresh();
-        let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
+        let gate = proxy.on(is_step(namespace, name, "place"), Fault::PauseBefore);
         let moving = mover(proxy.client());
         let disturb = async {
             gate.arrived().await;
             let left = match change {
-                Some(change) => Some(patch(&client, &namespace, name, change).await),
+                Some(change) => Some(patch(client, namespace, name, change).await),
                 None => {
-                    delete(&client, &namespace, name).await;
-                    if name == "recreated" { Some(create(&client, &namespace, name, spec.clone()).await) } else { None }
+                    delete(client, namespace, name).await;
+                    if name == "recreated" { Some(create(client, namespace, name, spec.clone()).await) } else { None }
                 }
             };
             gate.release();
@@ -215,7 +228,7 @@ async fn concurrent_changes_of_others_win() {
         let (order, targets) = (order(&before, &[to]), These(vec![]));
         let (outcome, left) = tokio::join!(moving.start(&order, &targets), disturb);
         let outcome = outcome.unwrap();
-        let after = stored(&client, &namespace, name).await;
+        let after = stored(client, namespace, name).await;
         match (expected, outcome, &after) {
             ("gone", Outcome::Unmoved(Unmoved::Gone), _) => assert_eq!(after, left, "{name}"),
             ("overtaken", Outcome::Overtaken { from, now, why }, Some(after)) => {

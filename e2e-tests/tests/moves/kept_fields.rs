@@ -8,36 +8,40 @@ use super::support::{again, manifest, move_to};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{addresses, but_addresses, create, delete, fresh, patch, path, plane, send, stored};
 
-#[tokio::test]
-async fn moved_service_keeps_every_other_field() {
-    let (plane, client) = (plane(), plane().client());
-    let namespace = plane.namespace("fields").await;
-    let owner = create(&client, &namespace, "owner", json!({"ports": [{"port": 1}]})).await;
-    let owned = json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "owner", "uid": owner["metadata"]["uid"]}]});
-    let http = json!([{"port": 80}]);
-    let all_ports = json!([
+/// A Service that is moved. A name that ends with `first` or `second` moves only this address.
+struct Case {
+    name: &'static str,
+    metadata: Value,
+    spec: Value,
+}
+
+fn http() -> Value {
+    json!([{"port": 80}])
+}
+
+fn all_ports() -> Value {
+    json!([
         {"name": "tcp", "port": 80, "targetPort": "http", "protocol": "TCP", "appProtocol": "http"},
         {"name": "udp", "port": 80, "targetPort": 53, "protocol": "UDP"},
         {"name": "sctp", "port": 81, "protocol": "SCTP"},
-    ]);
-    let load_balancer = json!({
-        "type": "LoadBalancer", "selector": {"app": "web"}, "ports": all_ports, "externalTrafficPolicy": "Local",
+    ])
+}
+
+/// A load balancer with all fields of its type.
+fn load_balancer() -> Value {
+    json!({
+        "type": "LoadBalancer", "selector": {"app": "web"}, "ports": all_ports(), "externalTrafficPolicy": "Local",
         "internalTrafficPolicy": "Local", "loadBalancerClass": "example.com/lb", "loadBalancerIP": "192.0.2.9",
         "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP",
         "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}}, "publishNotReadyAddresses": true,
         "trafficDistribution": "PreferClose", "externalIPs": ["192.0.2.7"],
-    });
-    let source_ranges =
-        json!({"annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"}});
-    let dual = |policy: &str| json!({"ipFamilyPolicy": policy, "selector": {"app": "web"}, "ports": http});
-    let six_first = json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"], "ports": http});
-    let six = json!({"ipFamilies": ["IPv6"], "ports": http});
-    struct Case {
-        name: &'static str,
-        metadata: Value,
-        spec: Value,
-    }
-    let cases = [
+    })
+}
+
+/// Services with one address.
+fn plain_services(owned: Value) -> Vec<Case> {
+    let (http, all_ports) = (http(), all_ports());
+    vec![
         Case { name: "plain", metadata: json!({}), spec: json!({"selector": {"app": "web"}, "ports": http}) },
         Case { name: "without-a-selector", metadata: json!({}), spec: json!({"ports": http}) },
         Case {
@@ -67,7 +71,15 @@ async fn moved_service_keeps_every_other_field() {
             metadata: json!({}),
             spec: json!({"externalName": "old.example.com", "ports": http}),
         },
-        Case { name: "load-balancer", metadata: json!({}), spec: load_balancer.clone() },
+    ]
+}
+
+fn load_balancers() -> Vec<Case> {
+    let http = http();
+    let source_ranges =
+        json!({"annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"}});
+    vec![
+        Case { name: "load-balancer", metadata: json!({}), spec: load_balancer() },
         Case {
             name: "load-balancer-with-source-ranges",
             metadata: source_ranges,
@@ -78,22 +90,35 @@ async fn moved_service_keeps_every_other_field() {
             metadata: json!({}),
             spec: json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": http}),
         },
+    ]
+}
+
+/// Services with addresses of both families, or of IPv6.
+fn families() -> Vec<Case> {
+    let http = http();
+    let dual = |policy: &str| json!({"ipFamilyPolicy": policy, "selector": {"app": "web"}, "ports": http});
+    let six_first = json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"], "ports": http});
+    let six = json!({"ipFamilies": ["IPv6"], "ports": http});
+    let mut dual_load_balancer = load_balancer();
+    dual_load_balancer["ipFamilyPolicy"] = "RequireDualStack".into();
+    vec![
         Case { name: "dual-required", metadata: json!({}), spec: dual("RequireDualStack") },
         Case { name: "dual-preferred", metadata: json!({}), spec: dual("PreferDualStack") },
         Case { name: "dual-second", metadata: json!({}), spec: dual("RequireDualStack") },
         Case { name: "dual-first", metadata: json!({}), spec: dual("RequireDualStack") },
-        Case {
-            name: "dual-load-balancer-second",
-            metadata: json!({}),
-            spec: {
-                let mut spec = load_balancer;
-                spec["ipFamilyPolicy"] = "RequireDualStack".into();
-                spec
-            },
-        },
+        Case { name: "dual-load-balancer-second", metadata: json!({}), spec: dual_load_balancer },
         Case { name: "ipv6-first", metadata: json!({}), spec: six_first },
         Case { name: "ipv6", metadata: json!({}), spec: six },
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn moved_service_keeps_every_other_field() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("fields").await;
+    let owner = create(&client, &namespace, "owner", json!({"ports": [{"port": 1}]})).await;
+    let owned = json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "owner", "uid": owner["metadata"]["uid"]}]});
+    let cases = plain_services(owned).into_iter().chain(load_balancers()).chain(families());
     for Case { name: row, metadata, spec } in cases {
         for method in ["client-side", "server-side", "replaced"] {
             let name = format!("{row}-{method}");

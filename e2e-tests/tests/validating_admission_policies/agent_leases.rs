@@ -63,21 +63,22 @@ async fn delete(leases: &Api<Lease>, name: &str) -> String {
     outcome(leases.delete(name, &DeleteParams::default()).await)
 }
 
-#[tokio::test]
-async fn agent_writes_only_the_leases_of_its_own_node() {
-    // The name of one Node is a prefix of the other.
-    const ME: &str = "policy-node_agent_0123456789abcdef";
-    const OTHER: &str = "policy-node-2_agent_fedcba9876543210";
-    let plane = deployed().await;
-    let leases = |client: Client| -> Api<Lease> { Api::namespaced(client, AGENTS) };
-    let me = leases(agent_on(plane, "policy-node").await);
-    let other = leases(agent_on(plane, "policy-node-2").await);
-    let unbound = leases(plane.client_with(&plane.token(AGENTS, AGENT).await));
-    eventually("the policies to be in force", async || {
-        (create(&unbound, heartbeat("unbound", "unbound_agent_0", 0)).await == "refused").then_some(())
-    })
-    .await;
+// The name of one Node is a prefix of the other.
+const ME: &str = "policy-node_agent_0123456789abcdef";
+const OTHER: &str = "policy-node-2_agent_fedcba9876543210";
+const HEARTBEAT_OF_OTHER: &str = "clusterip-agent-policy-node-2";
 
+/// The Leases of the agents' namespace, as these accounts may write them.
+struct Agents {
+    /// The agent on the node `policy-node`.
+    me: Api<Lease>,
+    /// The agent on the node `policy-node-2`.
+    other: Api<Lease>,
+    /// The account of the agents, with a token that names no node.
+    unbound: Api<Lease>,
+}
+
+async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
     let mut forged = heartbeat("policy-node-2", "", 2);
     forged["metadata"]["managedFields"] = json!([
         {"manager": "forged", "operation": "Update", "apiVersion": "coordination.k8s.io/v1", "fieldsType": "FieldsV1",
@@ -87,182 +88,214 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
     ]);
     let mut renamed = heartbeat("policy-node", ME, 0);
     renamed["metadata"]["name"] = json!("clusterip-agent-policy-node-2");
-    let mut unlabelled = claim(19, ME);
-    unlabelled["metadata"]["labels"] = json!({});
     let any = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "any"},
         "spec": {"holderIdentity": ME}});
-    let heartbeat_of_other = "clusterip-agent-policy-node-2";
-    let mut seen = vec![
+    vec![
         Call {
             request: "its heartbeat".into(),
-            outcome: create(&me, heartbeat("policy-node", ME, 0)).await,
+            outcome: create(&agents.me, heartbeat("policy-node", ME, 0)).await,
             expected: "allowed",
         },
         Call {
             request: "its heartbeat, renewed".into(),
-            outcome: replace(&me, heartbeat("policy-node", ME, 1)).await,
+            outcome: replace(&agents.me, heartbeat("policy-node", ME, 1)).await,
             expected: "allowed",
         },
         Call {
             request: "its heartbeat, for another".into(),
-            outcome: replace(&me, heartbeat("policy-node", OTHER, 2)).await,
+            outcome: replace(&agents.me, heartbeat("policy-node", OTHER, 2)).await,
             expected: "refused",
         },
-        Call { request: "any Lease".into(), outcome: create(&me, any).await, expected: "refused" },
+        Call { request: "any Lease".into(), outcome: create(&agents.me, any).await, expected: "refused" },
         Call {
             request: "its heartbeat, by the name of another".into(),
-            outcome: create(&me, renamed.clone()).await,
+            outcome: create(&agents.me, renamed.clone()).await,
             expected: "refused",
         },
         Call {
             request: "a new heartbeat of another".into(),
-            outcome: create(&me, heartbeat("policy-node-2", OTHER, 0)).await,
+            outcome: create(&agents.me, heartbeat("policy-node-2", OTHER, 0)).await,
             expected: "refused",
         },
         Call {
             request: "the other's own".into(),
-            outcome: create(&other, heartbeat("policy-node-2", OTHER, 0)).await,
+            outcome: create(&agents.other, heartbeat("policy-node-2", OTHER, 0)).await,
             expected: "allowed",
         },
         Call {
             request: "the heartbeat of another, renewed".into(),
-            outcome: replace(&me, heartbeat("policy-node-2", OTHER, 1)).await,
+            outcome: replace(&agents.me, heartbeat("policy-node-2", OTHER, 1)).await,
             expected: "refused",
         },
         Call {
             request: "the heartbeat of another, taken".into(),
-            outcome: replace(&me, heartbeat("policy-node-2", ME, 1)).await,
+            outcome: replace(&agents.me, heartbeat("policy-node-2", ME, 1)).await,
             expected: "refused",
         },
         Call {
             request: "the heartbeat of another, renamed".into(),
-            outcome: replace(&me, renamed).await,
+            outcome: replace(&agents.me, renamed).await,
             expected: "refused",
         },
         Call {
             request: "the heartbeat of another, ended while it lives".into(),
-            outcome: replace(&me, heartbeat("policy-node-2", "", 2)).await,
+            outcome: replace(&agents.me, heartbeat("policy-node-2", "", 2)).await,
             expected: "refused",
         },
         Call {
             request: "the same, with forged times".into(),
-            outcome: replace(&me, forged).await,
+            outcome: replace(&agents.me, forged).await,
             expected: "refused",
         },
         Call {
             request: "the heartbeat of another, deleted".into(),
-            outcome: delete(&me, heartbeat_of_other).await,
+            outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
             expected: "refused",
         },
-        Call { request: "an address".into(), outcome: create(&me, claim(10, ME)).await, expected: "allowed" },
-        Call { request: "an address, again".into(), outcome: replace(&me, claim(10, ME)).await, expected: "allowed" },
+    ]
+}
+
+async fn writes_of_claims(agents: &Agents) -> Vec<Call<'static>> {
+    let mut unlabelled = claim(19, ME);
+    unlabelled["metadata"]["labels"] = json!({});
+    vec![
+        Call { request: "an address".into(), outcome: create(&agents.me, claim(10, ME)).await, expected: "allowed" },
+        Call {
+            request: "an address, again".into(),
+            outcome: replace(&agents.me, claim(10, ME)).await,
+            expected: "allowed",
+        },
         Call {
             request: "an address for another".into(),
-            outcome: create(&me, claim(11, OTHER)).await,
+            outcome: create(&agents.me, claim(11, OTHER)).await,
             expected: "refused",
         },
         Call {
             request: "an address for another later".into(),
-            outcome: replace(&me, claim(10, OTHER)).await,
+            outcome: replace(&agents.me, claim(10, OTHER)).await,
             expected: "refused",
         },
         Call {
             request: "an address without the label".into(),
-            outcome: create(&me, unlabelled).await,
+            outcome: create(&agents.me, unlabelled).await,
             expected: "refused",
         },
         Call {
             request: "the other's address".into(),
-            outcome: create(&other, claim(12, OTHER)).await,
+            outcome: create(&agents.other, claim(12, OTHER)).await,
             expected: "allowed",
         },
         Call {
             request: "the address of another that lives".into(),
-            outcome: replace(&me, claim(12, ME)).await,
+            outcome: replace(&agents.me, claim(12, ME)).await,
             expected: "refused",
         },
         Call {
             request: "the address of another, given back".into(),
-            outcome: replace(&me, claim(12, "")).await,
+            outcome: replace(&agents.me, claim(12, "")).await,
             expected: "refused",
         },
         Call {
             request: "the address of another, deleted".into(),
-            outcome: delete(&me, "clusterip-external-10-0-9-12").await,
+            outcome: delete(&agents.me, "clusterip-external-10-0-9-12").await,
             expected: "refused",
         },
         Call {
             request: "an address, given back".into(),
-            outcome: replace(&me, claim(10, "")).await,
+            outcome: replace(&agents.me, claim(10, "")).await,
             expected: "allowed",
         },
         Call {
             request: "an address that was given back".into(),
-            outcome: replace(&other, claim(10, OTHER)).await,
+            outcome: replace(&agents.other, claim(10, OTHER)).await,
             expected: "allowed",
         },
         Call {
             request: "without a node".into(),
-            outcome: create(&unbound, claim(13, "_agent_0123456789abcdef")).await,
+            outcome: create(&agents.unbound, claim(13, "_agent_0123456789abcdef")).await,
             expected: "refused",
         },
-    ];
-    // The other agent does not renew its heartbeat for more than ten seconds, so its heartbeat may be ended, and its
-    // addresses taken over.
+    ]
+}
+
+/// Writes after the other agent has not renewed its heartbeat for more than ten seconds: its heartbeat may be ended, and
+/// then its addresses taken over.
+async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
+    let mut calls = Vec::new();
     tokio::time::sleep(Duration::from_secs(12)).await;
-    seen.push(Call {
+    calls.push(Call {
         request: "a silent heartbeat, taken".into(),
-        outcome: replace(&me, heartbeat("policy-node-2", ME, 3)).await,
+        outcome: replace(&agents.me, heartbeat("policy-node-2", ME, 3)).await,
         expected: "refused",
     });
-    seen.push(Call {
+    calls.push(Call {
         request: "a silent heartbeat, deleted".into(),
-        outcome: delete(&me, heartbeat_of_other).await,
+        outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
         expected: "refused",
     });
-    seen.push(Call {
+    calls.push(Call {
         request: "its address, before that is ended".into(),
-        outcome: replace(&me, claim(12, ME)).await,
+        outcome: replace(&agents.me, claim(12, ME)).await,
         expected: "refused",
     });
-    seen.push(Call {
+    calls.push(Call {
         request: "a silent heartbeat, ended".into(),
-        outcome: replace(&me, heartbeat("policy-node-2", "", 3)).await,
+        outcome: replace(&agents.me, heartbeat("policy-node-2", "", 3)).await,
         expected: "allowed",
     });
     let taken = eventually("the policy to see the end of the heartbeat", async || {
-        let taken = replace(&me, claim(12, ME)).await;
+        let taken = replace(&agents.me, claim(12, ME)).await;
         (taken != "refused").then_some(taken)
     })
     .await;
-    seen.push(Call { request: "its address".into(), outcome: taken, expected: "allowed" });
-    seen.push(Call {
+    calls.push(Call { request: "its address".into(), outcome: taken, expected: "allowed" });
+    calls.push(Call {
         request: "a heartbeat without a holder, deleted".into(),
-        outcome: delete(&me, heartbeat_of_other).await,
+        outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
         expected: "allowed",
     });
     let put_back = heartbeat("policy-node-2", "policy-node-2_agent_0000000000000000", 4);
-    seen.push(Call {
+    calls.push(Call {
         request: "a heartbeat that was missing".into(),
-        outcome: create(&me, put_back).await,
+        outcome: create(&agents.me, put_back).await,
         expected: "allowed",
     });
-    seen.push(Call {
+    calls.push(Call {
         request: "its address that is left".into(),
-        outcome: delete(&me, "clusterip-external-10-0-9-10").await,
+        outcome: delete(&agents.me, "clusterip-external-10-0-9-10").await,
         expected: "refused",
     });
-    seen.push(Call {
+    calls.push(Call {
         request: "its own address, deleted".into(),
-        outcome: delete(&me, "clusterip-external-10-0-9-12").await,
+        outcome: delete(&agents.me, "clusterip-external-10-0-9-12").await,
         expected: "allowed",
     });
+    calls
+}
+
+#[tokio::test]
+async fn agent_writes_only_the_leases_of_its_own_node() {
+    let plane = deployed().await;
+    let leases = |client: Client| -> Api<Lease> { Api::namespaced(client, AGENTS) };
+    let agents = Agents {
+        me: leases(agent_on(plane, "policy-node").await),
+        other: leases(agent_on(plane, "policy-node-2").await),
+        unbound: leases(plane.client_with(&plane.token(AGENTS, AGENT).await)),
+    };
+    eventually("the policies to be in force", async || {
+        (create(&agents.unbound, heartbeat("unbound", "unbound_agent_0", 0)).await == "refused").then_some(())
+    })
+    .await;
+
+    let mut seen = writes_of_heartbeats(&agents).await;
+    seen.extend(writes_of_claims(&agents).await);
+    seen.extend(writes_after_a_silence(&agents).await);
     assert_calls(seen);
 
     // The policies apply only to agents.
     let admin = leases(plane.client());
     assert_eq!(replace(&admin, heartbeat("policy-node-2", "", 5)).await, "allowed");
-    assert_eq!(delete(&admin, heartbeat_of_other).await, "allowed");
+    assert_eq!(delete(&admin, HEARTBEAT_OF_OTHER).await, "allowed");
 }
 
 /// Agents with bound tokens take over from each other as they do without the policies.
