@@ -162,6 +162,64 @@ fn has(plane: &ControlPlane, name: &str) -> (String, String) {
     (record.to_owned(), shown.to_owned())
 }
 
+/// Sends the probes of the kubelet to the agent of a node, from this node.
+fn assert_probes_succeed(plane: &ControlPlane, cluster: &AgentCluster, node: usize) {
+    let probes = "{.startupProbe.httpGet}{.livenessProbe.httpGet}{.readinessProbe.httpGet}";
+    let probes = format!("jsonpath={{range .spec.template.spec.containers[0]}}{probes}{{end}}");
+    let probes = plane_says(plane, &["get", "daemonset/clusterip-agent", "-n", AGENTS, "--output", &probes]);
+    let probes: Vec<Value> = serde_json::Deserializer::from_str(&probes).into_iter().map(Result::unwrap).collect();
+    assert_eq!(probes.len(), 3);
+    let mut kubelet = cluster.network.nodes[node].inside();
+    for Probe { host, port, path } in probes.into_iter().map(|probe| serde_json::from_value(probe).unwrap()) {
+        assert_eq!(kubelet.ask(&format!("http {host} {port} {path}")), "HTTP/1.1 200 OK", "{path}");
+    }
+}
+
+/// The Service `web` asks for another address, and gets a third one when that is outside of all pools. Returns the third
+/// address.
+fn requested_address_is_assigned(
+    plane: &ControlPlane,
+    operator: &Operator<'_>,
+    cluster: &AgentCluster,
+    former: IpAddr,
+    apply: &Step,
+) -> IpAddr {
+    let does = |step: &Step| RUNTIME.block_on(operator.does(step));
+    let asks = steps("Ask for an address");
+    let [ask, ask_no_more] = &asks[..] else { panic!("{asks:?}") };
+    does(ask);
+    within(BEGIN, "the address that was asked for", || {
+        (has(plane, "web") == ("10.0.9.20".to_owned(), "10.0.9.20".to_owned())).then_some(())
+    });
+    within(BEGIN, "the former address to be released", || cluster.holder(former).is_none().then_some(()));
+    within(BEGIN, "its claim to be deleted", || {
+        let leases = plane_says(plane, &["get", "leases", "--namespace", AGENTS, "--output", "name"]);
+        let lease = format!("lease.coordination.k8s.io/{}", name(former));
+        leases.lines().all(|other| other != lease).then_some(())
+    });
+    let file = "deploy/external/settings.yaml";
+    operator.write(file, &operator.read(file).replace("[10.0.9.10-", "[fd00:9::100-fd00:9::1ff, 10.0.9.21-"));
+    does(apply);
+    let none = ("10.0.9.20".to_owned(), String::new());
+    within(BEGIN, "the addresses to be removed", || (has(plane, "web") == none).then_some(()));
+    does(ask_no_more);
+    let other = shown(plane, "default", "web");
+    assert_ne!(other.to_string(), "10.0.9.20");
+    other
+}
+
+/// The requests of the agents need exactly the granted permissions. The requests of the server need no others than the
+/// granted ones.
+fn assert_permissions_are_exact(plane: &ControlPlane, by_server: &PermissionRecorder, by_agents: &PermissionRecorder) {
+    assert_eq!(by_agents.asked(), granted(plane, &format!("{AGENTS}:{AGENT}")));
+    let leases = ["list leases.coordination.k8s.io", "watch leases.coordination.k8s.io"];
+    let more: BTreeSet<String> =
+        leases.into_iter().chain(["patch services", "patch services/status"]).map(str::to_owned).collect();
+    let (asked, granted) = (by_server.asked(), granted(plane, &format!("{NAMESPACE}:{SERVER}")));
+    assert_eq!(asked.difference(&granted).collect::<Vec<_>>(), Vec::<&String>::new());
+    assert!(asked.is_superset(&more), "{asked:?}");
+}
+
 /// Executes `docs/external.md` as it is written, with the accounts of `deploy/external`.
 pub fn deployment_works_with_exactly_its_permissions() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
@@ -215,16 +273,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
         assert!(seen.contains(&record), "{look}: {seen}");
     }
 
-    // The probes of the kubelet, sent on the node.
-    let probes = "{.startupProbe.httpGet}{.livenessProbe.httpGet}{.readinessProbe.httpGet}";
-    let probes = format!("jsonpath={{range .spec.template.spec.containers[0]}}{probes}{{end}}");
-    let probes = plane_says(&plane, &["get", "daemonset/clusterip-agent", "-n", AGENTS, "--output", &probes]);
-    let probes: Vec<Value> = serde_json::Deserializer::from_str(&probes).into_iter().map(Result::unwrap).collect();
-    assert_eq!(probes.len(), 3);
-    let mut kubelet = cluster.network.nodes[holder].inside();
-    for Probe { host, port, path } in probes.into_iter().map(|probe| serde_json::from_value(probe).unwrap()) {
-        assert_eq!(kubelet.ask(&format!("http {host} {port} {path}")), "HTTP/1.1 200 OK", "{path}");
-    }
+    assert_probes_succeed(&plane, &cluster, holder);
 
     // Another Service can't claim the address.
     let refused = create(&plane, "default", "hijack", &json!({"externalIPs": [address]})).unwrap_err();
@@ -234,27 +283,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let late = shown(&plane, NAMESPACE, "late");
     assert_ne!(late, address);
 
-    // The Service asks for another address, and gets a third one when that is outside of all pools.
-    let asks = steps("Ask for an address");
-    let [ask, ask_no_more] = &asks[..] else { panic!("{asks:?}") };
-    does(ask);
-    within(BEGIN, "the address that was asked for", || {
-        (has(&plane, "web") == ("10.0.9.20".to_owned(), "10.0.9.20".to_owned())).then_some(())
-    });
-    within(BEGIN, "the former address to be released", || cluster.holder(address).is_none().then_some(()));
-    within(BEGIN, "its claim to be deleted", || {
-        let leases = plane_says(&plane, &["get", "leases", "--namespace", AGENTS, "--output", "name"]);
-        let lease = format!("lease.coordination.k8s.io/{}", name(address));
-        leases.lines().all(|other| other != lease).then_some(())
-    });
-    let file = "deploy/external/settings.yaml";
-    operator.write(file, &operator.read(file).replace("[10.0.9.10-", "[fd00:9::100-fd00:9::1ff, 10.0.9.21-"));
-    does(apply);
-    let none = ("10.0.9.20".to_owned(), String::new());
-    within(BEGIN, "the addresses to be removed", || (has(&plane, "web") == none).then_some(()));
-    does(ask_no_more);
-    let other = shown(&plane, "default", "web");
-    assert_ne!(other.to_string(), "10.0.9.20");
+    let other = requested_address_is_assigned(&plane, &operator, &cluster, address, apply);
 
     // A Service with an address of each family.
     let mut both = of_our_class();
@@ -282,15 +311,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let _server = serve(&plane, &by_server, port);
     shown(&plane, "default", "waits");
 
-    // The requests of the agents need exactly the granted permissions, and those of the server no others than the
-    // granted.
-    assert_eq!(by_agents.asked(), granted(&plane, &format!("{AGENTS}:{AGENT}")));
-    let leases = ["list leases.coordination.k8s.io", "watch leases.coordination.k8s.io"];
-    let more: BTreeSet<String> =
-        leases.into_iter().chain(["patch services", "patch services/status"]).map(str::to_owned).collect();
-    let (asked, granted) = (by_server.asked(), granted(&plane, &format!("{NAMESPACE}:{SERVER}")));
-    assert_eq!(asked.difference(&granted).collect::<Vec<_>>(), Vec::<&String>::new());
-    assert!(asked.is_superset(&more), "{asked:?}");
+    assert_permissions_are_exact(&plane, &by_server, &by_agents);
 
     // Uninstall the feature.
     for step in steps("Uninstall") {

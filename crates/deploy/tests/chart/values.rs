@@ -1,61 +1,20 @@
 //! The values of the chart: the fields that they set, and the values that are refused.
 
+use deploy::document;
 use serde_json::{Value, json};
 
-use super::support::{NAMESPACE, rendered};
+use super::support::{NAMESPACE, Objects, rendered};
 
-#[test]
-fn values_reach_the_right_fields() {
-    let values = json!({
-        "image": { "repository": "registry.example.com/clusterip", "tag": "v9" },
-        "imagePullSecrets": [{ "name": "pull" }],
-        "settings": { "services": {
-            "pools": [{ "name": "all", "cidrs": ["10.96.0.0/12"], "reserved": 2_000_000 }],
-            "exemptNamespaces": ["kube-system", "storage"],
-        }, "external": { "pools": [{ "name": "edge", "cidrs": ["192.0.2.0/28"] }] } },
-        "webhook": { "failurePolicy": "Fail", "timeoutSeconds": 9, "clientCA": { "configMap": "api-server-ca" } },
-        "moves": { "loadBalancers": true },
-        "networkPolicy": { "apiServerPorts": [7443] },
-        "extraArgs": ["--move", "never"],
-        "resources": { "limits": { "memory": "1Gi" } },
-        "nodeSelector": { "pool": "system" },
-        "tolerations": [{ "operator": "Exists" }],
-        "hostNetwork": true,
-        "affinity": { "nodeAffinity": {} },
-        "priorityClassName": "",
-        "podAnnotations": { "example.com/team": "net" },
-        "agent": {
-            "namespace": "edge-agents",
-            "image": { "repository": "registry.example.com/agent", "tag": "v8", "pullPolicy": "Always" },
-            "extraArgs": ["--interface", "eth1"],
-            "resources": { "limits": { "memory": "1Gi" } },
-            "nodeSelector": { "edge": "yes" },
-            "tolerations": [{ "key": "edge", "operator": "Exists" }],
-            "affinity": { "nodeAffinity": {} },
-            "priorityClassName": "",
-            "podAnnotations": { "example.com/team": "edge" },
-        },
-        "monitoring": { "rules": { "enabled": true, "labels": { "release": "prometheus" } } },
-    });
-    let objects = rendered(NAMESPACE, &values).unwrap();
-    let agent = &objects["DaemonSet edge-agents/clusterip-agent"]["spec"]["template"];
-    let (agents, holds) = (&agent["spec"], &agent["spec"]["containers"][0]);
-    let agent_args = [
-        "agent",
-        "--node",
-        "$(NODE_NAME)",
-        "--settings-configmap",
-        "clusterip-settings",
-        "--settings-namespace",
-        NAMESPACE,
-        "--interface",
-        "eth1",
-    ];
+/// A field of an object that the chart renders, and its expected value.
+struct Case<'a> {
+    name: &'static str,
+    found: &'a Value,
+    expected: Value,
+}
+
+fn fields_of_the_server(objects: &Objects) -> Vec<Case<'_>> {
     let deployment = &objects["Deployment clusterip-policy/clusterip"]["spec"]["template"];
     let pod = &deployment["spec"];
-    let webhook = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][0];
-    let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"]["services"];
-    let exempt = json!(["kube-system", "storage", NAMESPACE]);
     let args = [
         "serve",
         "--listen",
@@ -70,52 +29,17 @@ fn values_reach_the_right_fields() {
         "--move",
         "never",
     ];
-    let external = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][1];
     let client_ca = json!([{ "name": "client-ca", "configMap": { "name": "api-server-ca" } }]);
     let mounts = json!([{ "name": "client-ca", "mountPath": "/etc/clusterip/client-ca", "readOnly": true }]);
-    let status = json!({ "apiGroups": [""], "resources": ["services/status"], "verbs": ["update"] });
-    let rules = objects["ClusterRole /clusterip-policy"]["rules"].as_array().unwrap();
-    assert!(rules.contains(&status), "{rules:?}");
-    let egress = &objects["NetworkPolicy clusterip-policy/clusterip"]["spec"]["egress"][0]["ports"];
-    struct Case<'a> {
-        name: &'static str,
-        found: &'a Value,
-        expected: Value,
-    }
-    let cases = [
+    vec![
         Case {
             name: "image",
             found: &pod["containers"][0]["image"],
             expected: json!("registry.example.com/clusterip:v9"),
         },
         Case { name: "pull secrets", found: &pod["imagePullSecrets"], expected: json!([{ "name": "pull" }]) },
-        Case { name: "pools", found: &settings["pools"], expected: values["settings"]["services"]["pools"].clone() },
-        Case { name: "exempt namespaces", found: &settings["exemptNamespaces"], expected: exempt.clone() },
-        Case {
-            name: "namespaces that the webhook skips",
-            found: &webhook["namespaceSelector"]["matchExpressions"][0]["values"],
-            expected: exempt,
-        },
-        // Services of other exempt namespaces claim external addresses too, so the policy must evaluate them.
-        Case {
-            name: "namespaces that the webhook of external addresses skips",
-            found: &external["namespaceSelector"]["matchExpressions"][0]["values"],
-            expected: json!(["kube-system", NAMESPACE]),
-        },
-        Case {
-            name: "name of the webhook of external addresses",
-            found: &external["name"],
-            expected: json!("external.clusterip-policy.io"),
-        },
         Case { name: "volume of the client CA", found: &pod["volumes"], expected: client_ca },
         Case { name: "mount of the client CA", found: &pod["containers"][0]["volumeMounts"], expected: mounts },
-        Case {
-            name: "port of the API server",
-            found: &egress[2],
-            expected: json!({ "protocol": "TCP", "port": 7443 }),
-        },
-        Case { name: "failure policy", found: &webhook["failurePolicy"], expected: json!("Fail") },
-        Case { name: "timeout", found: &webhook["timeoutSeconds"], expected: json!(9) },
         Case { name: "arguments", found: &pod["containers"][0]["args"], expected: json!(args) },
         Case {
             name: "resources",
@@ -136,6 +60,49 @@ fn values_reach_the_right_fields() {
             found: &deployment["metadata"]["annotations"],
             expected: json!({ "example.com/team": "net" }),
         },
+    ]
+}
+
+fn fields_of_the_webhooks(objects: &Objects) -> Vec<Case<'_>> {
+    let webhook = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][0];
+    let external = &objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"][1];
+    vec![
+        Case {
+            name: "namespaces that the webhook skips",
+            found: &webhook["namespaceSelector"]["matchExpressions"][0]["values"],
+            expected: json!(["kube-system", "storage", NAMESPACE]),
+        },
+        // Services of other exempt namespaces claim external addresses too, so the policy must evaluate them.
+        Case {
+            name: "namespaces that the webhook of external addresses skips",
+            found: &external["namespaceSelector"]["matchExpressions"][0]["values"],
+            expected: json!(["kube-system", NAMESPACE]),
+        },
+        Case {
+            name: "name of the webhook of external addresses",
+            found: &external["name"],
+            expected: json!("external.clusterip-policy.io"),
+        },
+        Case { name: "failure policy", found: &webhook["failurePolicy"], expected: json!("Fail") },
+        Case { name: "timeout", found: &webhook["timeoutSeconds"], expected: json!(9) },
+    ]
+}
+
+fn fields_of_the_agents(objects: &Objects) -> Vec<Case<'_>> {
+    let agent = &objects["DaemonSet edge-agents/clusterip-agent"]["spec"]["template"];
+    let (agents, holds) = (&agent["spec"], &agent["spec"]["containers"][0]);
+    let agent_args = [
+        "agent",
+        "--node",
+        "$(NODE_NAME)",
+        "--settings-configmap",
+        "clusterip-settings",
+        "--settings-namespace",
+        NAMESPACE,
+        "--interface",
+        "eth1",
+    ];
+    vec![
         Case { name: "image of the agents", found: &holds["image"], expected: json!("registry.example.com/agent:v8") },
         Case {
             name: "pull policy of the image of the agents",
@@ -170,15 +137,47 @@ fn values_reach_the_right_fields() {
             found: &agent["metadata"]["annotations"],
             expected: json!({ "example.com/team": "edge" }),
         },
+    ]
+}
+
+fn fields_of_other_objects<'a>(objects: &'a Objects, values: &Value) -> Vec<Case<'a>> {
+    let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"]["services"];
+    let exempt = json!(["kube-system", "storage", NAMESPACE]);
+    let egress = &objects["NetworkPolicy clusterip-policy/clusterip"]["spec"]["egress"][0]["ports"];
+    vec![
+        Case { name: "pools", found: &settings["pools"], expected: values["settings"]["services"]["pools"].clone() },
+        Case { name: "exempt namespaces", found: &settings["exemptNamespaces"], expected: exempt },
+        Case {
+            name: "port of the API server",
+            found: &egress[2],
+            expected: json!({ "protocol": "TCP", "port": 7443 }),
+        },
         Case {
             name: "labels of the rules",
             found: &objects["PrometheusRule clusterip-policy/clusterip"]["metadata"]["labels"],
             expected: json!({ "app.kubernetes.io/name": "clusterip", "release": "prometheus" }),
         },
+    ]
+}
+
+#[test]
+fn values_reach_the_right_fields() {
+    let values = document(include_str!("values.yaml")).unwrap();
+    let objects = rendered(NAMESPACE, &values).unwrap();
+    let cases = [
+        fields_of_the_server(&objects),
+        fields_of_the_webhooks(&objects),
+        fields_of_the_agents(&objects),
+        fields_of_other_objects(&objects, &values),
     ];
-    for Case { name, found, expected } in cases {
+    for Case { name, found, expected } in cases.into_iter().flatten() {
         assert_eq!(*found, expected, "{name}");
     }
+    let status = json!({ "apiGroups": [""], "resources": ["services/status"], "verbs": ["update"] });
+    let rules = objects["ClusterRole /clusterip-policy"]["rules"].as_array().unwrap();
+    assert!(rules.contains(&status), "{rules:?}");
+
+    // An image with a digest.
     let digest = format!("sha256:{}", "0".repeat(64));
     let objects = rendered(NAMESPACE, &json!({ "image": { "tag": "v9", "digest": digest } })).unwrap();
     assert_eq!(
