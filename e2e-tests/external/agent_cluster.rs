@@ -1,6 +1,6 @@
 //! Nodes with agents, a client, and a control plane to which each agent has its own link.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-use super::PROBE;
+use super::arp_probe::Probe;
 use super::network::{Host as Machine, Network, run};
 use super::support::control_plane::ControlPlane;
 use super::support::move_helpers::send;
@@ -166,7 +166,7 @@ impl AgentCluster {
     }
 
     /// Sends a GET request to the agent of a node: the status and the body; `None` without an answer.
-    pub fn told(&self, index: usize, path: &str) -> Option<(u16, String)> {
+    pub fn get(&self, index: usize, path: &str) -> Option<(u16, String)> {
         RUNTIME.block_on(async {
             let url = format!("http://{}:{STATUS}{path}", self.far[index]);
             let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().unwrap();
@@ -177,12 +177,12 @@ impl AgentCluster {
 
     /// The metrics of the agent of a node, or of the controller: the lines with this prefix, sorted.
     pub fn measured(&self, agent: Option<usize>, prefix: &str) -> Vec<String> {
-        let told = match (agent, &self.host) {
-            (Some(index), _) => self.told(index, "/metrics"),
+        let answer = match (agent, &self.host) {
+            (Some(index), _) => self.get(index, "/metrics"),
             (None, Some(host)) => RUNTIME.block_on(host.get("/metrics")),
             (None, None) => None,
         };
-        let Some((200, text)) = told else { return vec![] };
+        let Some((200, text)) = answer else { return vec![] };
         let mut lines: Vec<String> = text.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect();
         lines.sort();
         lines
@@ -359,15 +359,7 @@ impl AgentCluster {
 
     /// Sends ARP requests for these addresses from the client, until [`Probe::end`].
     pub fn probe(&self, addresses: &[IpAddr]) -> Probe {
-        let child = Command::new("ip")
-            .args(["netns", "exec", &self.network.client.namespace.0])
-            .arg(std::env::current_exe().unwrap())
-            .args([PROBE, "10.0.9.200"])
-            .args(addresses.iter().map(ToString::to_string))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Probe { child }
+        Probe::start(&self.network.client.namespace.0, addresses)
     }
 }
 
@@ -387,36 +379,5 @@ impl Drop for AgentCluster {
         let path = format!("/api/v1/namespaces/{}/services", self.namespace);
         let request = http::Request::delete(path).body(Vec::new()).unwrap();
         let _ = RUNTIME.block_on(self.client.request::<Value>(request));
-    }
-}
-
-/// A process that sends ARP requests and records the answers.
-pub struct Probe {
-    child: Child,
-}
-
-/// The answers to one ARP request: the milliseconds since the begin, and the hardware addresses.
-pub struct Answers {
-    pub after: u64,
-    pub from: BTreeSet<String>,
-}
-
-impl Probe {
-    /// Stops the process, and returns the answers to each request for each address.
-    pub fn end(mut self) -> BTreeMap<IpAddr, Vec<Answers>> {
-        self.child.kill().unwrap();
-        let mut all: BTreeMap<IpAddr, BTreeMap<u64, Answers>> = BTreeMap::new();
-        for line in BufReader::new(self.child.stdout.take().unwrap()).lines().map_while(Result::ok) {
-            let words: Vec<&str> = line.split(' ').collect();
-            // The last line may be incomplete.
-            let [after, number, address, hardware] = words[..] else { continue };
-            let answers = all.entry(address.parse().unwrap()).or_default();
-            let after = after.parse().unwrap();
-            let answers =
-                answers.entry(number.parse().unwrap()).or_insert_with(|| Answers { after, from: BTreeSet::new() });
-            answers.from.insert(hardware.to_owned());
-        }
-        self.child.wait().unwrap();
-        all.into_iter().map(|(address, answers)| (address, answers.into_values().collect())).collect()
     }
 }

@@ -1,9 +1,11 @@
-//! Finds out which hosts answer ARP requests, repeatedly, from the client.
+//! Finds out which hosts answer ARP requests, repeatedly, from the client: a process in the network namespace of the
+//! client, and its results.
 
-use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -13,8 +15,54 @@ use nix::sys::socket::{
 };
 use smoltcp::wire::{ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol, EthernetRepr};
 
+use super::PROBE;
+
 /// The time between two requests for the same address.
 const PERIOD: Duration = Duration::from_millis(50);
+
+/// A process that sends ARP requests and records the answers.
+pub struct Probe {
+    child: Child,
+}
+
+/// The answers to one ARP request: the milliseconds since the begin, and the hardware addresses.
+pub struct Answers {
+    pub after: u64,
+    pub from: BTreeSet<String>,
+}
+
+impl Probe {
+    /// Sends ARP requests for these addresses from a network namespace, until [`Self::end`].
+    pub fn start(namespace: &str, addresses: &[IpAddr]) -> Self {
+        let child = Command::new("ip")
+            .args(["netns", "exec", namespace])
+            .arg(std::env::current_exe().unwrap())
+            .args([PROBE, "10.0.9.200"])
+            .args(addresses.iter().map(ToString::to_string))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { child }
+    }
+
+    /// Stops the process, and returns the answers to each request for each address.
+    pub fn end(mut self) -> BTreeMap<IpAddr, Vec<Answers>> {
+        self.child.kill().unwrap();
+        let mut all: BTreeMap<IpAddr, BTreeMap<u64, Answers>> = BTreeMap::new();
+        for line in BufReader::new(self.child.stdout.take().unwrap()).lines().map_while(Result::ok) {
+            let words: Vec<&str> = line.split(' ').collect();
+            // The last line may be incomplete.
+            let [after, number, address, hardware] = words[..] else { continue };
+            let answers = all.entry(address.parse().unwrap()).or_default();
+            let after = after.parse().unwrap();
+            let answers =
+                answers.entry(number.parse().unwrap()).or_insert_with(|| Answers { after, from: BTreeSet::new() });
+            answers.from.insert(hardware.to_owned());
+        }
+        self.child.wait().unwrap();
+        all.into_iter().map(|(address, answers)| (address, answers.into_values().collect())).collect()
+    }
+}
 
 /// Sends ARP requests for these addresses on `eth0` until it is killed. Prints a line for each answer: the milliseconds
 /// since the begin, the number of the request, the address and the hardware address.

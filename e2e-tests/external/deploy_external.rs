@@ -27,22 +27,22 @@ struct Probe {
 }
 
 /// Records the requests of an account as `VERB RESOURCE`, followed by the group unless it is the core group.
-struct Heard {
+struct PermissionRecorder {
     proxy: Proxy,
     asked: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl Heard {
+impl PermissionRecorder {
     fn begin(plane: &ControlPlane) -> Self {
         let proxy = RUNTIME.block_on(Proxy::start(plane));
         let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-        let heard = Arc::clone(&asked);
+        let recorded = Arc::clone(&asked);
         // The rule records every request and matches none.
-        let listens = move |seen: &Seen| {
-            heard.lock().unwrap().extend(right(seen));
+        let records = move |seen: &Seen| {
+            recorded.lock().unwrap().extend(permission(seen));
             false
         };
-        proxy.on(listens, Fault::CutBefore);
+        proxy.on(records, Fault::CutBefore);
         Self { proxy, asked }
     }
 
@@ -52,7 +52,7 @@ impl Heard {
 }
 
 /// The permission that a request needs; `None` if every account has it.
-fn right(seen: &Seen) -> Option<String> {
+fn permission(seen: &Seen) -> Option<String> {
     let words: Vec<&str> = seen.path.trim_matches('/').split('/').collect();
     let (group, rest) = match words[..] {
         ["api", _, ref rest @ ..] => (String::new(), rest),
@@ -100,8 +100,8 @@ fn granted(plane: &ControlPlane, account: &str) -> BTreeSet<String> {
 /// The arguments of the only container of an object.
 fn arguments(plane: &ControlPlane, object: &str, namespace: &str) -> Vec<String> {
     let path = "jsonpath={.spec.template.spec.containers[0].args}";
-    let told = plane_says(plane, &["get", object, "--namespace", namespace, "--output", path]);
-    serde_json::from_str(&told).unwrap()
+    let output = plane_says(plane, &["get", object, "--namespace", namespace, "--output", path]);
+    serde_json::from_str(&output).unwrap()
 }
 
 fn plane_says(plane: &ControlPlane, arguments: &[&str]) -> String {
@@ -109,9 +109,9 @@ fn plane_says(plane: &ControlPlane, arguments: &[&str]) -> String {
 }
 
 /// Starts the server as its Deployment does.
-fn serve(plane: &ControlPlane, heard: &Heard, port: u16) -> Host {
+fn serve(plane: &ControlPlane, recorder: &PermissionRecorder, port: u16) -> Host {
     let token = RUNTIME.block_on(plane.token(NAMESPACE, SERVER));
-    let kubeconfig = plane.write_kubeconfig("server.kubeconfig", heard.proxy.url(), &token);
+    let kubeconfig = plane.write_kubeconfig("server.kubeconfig", recorder.proxy.url(), &token);
     let arguments = arguments(plane, "deployment/clusterip", NAMESPACE);
     // The node chooses the address to listen on, and the certificate must contain it.
     let ["serve", "--listen", _, rest @ ..] = &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
@@ -157,9 +157,67 @@ fn steps(heading: &str) -> Vec<Step> {
 fn has(plane: &ControlPlane, name: &str) -> (String, String) {
     let path =
         "jsonpath={.metadata.annotations.clusterip-policy/external-addresses} {.status.loadBalancer.ingress[*].ip}";
-    let told = plane_says(plane, &["get", "service", name, "--output", path]);
-    let (record, shown) = told.split_once(' ').unwrap();
+    let output = plane_says(plane, &["get", "service", name, "--output", path]);
+    let (record, shown) = output.split_once(' ').unwrap();
     (record.to_owned(), shown.to_owned())
+}
+
+/// Sends the probes of the kubelet to the agent of a node, from this node.
+fn assert_probes_succeed(plane: &ControlPlane, cluster: &AgentCluster, node: usize) {
+    let probes = "{.startupProbe.httpGet}{.livenessProbe.httpGet}{.readinessProbe.httpGet}";
+    let probes = format!("jsonpath={{range .spec.template.spec.containers[0]}}{probes}{{end}}");
+    let probes = plane_says(plane, &["get", "daemonset/clusterip-agent", "-n", AGENTS, "--output", &probes]);
+    let probes: Vec<Value> = serde_json::Deserializer::from_str(&probes).into_iter().map(Result::unwrap).collect();
+    assert_eq!(probes.len(), 3);
+    let mut kubelet = cluster.network.nodes[node].inside();
+    for Probe { host, port, path } in probes.into_iter().map(|probe| serde_json::from_value(probe).unwrap()) {
+        assert_eq!(kubelet.ask(&format!("http {host} {port} {path}")), "HTTP/1.1 200 OK", "{path}");
+    }
+}
+
+/// The Service `web` asks for another address, and gets a third one when that is outside of all pools. Returns the third
+/// address.
+fn requested_address_is_assigned(
+    plane: &ControlPlane,
+    operator: &Operator<'_>,
+    cluster: &AgentCluster,
+    former: IpAddr,
+    apply: &Step,
+) -> IpAddr {
+    let does = |step: &Step| RUNTIME.block_on(operator.does(step));
+    let asks = steps("Ask for an address");
+    let [ask, ask_no_more] = &asks[..] else { panic!("{asks:?}") };
+    does(ask);
+    within(BEGIN, "the address that was asked for", || {
+        (has(plane, "web") == ("10.0.9.20".to_owned(), "10.0.9.20".to_owned())).then_some(())
+    });
+    within(BEGIN, "the former address to be released", || cluster.holder(former).is_none().then_some(()));
+    within(BEGIN, "its claim to be deleted", || {
+        let leases = plane_says(plane, &["get", "leases", "--namespace", AGENTS, "--output", "name"]);
+        let lease = format!("lease.coordination.k8s.io/{}", name(former));
+        leases.lines().all(|other| other != lease).then_some(())
+    });
+    let file = "deploy/external/settings.yaml";
+    operator.write(file, &operator.read(file).replace("[10.0.9.10-", "[fd00:9::100-fd00:9::1ff, 10.0.9.21-"));
+    does(apply);
+    let none = ("10.0.9.20".to_owned(), String::new());
+    within(BEGIN, "the addresses to be removed", || (has(plane, "web") == none).then_some(()));
+    does(ask_no_more);
+    let other = shown(plane, "default", "web");
+    assert_ne!(other.to_string(), "10.0.9.20");
+    other
+}
+
+/// The requests of the agents need exactly the granted permissions. The requests of the server need no others than the
+/// granted ones.
+fn assert_permissions_are_exact(plane: &ControlPlane, by_server: &PermissionRecorder, by_agents: &PermissionRecorder) {
+    assert_eq!(by_agents.asked(), granted(plane, &format!("{AGENTS}:{AGENT}")));
+    let leases = ["list leases.coordination.k8s.io", "watch leases.coordination.k8s.io"];
+    let more: BTreeSet<String> =
+        leases.into_iter().chain(["patch services", "patch services/status"]).map(str::to_owned).collect();
+    let (asked, granted) = (by_server.asked(), granted(plane, &format!("{NAMESPACE}:{SERVER}")));
+    assert_eq!(asked.difference(&granted).collect::<Vec<_>>(), Vec::<&String>::new());
+    assert!(asked.is_superset(&more), "{asked:?}");
 }
 
 /// Executes `docs/external.md` as it is written, with the accounts of `deploy/external`.
@@ -177,7 +235,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     does(settings);
     does(apply);
 
-    let (by_server, by_agents) = (Heard::begin(&plane), Heard::begin(&plane));
+    let (by_server, by_agents) = (PermissionRecorder::begin(&plane), PermissionRecorder::begin(&plane));
     let mut server = serve(&plane, &by_server, port);
     let token = |node: &str| RUNTIME.block_on(plane.token_on(node, AGENTS, AGENT));
     let arguments = arguments(&plane, "daemonset/clusterip-agent", AGENTS);
@@ -191,7 +249,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let _listeners: Vec<_> = listeners.collect();
 
     // The webhook assigns an address, and an agent holds it.
-    within(BEGIN, "the API server to ask the webhook", || {
+    within(BEGIN, "the API server to call the webhook", || {
         let trial = create(&plane, "default", "trial", &json!({"type": "ClusterIP", "externalIPs": ["10.0.9.0.1"]}));
         trial.is_err_and(|said| !said.contains("failed calling webhook")).then_some(())
     });
@@ -202,10 +260,10 @@ pub fn deployment_works_with_exactly_its_permissions() {
     does(waited);
     assert!(does(shown_it).contains(&record));
     let holder = cluster.holder(address).unwrap();
-    let told = does(holders);
-    let words: Vec<Vec<&str>> = told.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
-    let [line] = &words[..] else { panic!("{told}") };
-    assert!(line[0] == record && line[1].starts_with(cluster.name(holder)), "{told}");
+    let output = does(holders);
+    let words: Vec<Vec<&str>> = output.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    let [line] = &words[..] else { panic!("{output}") };
+    assert!(line[0] == record && line[1].starts_with(cluster.name(holder)), "{output}");
     let mut client = cluster.network.client.inside();
     within(BEGIN, "an answer", || (client.ask(&format!("tcp {address} 80 1")) == "answered").then_some(()));
     let looks: Vec<Step> = steps("On the node");
@@ -215,16 +273,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
         assert!(seen.contains(&record), "{look}: {seen}");
     }
 
-    // The probes of the kubelet, sent on the node.
-    let probes = "{.startupProbe.httpGet}{.livenessProbe.httpGet}{.readinessProbe.httpGet}";
-    let probes = format!("jsonpath={{range .spec.template.spec.containers[0]}}{probes}{{end}}");
-    let probes = plane_says(&plane, &["get", "daemonset/clusterip-agent", "-n", AGENTS, "--output", &probes]);
-    let probes: Vec<Value> = serde_json::Deserializer::from_str(&probes).into_iter().map(Result::unwrap).collect();
-    assert_eq!(probes.len(), 3);
-    let mut kubelet = cluster.network.nodes[holder].inside();
-    for Probe { host, port, path } in probes.into_iter().map(|probe| serde_json::from_value(probe).unwrap()) {
-        assert_eq!(kubelet.ask(&format!("http {host} {port} {path}")), "HTTP/1.1 200 OK", "{path}");
-    }
+    assert_probes_succeed(&plane, &cluster, holder);
 
     // Another Service can't claim the address.
     let refused = create(&plane, "default", "hijack", &json!({"externalIPs": [address]})).unwrap_err();
@@ -234,27 +283,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let late = shown(&plane, NAMESPACE, "late");
     assert_ne!(late, address);
 
-    // The Service asks for another address, and gets a third one when that is outside of all pools.
-    let asks = steps("Ask for an address");
-    let [ask, ask_no_more] = &asks[..] else { panic!("{asks:?}") };
-    does(ask);
-    within(BEGIN, "the address that was asked for", || {
-        (has(&plane, "web") == ("10.0.9.20".to_owned(), "10.0.9.20".to_owned())).then_some(())
-    });
-    within(BEGIN, "the former address to be let go", || cluster.holder(address).is_none().then_some(()));
-    within(BEGIN, "its claim to go", || {
-        let leases = plane_says(&plane, &["get", "leases", "--namespace", AGENTS, "--output", "name"]);
-        let lease = format!("lease.coordination.k8s.io/{}", name(address));
-        leases.lines().all(|other| other != lease).then_some(())
-    });
-    let file = "deploy/external/settings.yaml";
-    operator.write(file, &operator.read(file).replace("[10.0.9.10-", "[fd00:9::100-fd00:9::1ff, 10.0.9.21-"));
-    does(apply);
-    let none = ("10.0.9.20".to_owned(), String::new());
-    within(BEGIN, "nobody to hold it", || (has(&plane, "web") == none).then_some(()));
-    does(ask_no_more);
-    let other = shown(&plane, "default", "web");
-    assert_ne!(other.to_string(), "10.0.9.20");
+    let other = requested_address_is_assigned(&plane, &operator, &cluster, address, apply);
 
     // A Service with an address of each family.
     let mut both = of_our_class();
@@ -282,15 +311,7 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let _server = serve(&plane, &by_server, port);
     shown(&plane, "default", "waits");
 
-    // The requests of the agents need exactly the granted permissions, and those of the server no others than the
-    // granted.
-    assert_eq!(by_agents.asked(), granted(&plane, &format!("{AGENTS}:{AGENT}")));
-    let leases = ["list leases.coordination.k8s.io", "watch leases.coordination.k8s.io"];
-    let more: BTreeSet<String> =
-        leases.into_iter().chain(["patch services", "patch services/status"]).map(str::to_owned).collect();
-    let (asked, granted) = (by_server.asked(), granted(&plane, &format!("{NAMESPACE}:{SERVER}")));
-    assert_eq!(asked.difference(&granted).collect::<Vec<_>>(), Vec::<&String>::new());
-    assert!(asked.is_superset(&more), "{asked:?}");
+    assert_permissions_are_exact(&plane, &by_server, &by_agents);
 
     // Uninstall the feature.
     for step in steps("Uninstall") {

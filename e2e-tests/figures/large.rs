@@ -87,6 +87,6 @@ impl Large {
         table.rounds("peak (VmHWM), first lists included", &rounds(|start| start.peak), "MB", Bound::AtMost(150.0));
         table.total("  in an empty cluster", empty.peak, "MB", Bound::None);
         table.rounds("until every Service was looked at", &rounds(|start| start.seconds), "s", Bound::None);
-        table.rounds("processor time meanwhile", &rounds(|start| start.processor), "s", Bound::None);
+        table.rounds("processor time until then", &rounds(|start| start.processor), "s", Bound::None);
     }
 }

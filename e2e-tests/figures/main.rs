@@ -1,7 +1,7 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
 //! The arguments `load`, `claims`, `helm`, `full`, `nodes`, `crowd` and `memory` after `--` select parts. The result is
-//! a table of figures, each with its bound. A bad figure is not a failure, because the machine may be busy. What is
-//! compared is measured in turns on one control plane, so that both have the same conditions.
+//! a table of figures, each with its bound. A bad figure is not a failure, because the machine may be busy. The two
+//! sides of a comparison are measured in turns on one control plane, so that both have the same conditions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../crates/clusterip/benches/figures/layout.rs"]

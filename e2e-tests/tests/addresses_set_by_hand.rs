@@ -71,11 +71,11 @@ async fn set_by_hand_is_detected_for_every_way_to_write_a_service() {
     cluster.patch(&namespace, "hand-back", back).await.unwrap();
 
     let services = cluster.list(&namespace).await;
-    let told: Vec<(String, bool)> =
+    let found: Vec<(String, bool)> =
         services.iter().map(|(name, service)| (name.clone(), set_by_hand(service))).collect();
     let expected: Vec<(String, bool)> = services.keys().map(|name| (name.clone(), name.starts_with("hand-"))).collect();
-    assert_eq!(told, expected);
-    assert_eq!(told.len(), 16);
+    assert_eq!(found, expected);
+    assert_eq!(found.len(), 16);
     let kubernetes = cluster.get("default", "kubernetes").await;
     assert!(set_by_hand(&kubernetes));
 }
@@ -113,7 +113,7 @@ async fn set_by_hand_is_detected_after_a_move() {
     // An address that was set by hand stays, and an Event reports it.
     let line =
         async || cluster.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
-    let line = eventually("a line about what stays", line).await;
+    let line = eventually("a line about the Service that stays", line).await;
     assert!(line.contains("name=\"hand\"") && line.contains("reason=\"by_hand\""), "{line}");
     assert_eq!(cluster.list(&namespace).await["hand"], before["hand"]);
 }

@@ -42,7 +42,7 @@ fn os(os: &str) -> Value {
 }
 
 /// The findings, and the counts of each range that is used.
-fn told(text: &str, place: &Place) -> (Vec<String>, Vec<String>) {
+fn ranges_and_findings(text: &str, place: &Place) -> (Vec<String>, Vec<String>) {
     let audit: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let mut ranges = Vec::new();
     for pool in audit["pools"].as_array().unwrap() {
@@ -90,7 +90,7 @@ async fn live_cluster_is_audited() {
     let (status, json, stderr) =
         audit(&cluster, Some(&settings), &["-o", "json", "--fail-on", "mixed-nodes,denied"]).await;
     assert_eq!((status, stderr.as_str()), (0, "settings: FILE\n"), "{json}");
-    let (ranges, findings) = told(&json, &place);
+    let (ranges, findings) = ranges_and_findings(&json, &place);
     let expected = [
         "tiny: 2 used, 0 claimed, 0 free, 0 beside",
         "windows: 0 used, 1 claimed, 204 free, 0 beside",
@@ -133,7 +133,7 @@ async fn live_cluster_is_audited() {
     let outside = "services: {pools: [{name: far, cidrs: [10.0.0.0/24]}]}";
     let (status, json, stderr) = audit(&cluster, Some(outside), &["-o", "json", "--fail-on", "outside-ranges"]).await;
     assert_eq!((status, stderr.as_str()), (1, "settings: FILE\n"));
-    let (_, findings) = told(&json, &place);
+    let (_, findings) = ranges_and_findings(&json, &place);
     let outside: Vec<&String> = findings.iter().filter(|finding| finding.starts_with("outside-ranges")).collect();
     let expected = "outside-ranges: pool far: 10.0.0.0/24 lies outside of the cluster's Service ranges (172.21.0.0/16): \
                     the API server refuses its addresses";
@@ -260,23 +260,23 @@ async fn server_audits_the_current_state_of_the_cluster() {
         })
         .await;
     };
-    becomes("nothing to be found", &[]).await;
+    becomes("no findings", &[]).await;
     place.workload("windows").await;
-    becomes("its workload to count", &[(Kind::Misplaced, "web")]).await;
+    becomes("the workload as evidence", &[(Kind::Misplaced, "web")]).await;
     place.service_named("fixed", os("windows"), json!({"clusterIP": "172.21.0.71", "selector": null})).await;
-    becomes("who owns an address to be known", &[(Kind::Misplaced, "web"), (Kind::ByHand, "fixed")]).await;
+    becomes("the owner of an address", &[(Kind::Misplaced, "web"), (Kind::ByHand, "fixed")]).await;
     place.delete_workload().await;
-    becomes("an assumption to change nothing", &[(Kind::ByHand, "fixed")]).await;
+    becomes("no finding with an assumption", &[(Kind::ByHand, "fixed")]).await;
     let namespace = json!({"metadata": {"annotations": {"clusterip-policy/os": "darwin"}}});
     send(&cluster.client, Method::PATCH, &format!("/api/v1/namespaces/{}", place.namespace), Some(&namespace)).await;
-    becomes("its namespace to count", &[(Kind::ByHand, "fixed"), (Kind::Squatter, "web")]).await;
+    becomes("the namespace as evidence", &[(Kind::ByHand, "fixed"), (Kind::Squatter, "web")]).await;
     send(&cluster.client, Method::DELETE, &path(&place.namespace, "fixed"), None).await;
-    becomes("what is gone to be gone", &[(Kind::Squatter, "web")]).await;
+    becomes("no finding about a deleted Service", &[(Kind::Squatter, "web")]).await;
 
     ledger.hold("172.21.0.90".parse().unwrap(), &Owner::new("shop", "soon", ""), || false);
     let all = json!({"services": {"pools": [{"name": "all", "cidrs": ["172.21.0.0/24"]}]}});
     settings.send_replace(Arc::new(judge(&module, all, &vec!["172.21.0.0/16".to_owned()].into()).unwrap()));
-    becomes("other settings to count", &[]).await;
+    becomes("the new settings", &[]).await;
     let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap().unwrap();
     let counts = audit.pools[0].ranges[0].counts;
     assert_eq!((counts.used, counts.claimed, counts.beside), (1, 1, 1), "{counts:?}");

@@ -96,9 +96,9 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     operator.does(write).await;
     let listed = operator.does(list).await;
     assert!(listed.ends_with("\n8 to move, 0 stay\n"), "{listed}");
-    assert_eq!(cluster.services().await, first, "looking changes nothing");
+    assert_eq!(cluster.services().await, first, "listing changes no Service");
     apply_counted(&cluster, &operator, std::slice::from_ref(apply)).await;
-    eventually("all but one to be in the new pool", async || {
+    eventually("all Services but one in the new pool", async || {
         (count(&cluster.services().await, "batch", &["172.21.2.0/24"]) == [7]).then_some(())
     })
     .await;
@@ -113,21 +113,21 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     // Shrink a pool.
     let halves = ["172.21.2.0/25", "172.21.2.128/25"];
     let spread = count(&added, "batch", &halves);
-    assert!(spread[1] > 0, "nothing is to be moved: {added:?}");
+    assert!(spread[1] > 0, "no Service has to move: {added:?}");
     let shrink = steps("Shrink a pool");
     let [exclude, apply, cut, list, apply_cut] = &shrink[..] else { panic!("{shrink:?}") };
     apply_counted(&cluster, &operator, &[exclude.clone(), apply.clone()]).await;
     for number in 8..20 {
         let address = create(&batch, &format!("job-{number}"), "linux").await;
-        assert!(within(&address, halves[0]), "{address} is handed out in what is to go");
+        assert!(within(&address, halves[0]), "{address} lies in the excluded part of the pool");
     }
     let drained = cluster.services().await;
-    assert_eq!(count(&drained, "batch", &halves), [spread[0] + 12, spread[1]], "nothing moves by that");
+    assert_eq!(count(&drained, "batch", &halves), [spread[0] + 12, spread[1]], "no Service moves");
     operator.does(cut).await;
     let listed = operator.does(list).await;
     assert!(listed.ends_with(&format!("\n{} to move, 0 stay\n", spread[1])), "{listed}");
     apply_counted(&cluster, &operator, std::slice::from_ref(apply_cut)).await;
-    eventually("all to be in what is left", async || {
+    eventually("all Services in the rest of the pool", async || {
         (count(&cluster.services().await, "batch", &halves) == [20, 0]).then_some(())
     })
     .await;
@@ -162,14 +162,14 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     assert!(listed.ends_with(&format!("\n{} to move, 0 stay\n", MANY + 20)), "{listed}");
     operator.does(apply).await;
     misplaced(&cluster, "brake", MANY + 20).await;
-    assert_eq!(cluster.services().await, before, "the brake holds");
+    assert_eq!(cluster.services().await, before, "the brake stops the moves");
     let new = create(&shop, "new", "windows").await;
     assert!(within(&new, "172.22.1.0/24"), "{new}");
 
     let moved = operator.does(one).await;
     assert!(moved.ends_with(&format!("moved {MANY} of {MANY}, 0 stay\n")), "{moved}");
     let half = cluster.services().await;
-    assert_eq!(count(&half, "batch", &[halves[0]]), [20], "another namespace waits on");
+    assert_eq!(count(&half, "batch", &[halves[0]]), [20], "the Services of another namespace wait");
     let moved = operator.does(rest).await;
     assert!(moved.ends_with("moved 20 of 20, 0 stay\n"), "{moved}");
     assert_eq!(operator.does(last).await, "nothing is misplaced\n");
@@ -178,6 +178,6 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     assert_eq!(count(&after, "shop", &new_ranges), [MANY / 2, MANY / 2 + 1]);
     assert_eq!(count(&after, "batch", &new_ranges), [20, 0]);
     for (name, (uid, _)) in &before {
-        assert_eq!(&after[name].0, uid, "{name} is the same");
+        assert_eq!(&after[name].0, uid, "{name} was recreated");
     }
 }

@@ -196,7 +196,7 @@ async fn killed_process_loses_nothing() {
         let used: BTreeSet<IpAddr> = services(&cluster.client).await.iter().flat_map(addresses).collect();
         // The API server releases what it allocated for a request of the killed process that it did not execute: after
         // a minute, in a check every three minutes.
-        let left_over = format!("{about}: no address to be left over");
+        let left_over = format!("{about}: no reserved address without a Service");
         eventually_within(Duration::from_secs(300), &left_over, async || {
             if !cluster.plane.tells_addresses() {
                 return Some(());

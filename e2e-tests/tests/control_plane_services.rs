@@ -1,16 +1,21 @@
-//! Which Services the control plane calls, according to a real API server.
+//! Which Services the control plane calls, according to a real API server, and when the controller moves them.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use axum::http::Method;
 use clusterip::cluster::stores::Stores;
 use clusterip::controller::control_plane_services::{Caller, ControlPlaneServices};
+use clusterip::controller::requests::{self, Request};
 use clusterip::metrics::Metrics;
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
+use crate::support::cluster::{Cluster, pool_of};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::fault_proxy::Proxy;
+use crate::support::move_helpers::{addresses, send};
 use crate::support::program;
 
 /// Objects that make the API server call Services of namespace `called`, but not for any request of a test.
@@ -59,7 +64,7 @@ async fn services_called_by_the_control_plane_are_tracked() {
     // An API without a server would disturb other tests.
     let plane = ControlPlane::start(Options::default());
     let (stores, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
-    assert!(stores.control_plane_services().callers("called", "hook").is_err(), "nothing is known yet");
+    assert!(stores.control_plane_services().callers("called", "hook").is_err(), "the stores are empty at first");
     stores.watch(&Settings::default());
     let services = stores.control_plane_services();
     let becomes = async |name: &str, expected: &[&str]| {
@@ -124,4 +129,49 @@ async fn callers_are_unknown_without_permission_to_list_them() {
     let reason = services.callers(&namespace, "any").unwrap_err().to_string();
     assert!(reason.contains("APIService can't be read"), "{reason}");
     assert!(!services.complete());
+}
+
+/// A Service that the control plane calls is only moved if an administrator names it.
+#[tokio::test]
+async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let place = cluster.place("called").await;
+    let name = place.namespace.clone();
+    let client_config = json!({"service": {"namespace": name, "name": "web", "path": "/"}});
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "control-plane"},
+        "webhooks": [{
+            "name": "called.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": client_config, "failurePolicy": "Ignore",
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["limitranges"]}],
+        }],
+    });
+    cluster.plane.apply(&configuration.to_string()).await;
+    place.workload("linux").await;
+    place.service_at("web", [172, 21, 1, 30], json!({}), json!({})).await;
+    let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    // `events` leaves out the namespace.
+    let expected = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment \
+                web); it stays: called by ValidatingWebhookConfiguration control-plane: the API server could not call it \
+                while it moves; `clusterip move --called-by-control-plane web` moves it";
+    let first = eventually("the Event about the Service", async || place.events("web").await.into_iter().next()).await;
+    assert_eq!(first, expected);
+    let ask = async |control_plane: bool| {
+        let uid = place.web().await["metadata"]["uid"].as_str().unwrap().to_owned();
+        let request = Request { namespace: name.clone(), name: "web".to_owned(), uid, control_plane };
+        requests::ask(&cluster.client, &cluster.namespace, &request).await.unwrap();
+        eventually("the request to be finished", async || {
+            (!requests::is_open(&cluster.client, &cluster.namespace, &request.uid).await.unwrap()).then_some(())
+        })
+        .await;
+        pool_of(addresses(&place.web().await)[0])
+    };
+    place.annotate("clusterip-policy/move", "now").await;
+    assert_eq!(ask(false).await, "windows");
+    assert_eq!(ask(true).await, "linux");
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/control-plane";
+    send(&cluster.client, Method::DELETE, path, None).await;
 }

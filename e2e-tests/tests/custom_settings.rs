@@ -153,7 +153,7 @@ async fn kind_of_evidence_that_is_installed_later_is_used() {
     };
     eventually("the API server to serve the kind", exists).await;
     let made = async || cluster.create(&namespace, &web).await.ok();
-    let made = eventually("the kind to be followed", made).await;
+    let made = eventually("the kind to be watched", made).await;
     assert_eq!(place(address(&made)), "windows");
     let evidence = cluster.decided(&namespace, "web").unwrap().evidence.unwrap();
     assert_eq!(evidence.source, format!("Rollout {namespace}/web"));
@@ -179,14 +179,14 @@ async fn move_never_leaves_moves_to_administrators() {
     );
     assert_eq!(address(&cluster.get(&namespace, "web").await), address(&before));
 
-    let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
-    cluster.patch(&namespace, "web", wish).await.unwrap();
-    let heard = async || {
+    let patch = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
+    cluster.patch(&namespace, "web", patch).await.unwrap();
+    let processed = async || {
         let service = cluster.get(&namespace, "web").await;
         (!service.to_string().contains("clusterip-policy/move")).then_some(service)
     };
-    let heard = eventually("the wish to be heard", heard).await;
-    assert_eq!(address(&heard), address(&before));
+    let processed = eventually("the annotation to be removed", processed).await;
+    assert_eq!(address(&processed), address(&before));
 
     let uid = before["metadata"]["uid"].as_str().unwrap().to_owned();
     let request = Request { namespace: namespace.clone(), name: "web".to_owned(), uid, control_plane: false };

@@ -323,7 +323,7 @@ async fn missing_permissions_are_reported_to_the_operator() {
 
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/rights")]).await.ok();
     let granted = "system:serviceaccount:kubewarden:policy-server may read all that the policy looks up\n";
-    eventually("the rights to hold", async || {
+    eventually("the permissions to take effect", async || {
         (run(&plane, CHECK) == (Some(0), granted.to_owned(), String::new())).then_some(())
     })
     .await;
@@ -333,7 +333,8 @@ async fn missing_permissions_are_reported_to_the_operator() {
                    {"op": "replace", "path": "/rules/4/verbs", "value": ["get", "list"]}]"#;
     plane.kubectl(&["patch", "clusterrole", "clusterip-policy-server", "--type=json", "--patch", take]).await.ok();
     let some = may_not("  watch cronjobs.batch\n  watch jobs.batch\n");
-    eventually("the rights to be gone", async || (run(&plane, CHECK) == some).then_some(())).await;
+    eventually("the removal of the permissions to take effect", async || (run(&plane, CHECK) == some).then_some(()))
+        .await;
 
     // Another account has no permissions.
     let (status, _, errors) = run(&plane, &format!("NAMESPACE=cattle-kubewarden-system SERVICE_ACCOUNT=other {CHECK}"));
@@ -342,8 +343,8 @@ async fn missing_permissions_are_reported_to_the_operator() {
 
     // An operator who may not impersonate the account gets this error instead of a list of missing permissions.
     plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", "default"]).await.ok();
-    let nobody = plane.kubeconfig_of("default", "nobody").await;
-    let (status, _, errors) = run(&plane, &format!("KUBECONFIG={} {CHECK}", nobody.display()));
+    let without_permissions = plane.kubeconfig_of("default", "nobody").await;
+    let (status, _, errors) = run(&plane, &format!("KUBECONFIG={} {CHECK}", without_permissions.display()));
     assert_eq!(status, Some(2), "{errors}");
     assert!(errors.contains("cannot impersonate"), "{errors}");
     let (status, _, errors) = run(&plane, &format!("KUBECONFIG=/nowhere {CHECK}"));

@@ -40,7 +40,7 @@ impl Placed {
         }
         let host = HostBuilder::new(&plane).settings(SETTINGS).registered().start().await;
         let placed = Self { client: plane.client(), plane, host };
-        eventually("the webhook to be asked", async || {
+        eventually("the webhook to be called", async || {
             let created = placed.create("shop", "trial", json!({})).await.unwrap();
             placed.plane.kubectl(&["delete", "service", "--namespace", "shop", "trial"]).await.ok();
             record(&created)
@@ -112,7 +112,7 @@ async fn each_service_gets_its_own_address_and_keeps_it() {
 }
 
 #[tokio::test]
-async fn requested_address_goes_to_one_service_and_others_are_told_the_holder() {
+async fn requested_address_goes_to_one_service_and_refusals_name_the_holder() {
     let placed = Placed::new().await;
     let names: Vec<String> = (0..100).map(|number| format!("web-{number}")).collect();
     let created = join_all(names.iter().map(|name| placed.create("shop", name, asking("10.0.9.77")))).await;
@@ -200,7 +200,7 @@ async fn service_reviewed_by_both_webhooks_gets_one_address() {
     let settings = SETTINGS.replacen("services:", pools, 1);
     std::fs::write(placed.host.folder().join("settings.yaml"), settings).unwrap();
     // This is a dry run, because the controller moves a Service that is created too early, and reserves an address
-    // meanwhile.
+    // during the move.
     let services: Api<Service> = Api::namespaced(placed.client.clone(), "shop");
     let trial: Service =
         serde_json::from_value(json!({"metadata": {"name": "trial"}, "spec": {"ports": [{"port": 80}]}})).unwrap();

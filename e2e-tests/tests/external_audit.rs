@@ -115,7 +115,7 @@ fn used(audit: &Value) -> Vec<String> {
         let services = used["services"].as_array().unwrap().iter().map(|service| service["name"].as_str().unwrap());
         let holder = &used["holder"];
         let renewed = if holder["renewed"] == true { "" } else { ", not renewed" };
-        let holder = holder["node"].as_str().map_or("nobody".to_owned(), |node| format!("{node}{renewed}"));
+        let holder = holder["node"].as_str().map_or("no holder".to_owned(), |node| format!("{node}{renewed}"));
         let [address, state] = ["address", "state"].map(|key| used[key].as_str().unwrap());
         format!("{address} {state}: {}; {holder}", services.collect::<Vec<_>>().join(","))
     };
@@ -168,7 +168,7 @@ async fn external_addresses_are_audited_planned_and_shown_on_the_map() {
         "10.0.9.25 used: cart; edge-1",
         "10.0.9.26 used: orders; edge-2, not renewed",
         "10.0.9.27 misplaced: twin-a,twin-b; edge-1",
-        "10.0.9.30 misplaced: old; nobody",
+        "10.0.9.30 misplaced: old; no holder",
     ];
     assert_eq!(used(&audit), expected);
     assert_eq!(audit["notes"], json!([]));
@@ -207,7 +207,7 @@ async fn external_addresses_are_audited_planned_and_shown_on_the_map() {
     host.ready().await;
     let line = host.logged("showing the map").await;
     let url = line[line.find("http://127.0.0.1:").unwrap()..].split(['"', ' ']).next().unwrap().to_owned();
-    eventually("the map to show who holds what", async || {
+    eventually("the holders on the map", async || {
         let audit: Value = reqwest::get(format!("{url}audit.json")).await.unwrap().json().await.unwrap();
         let used = used(&audit);
         assert_eq!(audit["notes"], json!([]), "{audit}");

@@ -95,7 +95,7 @@ async fn next_start_finishes_an_interrupted_move() {
             gate.discard();
 
             // The next start reads the record, with the addresses that the policy would give.
-            let found = stored(&client, &namespace, &name).await.expect("the Service is there");
+            let found = stored(&client, &namespace, &name).await.expect("the Service exists");
             let next = mover(client.clone());
             let outcome = resume(&next, &found, &These(vec![to.clone()])).await;
             let why = "its Pods run on windows".to_owned();
@@ -106,7 +106,7 @@ async fn next_start_finishes_an_interrupted_move() {
                 _ => Outcome::Unmoved(Unmoved::NotMoving),
             };
             assert_eq!(outcome, expected, "{name}");
-            let after = stored(&client, &namespace, &name).await.expect("the Service is there");
+            let after = stored(&client, &namespace, &name).await.expect("the Service exists");
             assert_eq!(addresses(&after), if left == Left::Nothing { from } else { to }, "{name}");
             assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
             assert_eq!(is_recorded(&client, &after).await, (when, step) == ("before", "release"), "{name}");

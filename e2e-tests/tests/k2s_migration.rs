@@ -133,7 +133,7 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     };
     let theirs = endpoint(move |object| k2s_state.lock().unwrap_or_else(PoisonError::into_inner).review(object)).await;
     cluster.plane.apply(&k2s(&theirs)).await;
-    eventually("K2s's webhook to be asked", async || {
+    eventually("the webhook of K2s to be called", async || {
         // The webhook of K2s also handles dry runs.
         let dry = ["create", "service", "clusterip", "trial", "--tcp=80", "--dry-run=server", "-n", "office"];
         cluster.plane.kubectl(&dry).await.ok();
@@ -180,14 +180,14 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     let listed = operator.does(list).await;
     assert!(listed.contains("  stays: annotation clusterip-policy/move: never\n"), "{listed}");
     assert!(listed.ends_with("\n3 to move, 2 stay\n"), "{listed}");
-    assert_eq!(cluster.services().await, before, "looking changes nothing");
+    assert_eq!(cluster.services().await, before, "listing changes no Service");
 
     operator.does_all(&steps("3. Install clusterip without moves")).await;
     cluster.is_asked().await;
     // Both webhooks are called now, ours first.
     let theirs_gave = given();
     shop.deployment("payments", by_field()).await;
-    eventually("the Deployment to be known, and its Service to be placed by it", async || {
+    eventually("an address in the pool of the Deployment", async || {
         let dry = "kubectl create service clusterip payments --tcp=80 \
                    --namespace shop --dry-run=server --output jsonpath='{.spec.clusterIP}'";
         operator.does(&Step::Type(dry.to_owned())).await.starts_with("172.21.1.").then_some(())
@@ -195,9 +195,9 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     .await;
     let payments = service(&shop, "payments", json!({})).await;
     assert!(payments.starts_with("172.21.1."), "{payments}");
-    assert_eq!(given(), theirs_gave, "K2s's webhook leaves alone what has an address");
+    assert_eq!(given(), theirs_gave, "the webhook of K2s changes a Service that has an address");
     let still = "clusterip_misplaced_services{reason=\"never\"} 4";
-    eventually("all that is misplaced to be reported", async || {
+    eventually("reports of all misplaced Services", async || {
         let host = cluster.node.host().await;
         let (_, metrics) = host.as_ref()?.get("/metrics").await?;
         metrics.lines().any(|line| line == still).then_some(())
@@ -205,13 +205,13 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     .await;
     let mut with_payments = before.clone();
     with_payments.insert("shop/payments".to_owned(), cluster.services().await["shop/payments"].clone());
-    assert_eq!(cluster.services().await, with_payments, "nothing has moved");
+    assert_eq!(cluster.services().await, with_payments, "a Service has moved");
 
     operator.does_all(&steps("4. Remove the K2s webhook")).await;
     let asked = theirs.calls.load(Ordering::Acquire);
     let alone = service(&shop, "alone", json!({})).await;
     assert!(alone.starts_with("172.21.0."), "{alone}");
-    assert_eq!(theirs.calls.load(Ordering::Acquire), asked, "nobody asks K2s's webhook any more");
+    assert_eq!(theirs.calls.load(Ordering::Acquire), asked, "the webhook of K2s is still called");
     let left = "kubectl get clusterroles,clusterrolebindings,namespaces --output name | grep k2s || true";
     assert_eq!(operator.does(&Step::Type(left.to_owned())).await, "");
 
@@ -249,7 +249,7 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     let after = cluster.services().await;
     for (name, (uid, address)) in &before {
         let (now_uid, now) = &after[name];
-        assert_eq!(now_uid, uid, "{name} is the same");
+        assert_eq!(now_uid, uid, "{name} was recreated");
         let pool = match name.as_str() {
             "shop/cart" | "office/scanner" => "172.21.1.",
             "office/early" => "172.21.0.",

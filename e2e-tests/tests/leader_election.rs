@@ -222,7 +222,7 @@ async fn leader_notices_that_its_lease_was_taken() {
     leases(&client, &namespace).patch(LEASE, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
     running.state.wait_for(|state| !state.leads()).await.unwrap();
     running.stop().await;
-    assert_eq!(lease(&client, &namespace).await.0, "thief", "what is not ours is not given back");
+    assert_eq!(lease(&client, &namespace).await.0, "thief", "the Lease of another holder is not released");
 }
 
 #[tokio::test]
@@ -271,8 +271,8 @@ async fn errors_name_the_lease() {
         "lease nowhere/clusterip-leader can't be created: namespaces \"nowhere\" not found; without it nothing is moved"
     );
     plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", &namespace]).await.ok();
-    let nobody = plane.client_with(&plane.token(&namespace, "nobody").await);
-    let error = leader(&nobody, &namespace, Role::Move, lasting()).try_acquire().await.unwrap_err();
+    let without_permissions = plane.client_with(&plane.token(&namespace, "nobody").await);
+    let error = leader(&without_permissions, &namespace, Role::Move, lasting()).try_acquire().await.unwrap_err();
     let expected = format!(
         "lease {namespace}/clusterip-leader can't be read: leases.coordination.k8s.io \"clusterip-leader\" is forbidden: \
          User \"system:serviceaccount:{namespace}:nobody\" cannot get resource \"leases\" in API group \
@@ -280,7 +280,7 @@ async fn errors_name_the_lease() {
     );
     assert_eq!(error.to_string(), expected);
     // A process that keeps trying leads as soon as it has the permission.
-    let mut running = Running::new(leader(&nobody, &namespace, Role::Serve, lasting()));
+    let mut running = Running::new(leader(&without_permissions, &namespace, Role::Serve, lasting()));
     plane.kubectl(&["create", "role", "all", "--verb=*", "--resource=leases", "--namespace", &namespace]).await.ok();
     let account = format!("--serviceaccount={namespace}:nobody");
     plane.kubectl(&["create", "rolebinding", "all", "--role=all", &account, "--namespace", &namespace]).await.ok();

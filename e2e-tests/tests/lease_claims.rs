@@ -79,7 +79,7 @@ async fn three_replicas_never_give_an_address_away_twice() {
     let failed = parallel_creates(plane, &replicas).await;
     claims_of_the_dead(plane, &replicas).await;
     clocks_that_are_wrong(plane, &replicas).await;
-    what_is_no_claim(plane, &replicas).await;
+    leases_that_are_not_claims(plane, &replicas).await;
     asked_again_elsewhere(&replicas).await;
     // Claims are deleted when their Services are seen, or when they expire. Only the claim of a Service that was never
     // created may remain.
@@ -176,7 +176,7 @@ async fn clocks_that_are_wrong(plane: &ControlPlane, replicas: &Replicas<'_>) {
     write(replicas, &claim("172.21.40.22", "fast-clock/a", "fast_serve_0000000000000001", 3, FAR_AHEAD)).await;
     is_full(replicas, &slow, 0).await;
     let make = async || replicas.create(&fast, &Replicas::service(0, "web", None)).await.ok();
-    assert_eq!(uses(&eventually("a claim of the future to end", make).await), ["172.21.40.22"]);
+    assert_eq!(uses(&eventually("a claim with a time in the future to end", make).await), ["172.21.40.22"]);
     let refused = replicas.create(&slow, &Replicas::service(1, "web", None)).await.unwrap_err();
     assert!(refused.contains("is full"), "{refused}");
     let path = format!("{}/ip-172-21-40-18", leases(&replicas.namespace));
@@ -186,7 +186,7 @@ async fn clocks_that_are_wrong(plane: &ControlPlane, replicas: &Replicas<'_>) {
 }
 
 /// The pool has four addresses. Two of them can't be claimed because of foreign Leases, and other objects do not count.
-async fn what_is_no_claim(plane: &ControlPlane, replicas: &Replicas<'_>) {
+async fn leases_that_are_not_claims(plane: &ControlPlane, replicas: &Replicas<'_>) {
     let namespace = plane.namespace("foreign-lease").await;
     let mut malformed = claim("172.21.40.12", "foreign-lease/a", "someone", 600, LONG_AGO);
     malformed["metadata"]["annotations"]["clusterip-policy/address"] = "not an address".into();
@@ -194,7 +194,7 @@ async fn what_is_no_claim(plane: &ControlPlane, replicas: &Replicas<'_>) {
     foreign["metadata"].as_object_mut().unwrap().remove("labels");
     // The name of the Lease does not match its address.
     let mut elsewhere = claim("172.21.40.14", "foreign-lease/a", "someone", 600, LONG_AGO);
-    elsewhere["metadata"]["name"] = "somebody-elses".into();
+    elsewhere["metadata"]["name"] = "another-name".into();
     for lease in [&malformed, &foreign, &elsewhere] {
         write(replicas, lease).await;
     }
@@ -235,10 +235,10 @@ async fn asked_again_elsewhere(replicas: &Replicas<'_>) {
     let mut with = without.clone();
     with["spec"]["clusterIP"] = given.clone().into();
     with["metadata"]["labels"]["changed"] = "yes".into();
-    assert_eq!(answer(replicas.host(1), &with).await, Ok(given.clone()), "it is kept");
+    assert_eq!(answer(replicas.host(1), &with).await, Ok(given.clone()), "the address is kept");
     with["metadata"]["annotations"]["clusterip-policy/os"] = "windows".into();
     let other = answer(replicas.host(2), &with).await.unwrap();
-    assert!(other.starts_with("172.21.1."), "its pool is another now: {other}");
+    assert!(other.starts_with("172.21.1."), "the Service belongs to another pool now: {other}");
     // An address without a claim was set by hand.
     let mut by_hand = Replicas::service(0, "by-hand", Some("windows"));
     by_hand["spec"]["clusterIP"] = "172.21.0.250".into();

@@ -16,7 +16,7 @@ async fn map_shows_the_current_state_to_this_machine_only() {
     let mut host: Host = settings.args(&["--no-webhook", "--ui", "127.0.0.1:0"]).spawn();
     host.ready().await;
     let line = host.logged("showing the map").await;
-    let begin = line.find("http://127.0.0.1:").expect("its URL");
+    let begin = line.find("http://127.0.0.1:").expect("the URL in the log");
     let url = line[begin..].split(['"', ' ']).next().unwrap().trim_end_matches('/').to_owned();
     let http = reqwest::Client::new();
     let get = |path: &str, host: Option<&str>| {

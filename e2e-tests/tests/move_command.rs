@@ -141,7 +141,7 @@ async fn services_without_a_free_address_are_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn running_server_does_the_moves() {
+async fn running_server_executes_the_moves() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("handed").await;
     let mut host = HostBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
@@ -172,6 +172,6 @@ async fn running_server_does_the_moves() {
     let path = "-o=jsonpath={.spec.clusterIP} {.metadata.annotations}";
     let now = plane.kubectl(&["get", "service", "-n", &namespace, "cart", path]).await.ok();
     assert!(now.starts_with("172.21.1."), "{now}");
-    assert!(now.ends_with(r#" {"clusterip-policy/os":"windows"}"#), "no trace of the wish: {now}");
+    assert!(now.ends_with(r#" {"clusterip-policy/os":"windows"}"#), "the annotation of the request is left: {now}");
     assert_eq!(host.terminate().await, 0);
 }

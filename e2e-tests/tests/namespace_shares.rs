@@ -18,7 +18,7 @@ const SHARE: usize = 51;
 const BURST: usize = 103;
 const USABLE: usize = 205;
 
-/// A review of a create, which anybody who reaches the server could send.
+/// A review of a create. Every client that reaches the server could send it.
 fn review(namespace: &str, name: &str, number: usize, spec: &Value) -> Value {
     let mut object = service(name, spec.clone());
     object["metadata"]["namespace"] = namespace.into();

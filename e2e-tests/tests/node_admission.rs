@@ -181,7 +181,7 @@ async fn unsuitable_block_is_warned_of_or_denied() {
         expected.push((name, "created".to_owned()));
     }
     assert_eq!(seen, expected);
-    assert_eq!(judged.decisions("without"), Vec::<String>::new(), "nobody asks about one without blocks");
+    assert_eq!(judged.decisions("without"), Vec::<String>::new(), "the webhook is called for a Node without blocks");
     assert!(judged.decisions("taken")[0].contains("podcidrs=\"10.1.3.0/24\""), "{:?}", judged.decisions("taken"));
 
     judged.change(&settings("deny"), "the settings to deny").await;
@@ -239,7 +239,7 @@ async fn blocks_of_the_controller_manager_are_checked() {
     let runs = allocator();
     // The Node is in none of our pools, so that only the controller manager gives it a block.
     all.create(&<_>::default(), &node("warned", "inferno", json!({}))).await.unwrap();
-    let given = eventually("the controller manager to hand a block out", async || {
+    let given = eventually("the controller manager to assign a block", async || {
         all.get("warned").await.unwrap().data["spec"]["podCIDR"].as_str().map(str::to_owned)
     })
     .await;
@@ -254,7 +254,7 @@ async fn blocks_of_the_controller_manager_are_checked() {
     let runs = allocator();
     all.create(&<_>::default(), &node("denied", "inferno", json!({}))).await.unwrap();
     eventually("the controller manager to try", async || (!judged.decisions("denied").is_empty()).then_some(())).await;
-    let log = eventually("the controller manager to say that it was denied", async || {
+    let log = eventually("the denial in the log of the controller manager", async || {
         Some(NodeIpam::log(&judged.plane)).filter(|log| log.contains("omit podCIDR and podCIDRs"))
     })
     .await;

@@ -108,12 +108,12 @@ async fn nodes_keep_their_blocks_and_new_nodes_get_the_next() {
     register(&all, "linux-3", "linux").await;
 
     operator.does_all(&steps("4. Install clusterip")).await;
-    assert_eq!(given(&all, "linux-3").await, first, "the next, for the one that waited");
+    assert_eq!(given(&all, "linux-3").await, first, "the next block, for the Node that waited");
     register(&all, "windows-2", "windows").await;
-    assert_eq!(given(&all, "windows-2").await, "10.244.128.0/24", "of its own pool");
+    assert_eq!(given(&all, "windows-2").await, "10.244.128.0/24", "a block of its own pool");
     all.delete("linux-1", &<_>::default()).await.unwrap();
     register(&all, "linux-4", "linux").await;
-    assert_eq!(given(&all, "linux-4").await, second, "not the one that was just given back");
+    assert_eq!(given(&all, "linux-4").await, second, "not the block that was released last");
     // The log contains refused requests.
     let refused: Vec<String> = cluster.node.log().await.into_iter().filter(|line| line.contains("forbidden")).collect();
     assert_eq!(refused, Vec::<String>::new());
@@ -157,10 +157,14 @@ async fn nodes_keep_their_blocks_and_new_nodes_get_the_next() {
     register(&all, "linux-5", "linux").await;
     operator.does(switch).await;
     let theirs = restarted(&cluster.plane, &operator, Some(theirs));
-    assert_eq!(given(&all, "linux-5").await, "10.244.0.0/24", "the first free one, as after every start of theirs");
+    assert_eq!(
+        given(&all, "linux-5").await,
+        "10.244.0.0/24",
+        "the first free block, as after every start of the controller manager"
+    );
     let mut expected = settled;
     expected.insert("linux-5".to_owned(), Some("10.244.0.0/24".to_owned()));
-    assert_eq!(blocks(&all).await, expected, "nobody's block has changed");
+    assert_eq!(blocks(&all).await, expected, "the blocks after the rollback");
     drop(theirs);
 }
 

@@ -12,7 +12,7 @@ use crate::support::eventually::eventually;
 use crate::support::serve_process::HostBuilder;
 
 /// A client of a new service account without any permissions.
-async fn nobody(plane: &ControlPlane, namespace: &str) -> Client {
+async fn without_permissions(plane: &ControlPlane, namespace: &str) -> Client {
     plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", namespace]).await.ok();
     plane.client_with(&plane.token(namespace, "clusterip").await)
 }
@@ -67,7 +67,7 @@ async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
 async fn message_lists_missing_permissions_and_its_rules_grant_them() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-none").await;
-    let (client, duties) = (nobody(plane, &namespace).await, everything(&namespace));
+    let (client, duties) = (without_permissions(plane, &namespace).await, everything(&namespace));
 
     let found = missing(&client, &duties).await.unwrap();
     let served = permissions::workloads(&client, &WorkloadKind::known()).await.unwrap().served;
@@ -75,14 +75,14 @@ async fn message_lists_missing_permissions_and_its_rules_grant_them() {
     assert_eq!(found, Missing { user, needs: permissions::needs(&served, &duties) });
 
     grant(plane, &namespace, &found.to_string()).await;
-    eventually("all rights", async || missing(&client, &duties).await.is_none().then_some(())).await;
+    eventually("all permissions", async || missing(&client, &duties).await.is_none().then_some(())).await;
 }
 
 #[tokio::test]
 async fn granted_permissions_are_not_listed() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-some").await;
-    let (client, duties) = (nobody(plane, &namespace).await, everything(&namespace));
+    let (client, duties) = (without_permissions(plane, &namespace).await, everything(&namespace));
     let mut found = missing(&client, &duties).await.unwrap();
 
     // All permissions but three different ones: a verb, a sub-resource, and a name in a namespace.
@@ -124,7 +124,7 @@ async fn administrator_lacks_no_permissions() {
 async fn rules_in_the_message_are_enough_for_agents() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-agent").await;
-    let client = nobody(plane, &namespace).await;
+    let client = without_permissions(plane, &namespace).await;
     let settings = Some("clusterip-settings".to_owned());
     let duties = Duties { namespace: namespace.clone(), agent: true, settings, ..Duties::default() };
     let found = missing(&client, &duties).await.unwrap();
@@ -142,14 +142,14 @@ async fn rules_in_the_message_are_enough_for_agents() {
     );
     assert_eq!(found.to_string(), expected);
     grant(plane, &namespace, &found.to_string()).await;
-    eventually("all rights", async || missing(&client, &duties).await.is_none().then_some(())).await;
+    eventually("all permissions", async || missing(&client, &duties).await.is_none().then_some(())).await;
 }
 
 #[tokio::test]
 async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-external").await;
-    let (client, plain) = (nobody(plane, &namespace).await, everything(&namespace));
+    let (client, plain) = (without_permissions(plane, &namespace).await, everything(&namespace));
     let before = missing(&client, &plain).await.unwrap();
     let duties = Duties { external: true, ..plain };
     assert_eq!(missing(&client, &duties).await.unwrap(), before, "there is no pool");
@@ -188,7 +188,7 @@ async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
             verb: "watch",
         },
     ];
-    eventually("no more than that", async || {
+    eventually("exactly these missing permissions", async || {
         let lacks = lacks().await;
         let lacks: Vec<_> = lacks
             .iter()
@@ -209,10 +209,10 @@ async fn permissions_for_external_addresses_are_checked_if_there_are_pools() {
 async fn changed_settings_check_permissions_again() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("permissions-later").await;
-    let (client, plain) = (nobody(&plane, &namespace).await, everything(&namespace));
+    let (client, plain) = (without_permissions(&plane, &namespace).await, everything(&namespace));
     let duties = Duties { nodes: true, external: true, registration: None, settings: None, ..plain };
     grant(&plane, &namespace, &missing(&client, &duties).await.unwrap().to_string()).await;
-    eventually("all rights", async || missing(&client, &duties).await.is_none().then_some(())).await;
+    eventually("all permissions", async || missing(&client, &duties).await.is_none().then_some(())).await;
 
     let kubeconfig = plane.kubeconfig_of(&namespace, "clusterip").await;
     let host = HostBuilder::as_user(&kubeconfig).args(&["--namespace", &namespace, "--no-webhook"]).settings("{}");

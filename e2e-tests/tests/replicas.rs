@@ -144,22 +144,22 @@ async fn moves_wait_until_all_replicas_have_the_same_settings() {
     .await;
     assert!(metric(leading, "clusterip_replicas{settings=\"same\"} 2").await);
 
-    // A dead replica is not waited for.
+    // The leader does not wait for a dead replica.
     replicas.kill(other);
-    let told = |host: &Host| {
+    let waits = |host: &Host| {
         host.log().iter().filter(|line| line.contains("other replicas have other settings in use")).count()
     };
-    let before = told(replicas.host(leading));
+    let before = waits(replicas.host(leading));
     replicas.change_settings_of(leading, SETTINGS);
     // A move that is requested before the settings are in use ends at once, because the Service is in its pool.
     eventually("the leader to wait for the other once more", async || {
-        (told(replicas.host(leading)) > before).then_some(())
+        (waits(replicas.host(leading)) > before).then_some(())
     })
     .await;
     let moved = async || address(&replicas, &namespace).await.starts_with("172.21.1.").then_some(());
     // A Service is not moved again for a minute, unless its annotation asks for it.
-    let wish = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
-    send(&replicas.client, Method::PATCH, &crate::support::move_helpers::path(&namespace, "web"), Some(&wish))
+    let patch = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
+    send(&replicas.client, Method::PATCH, &crate::support::move_helpers::path(&namespace, "web"), Some(&patch))
         .await
         .unwrap();
     eventually("the Service to be moved back", moved).await;

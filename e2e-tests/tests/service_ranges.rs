@@ -63,7 +63,7 @@ async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
     let cluster =
         WebhookCluster::start(options, "\nservices:\n  pools:\n  - {name: rest, cidrs: [172.21.0.0/24]}\n").await;
     ready(&cluster.plane).await;
-    eventually("the range to be known", async || {
+    eventually("the pool of the range in the metrics", async || {
         std::fs::write(cluster.host.folder().join("settings.yaml"), SETTINGS).unwrap();
         let (_, metrics) = cluster.host.get("/metrics").await?;
         metrics.contains("clusterip_settings_valid 1").then_some(())?;
@@ -91,14 +91,16 @@ async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
     eventually("a warning in the log", async || cluster.host.log().iter().any(warned).then_some(())).await;
     let (status, json) = audit(&cluster, &["-o", "json", "--fail-on", "unusable-range"]).await;
     assert_eq!(status, Some(1), "{json}");
-    let told = format!("{deleted}; pool only (10.2.0.0/24), pool both (10.2.1.0/24) have addresses of it");
-    assert_eq!(findings(&json, "unusable-range"), [told]);
+    let expected = format!("{deleted}; pool only (10.2.0.0/24), pool both (10.2.1.0/24) have addresses of it");
+    assert_eq!(findings(&json, "unusable-range"), [expected]);
 
-    // When it is gone, the settings are refused, because a pool is outside of all ranges. Other pools can still be
+    // When the ServiceCIDR no longer exists, the settings are refused, because a pool is outside of all ranges. Other pools can still be
     // used.
     cluster.delete("ranges-only", "first").await;
-    eventually("the range to go", async || service_cidrs.get_opt("team-a").await.unwrap().is_none().then_some(()))
-        .await;
+    eventually("the ServiceCIDR to be deleted", async || {
+        service_cidrs.get_opt("team-a").await.unwrap().is_none().then_some(())
+    })
+    .await;
     refused_with(&cluster, "ranges-only", &format!("ServiceCIDR team-a (10.2.0.0/16) is gone: {REFUSED}")).await;
     for number in 20..30 {
         let created = cluster.create("ranges-both", &service(&format!("other-{number}"), json!({}))).await.unwrap();
@@ -107,7 +109,7 @@ async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
 
     ready(&cluster.plane).await;
     let mut number = 0;
-    eventually("addresses of the range that is back", async || {
+    eventually("addresses of the recreated range", async || {
         number += 1;
         cluster.create("ranges-only", &service(&format!("back-{number}"), json!({}))).await.ok()
     })

@@ -66,10 +66,10 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     // The 24 Services, the 3 others, and the probe of `all_was_looked_at`; `kubernetes` is not managed.
     assert!(log.contains("misplaced=24 managed=28"), "{log}");
     braked(&host, &[format!("{one} {MANY}")]).await;
-    let told = "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace many; it stays: the settings changed for a large part of the cluster: it waits for `clusterip move`";
+    let expected = "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace many; it stays: the settings changed for a large part of the cluster: it waits for `clusterip move`";
     // The Event comes after the metric.
-    eventually("it to be told", async || (!many.told("web-7").await.is_empty()).then_some(())).await;
-    assert_eq!(many.told("web-7").await, [told]);
+    eventually("the Event", async || (!many.events("web-7").await.is_empty()).then_some(())).await;
+    assert_eq!(many.events("web-7").await, [expected]);
 
     // A new process knows that these settings were not carried out.
     drop(host);
@@ -83,7 +83,7 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     // The author of a Service can't release the brake: the annotation is removed, and the Service stays.
     let now = json!({"metadata": {"annotations": {"clusterip-policy/move": "now"}}});
     crate::support::move_helpers::patch(&many.client, &many.namespace, "web-7", now).await;
-    let web = eventually("the wish to be heard", async || {
+    let web = eventually("the annotation to be removed", async || {
         let web = crate::support::move_helpers::stored(&many.client, &many.namespace, "web-7").await?;
         (web["metadata"]["annotations"]["clusterip-policy/move"].is_null()).then_some(web)
     })
@@ -160,9 +160,11 @@ async fn settings_used_only_with_move_never_still_trigger_the_brake() {
     assert_eq!(pools(&still, MANY).await, ["linux"; MANY]);
 }
 
-/// Releases the Lease of a process that is gone, so that the test need not wait until it expires.
+/// Releases the Lease of a process that has ended, so that the test need not wait until the Lease expires.
 pub async fn free_the_lease(cluster: &Cluster) {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", cluster.namespace);
-    let nobody = json!({"spec": {"holderIdentity": ""}});
-    crate::support::move_helpers::send(&cluster.client, axum::http::Method::PATCH, &path, Some(&nobody)).await.unwrap();
+    let released = json!({"spec": {"holderIdentity": ""}});
+    crate::support::move_helpers::send(&cluster.client, axum::http::Method::PATCH, &path, Some(&released))
+        .await
+        .unwrap();
 }

@@ -66,9 +66,9 @@ impl Followed {
         ];
         eventually(&format!("{expected:#?}"), async || {
             let exposed = self.metrics.encode();
-            let mut told: Vec<_> = exposed.lines().filter(|line| line.starts_with("clusterip_settings")).collect();
-            told.sort_unstable();
-            (told == expected).then_some(())
+            let mut found: Vec<_> = exposed.lines().filter(|line| line.starts_with("clusterip_settings")).collect();
+            found.sort_unstable();
+            (found == expected).then_some(())
         })
         .await;
     }
@@ -163,16 +163,16 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
     )
     .unwrap_err();
     assert!(mistakes.lines().count() >= 3, "{mistakes}");
-    let mut told = vec![
+    let mut expected = vec![
         format!("settings refused, the previous ones stay in use:\n{mistakes}"),
         "settings refused, the previous ones stay in use:\nthe configmap has no key settings.yaml, but settings.yml"
             .to_owned(),
     ];
-    told.sort();
+    expected.sort();
     let admin = plane.client();
     eventually("both events", async || (notes(&admin, &namespace).await.len() >= 2).then_some(())).await;
-    assert_eq!(notes(&admin, &namespace).await, told);
-    assert_eq!(*followed.live.borrow(), second, "nothing is published meanwhile");
+    assert_eq!(notes(&admin, &namespace).await, expected);
+    assert_eq!(*followed.live.borrow(), second, "refused settings are not published");
     assert!(!followed.live.has_changed().unwrap());
 
     plane.kubectl(&["delete", "configmap", NAME, "--namespace", &namespace]).await.ok();

@@ -32,7 +32,7 @@ async fn proxy_forwards_the_identity_of_the_client() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("clients").await;
     let proxy = Proxy::start(plane).await;
-    let client = kube::Client::try_from(plane.config(proxy.url(), "nobody's")).unwrap();
+    let client = kube::Client::try_from(plane.config(proxy.url(), "unknown-token")).unwrap();
     let error = Api::<Service>::namespaced(client, &namespace).list(&<_>::default()).await.unwrap_err();
     assert!(matches!(&error, kube::Error::Api(status) if status.code == 401), "{error}");
     Api::<Service>::namespaced(proxy.client(), &namespace).list(&<_>::default()).await.unwrap();

@@ -260,7 +260,7 @@ func (p *plane) startManager(ctx context.Context) error {
 	})
 }
 
-var errPortTaken = errors.New("a port was taken by somebody else")
+var errPortTaken = errors.New("another program took a port")
 
 // waitForAPIServer returns when the API server answers requests and gives addresses to Services.
 func (p *plane) waitForAPIServer(ctx context.Context) error {

@@ -94,10 +94,10 @@ fn attempt(port: u16, tls: &Arc<ClientConfig>, bad: &Bad, stays: Duration) -> st
 }
 
 fn talk(stream: &mut (impl Read + Write), bad: &Bad, stays: Duration) -> std::io::Result<String> {
-    let told = stream.write_all(&bad.said).and_then(|()| stream.flush());
+    let sent = stream.write_all(&bad.said).and_then(|()| stream.flush());
     if bad.slow {
         std::thread::sleep(stays);
-        return told.map(|()| String::new());
+        return sent.map(|()| String::new());
     }
     // The server may answer and close the connection before it has read everything.
     let mut answer = [0; 200];

@@ -135,7 +135,7 @@ impl Place {
             "Namespace" => ("v1", format!("/api/v1/namespaces/{name}")),
             "Node" => ("v1", format!("/api/v1/nodes/{name}")),
             "RuntimeClass" => ("node.k8s.io/v1", format!("/apis/node.k8s.io/v1/runtimeclasses/{name}")),
-            other => panic!("what is a {other}?"),
+            other => panic!("unknown kind {other}"),
         };
         object["apiVersion"] = version.into();
         let path = format!("{path}?fieldManager=author&force=true");
@@ -264,12 +264,12 @@ impl Place {
 
     /// The Service `web` as it is stored.
     pub async fn web(&self) -> Value {
-        stored(&self.client, &self.namespace, "web").await.expect("the Service is there")
+        stored(&self.client, &self.namespace, "web").await.expect("the Service exists")
     }
 
     /// The Events of the controller about a Service: reason and note of each, the oldest first. Addresses are replaced
     /// by their pools, and the namespace is left out.
-    pub async fn told(&self, service: &str) -> Vec<String> {
+    pub async fn events(&self, service: &str) -> Vec<String> {
         let path = format!("/apis/events.k8s.io/v1/namespaces/{}/events", self.namespace);
         let list = send(&self.client, Method::GET, &path, None).await.unwrap();
         let mut events: Vec<&Value> = list["items"].as_array().unwrap().iter().collect();
@@ -316,15 +316,15 @@ impl Place {
     /// The pool of the Service `web`, its annotation for moves, and the Events about it.
     pub async fn outcome(&self) -> Vec<String> {
         let web = self.web().await;
-        let wish = web["metadata"]["annotations"]["clusterip-policy/move"].as_str();
-        let wish = wish.map(|wish| format!(", move: {wish}")).unwrap_or_default();
+        let annotation = web["metadata"]["annotations"]["clusterip-policy/move"].as_str();
+        let annotation = annotation.map(|annotation| format!(", move: {annotation}")).unwrap_or_default();
         let place = match (web["spec"]["type"].as_str(), addresses_or_none(&web).first()) {
             (Some("ExternalName"), _) => "ExternalName",
             (_, Some(address)) => pool_of(*address),
             (_, None) => "None",
         };
-        let mut outcome = vec![format!("{place}{wish}")];
-        outcome.extend(self.told("web").await);
+        let mut outcome = vec![format!("{place}{annotation}")];
+        outcome.extend(self.events("web").await);
         outcome
     }
 

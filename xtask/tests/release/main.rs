@@ -4,9 +4,12 @@
 
 mod documents;
 mod image;
+mod known_settings;
 #[path = "../../../e2e-tests/src/missing.rs"]
 mod missing;
 mod module;
-mod published;
+mod policy_metadata;
+mod rancher_form;
+mod settings_documentation;
 mod support;
 mod workflows;

@@ -34,3 +34,21 @@ pub fn module() -> Vec<u8> {
 pub fn annotated() -> Vec<u8> {
     annotate(&module(), metadata(), &read("README.md")).unwrap()
 }
+
+/// A value that was found, and the value that it must equal.
+pub struct Row<'a> {
+    pub name: &'a str,
+    pub found: Value,
+    pub expected: Value,
+}
+
+/// Compares all rows, and reports those that differ.
+#[track_caller]
+pub fn assert_rows(rows: &[Row<'_>]) {
+    let wrong: Vec<String> = rows
+        .iter()
+        .filter(|row| row.found != row.expected)
+        .map(|row| format!("{}: found {}, expected {}", row.name, row.found, row.expected))
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}

@@ -1,53 +1,12 @@
-//! The dashboard and the rules in `deploy/monitoring` query only metrics that `clusterip serve` exposes. To Prometheus,
-//! a misspelt metric or label is not an error: the alert just never fires.
-//!
-//! The exposed metrics are those in docs/metrics.md. A test of the host compares that page with the program.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+//! Finds the mistakes of a PromQL expression: unknown metrics and labels, and counters without their rate.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deploy::{document, read};
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, Expr, LabelModifier, VectorSelector};
 use promql_parser::util::{ExprVisitor, walk_expr};
-use serde_json::Value;
 
-/// The labels that Prometheus adds to the metrics of each target.
-const OF_THE_TARGET: [&str; 1] = ["instance"];
-
-/// An exposed metric: its labels, each with its possible values if the program defines them and not the cluster.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Exposed {
-    kind: String,
-    labels: BTreeMap<String, BTreeSet<String>>,
-}
-
-/// The series that Prometheus stores; a histogram consists of three.
-fn exposed() -> BTreeMap<String, Exposed> {
-    let page = read("docs/metrics.md").unwrap();
-    let rows = page.lines().skip_while(|line| !line.starts_with("| `")).take_while(|line| line.starts_with('|'));
-    let mut all = BTreeMap::new();
-    for row in rows {
-        let [_, name, kind, labels, ..] = row.split('|').map(str::trim).collect::<Vec<_>>()[..] else {
-            panic!("{row}");
-        };
-        let name = name.trim_matches('`');
-        let mut metric = Exposed { kind: kind.to_owned(), labels: BTreeMap::new() };
-        for label in labels.split("; ").filter(|label| !label.is_empty()) {
-            let (label, values) = label.split_once(": ").unwrap_or((label, ""));
-            let values = values.split(", ").filter(|value| !value.is_empty()).map(str::to_owned).collect();
-            metric.labels.insert(label.trim_matches('`').to_owned(), values);
-        }
-        if kind == "histogram" {
-            all.extend(["_sum", "_count"].map(|part| (format!("{name}{part}"), metric.clone())));
-            metric.labels.insert("le".to_owned(), BTreeSet::new());
-            all.insert(format!("{name}_bucket"), metric);
-        } else {
-            all.insert(name.to_owned(), metric);
-        }
-    }
-    all
-}
+use super::exposed_metrics::{Exposed, OF_THE_TARGET, exposed};
 
 /// Collects the mistakes of an expression.
 struct Faults<'e> {
@@ -145,7 +104,7 @@ impl ExprVisitor for Faults<'_> {
 }
 
 /// The metrics in an expression, with repetition.
-fn metrics_of(expression: &Expr) -> Vec<String> {
+pub fn metrics_of(expression: &Expr) -> Vec<String> {
     struct Names(Vec<String>);
     impl ExprVisitor for Names {
         type Error = std::convert::Infallible;
@@ -204,7 +163,7 @@ fn labels_of(expression: &Expr, exposed: &BTreeMap<String, Exposed>) -> BTreeSet
 }
 
 /// The mistakes of an expression, and of the labels that its `texts` refer to as `before…after`.
-fn faults(expression: &str, texts: &[&str], before: &str) -> Vec<String> {
+pub fn faults(expression: &str, texts: &[&str], before: &str) -> Vec<String> {
     let exposed = exposed();
     let parsed = match parser::parse(expression) {
         Ok(parsed) => parsed,
@@ -224,178 +183,6 @@ fn faults(expression: &str, texts: &[&str], before: &str) -> Vec<String> {
         }
     }
     found
-}
-
-/// The rules by name, each with its expression and its texts.
-fn rules() -> Vec<(String, String, Vec<String>)> {
-    let rules = document(&read("deploy/monitoring/prometheus-rule.yaml").unwrap()).unwrap();
-    let groups = rules["spec"]["groups"].as_array().unwrap();
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let rules = groups.iter().flat_map(|group| group["rules"].as_array().unwrap());
-    rules
-        .map(|rule| {
-            let texts = rule["annotations"].as_object().unwrap().values().map(text).collect();
-            (text(&rule["alert"]), text(&rule["expr"]), texts)
-        })
-        .collect()
-}
-
-/// The panels with a query, by title, each with its expression and its legend.
-fn targets() -> Vec<(String, String, String)> {
-    let dashboard: Value = serde_json::from_str(&read("deploy/monitoring/clusterip.json").unwrap()).unwrap();
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut targets = Vec::new();
-    for panel in dashboard["panels"].as_array().unwrap() {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            // Grafana replaces this variable before it queries.
-            let expression = text(&target["expr"]).replace("$__rate_interval", "5m");
-            targets.push((text(&panel["title"]), expression, text(&target["legendFormat"])));
-        }
-    }
-    targets
-}
-
-#[test]
-fn rules_query_only_exposed_metrics() {
-    let mut names = BTreeSet::new();
-    let mut found = Vec::new();
-    for (name, expression, texts) in rules() {
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        found.extend(faults(&expression, &texts, "$labels.").into_iter().map(|fault| format!("{name}: {fault}")));
-        assert!(names.insert(name.clone()), "{name} twice");
-    }
-    assert_eq!(found, Vec::<String>::new());
-    let expected = [
-        "ClusteripAbsent",
-        "ClusteripApiServerSilent",
-        "ClusteripCertificateEnds",
-        "ClusteripClaimsFail",
-        "ClusteripDenials",
-        "ClusteripEvaluationErrors",
-        "ClusteripExternalAddressesNotHeld",
-        "ClusteripExternalPoolNearlyFull",
-        "ClusteripExternalServicesWaiting",
-        "ClusteripLedgerGrows",
-        "ClusteripMovesFail",
-        "ClusteripMovesStuck",
-        "ClusteripNoLeader",
-        "ClusteripNodeAssignmentsFail",
-        "ClusteripNodePoolFull",
-        "ClusteripNodePoolNearlyFull",
-        "ClusteripNodesMisplaced",
-        "ClusteripNodesShareBlocks",
-        "ClusteripNodesWaiting",
-        "ClusteripPoolFull",
-        "ClusteripPoolNearlyFull",
-        "ClusteripReplicasDisagree",
-        "ClusteripServicesMisplaced",
-        "ClusteripSettingsRefused",
-        "ClusteripSlow",
-        "ClusteripStoreStale",
-    ];
-    assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), expected);
-}
-
-#[test]
-fn dashboard_queries_only_exposed_metrics() {
-    let targets = targets();
-    let found: Vec<String> = targets
-        .iter()
-        .flat_map(|(title, expression, legend)| {
-            faults(expression, &[legend], "{{").into_iter().map(move |fault| format!("{title}: {fault}"))
-        })
-        .collect();
-    assert_eq!(found, Vec::<String>::new());
-    // The metrics that a dashboard should show.
-    let shown: BTreeSet<String> =
-        targets.iter().flat_map(|(_, expression, _)| metrics_of(&parser::parse(expression).unwrap())).collect();
-    let unseen: Vec<_> = [
-        "clusterip_pool_free_addresses",
-        "clusterip_admissions_total",
-        "clusterip_admission_duration_seconds_bucket",
-        "clusterip_evaluation_errors_total",
-        "clusterip_ledger_addresses",
-        "clusterip_moves_total",
-        "clusterip_misplaced_services",
-        "clusterip_watch_errors_total",
-        "clusterip_certificate_expiry_timestamp_seconds",
-        "clusterip_leader",
-        "clusterip_node_pool_blocks",
-        "clusterip_node_assignments_total",
-        "clusterip_nodes_waiting",
-        "clusterip_misplaced_nodes",
-        "clusterip_external_pool_addresses",
-        "clusterip_external_services_waiting",
-        "clusterip_external_takeovers_total",
-    ]
-    .into_iter()
-    .filter(|metric| !shown.contains(*metric))
-    .collect();
-    assert_eq!(unseen, Vec::<&str>::new());
-}
-
-#[test]
-fn dashboard_layout_and_variables_are_valid() {
-    let dashboard: Value = serde_json::from_str(&read("deploy/monitoring/clusterip.json").unwrap()).unwrap();
-    let exposed = exposed();
-    let mut found = Vec::new();
-    let mut ids = BTreeSet::new();
-    let mut taken = BTreeSet::new();
-    for panel in dashboard["panels"].as_array().unwrap() {
-        let title = panel["title"].as_str().unwrap();
-        if !ids.insert(panel["id"].as_u64().unwrap()) {
-            found.push(format!("{title}: duplicate id"));
-        }
-        let [x, y, w, h] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
-        if x + w > 24 {
-            found.push(format!("{title}: is cut off"));
-        }
-        let cells = (y..y + h).flat_map(|y| (x..x + w).map(move |x| (x, y)));
-        if cells.filter(|&cell| !taken.insert(cell)).count() > 0 {
-            found.push(format!("{title}: overlaps another panel"));
-        }
-        for source in panel["targets"].as_array().into_iter().flatten().chain([panel]) {
-            if panel["type"] != "row" && source["datasource"]["uid"] != "${datasource}" {
-                found.push(format!("{title}: has a fixed datasource"));
-            }
-        }
-        if panel["type"] != "row" && panel["description"].as_str().is_none_or(str::is_empty) {
-            found.push(format!("{title}: has no description"));
-        }
-    }
-    for variable in dashboard["templating"]["list"].as_array().unwrap().iter().filter(|v| v["type"] == "query") {
-        let query = variable["query"]["query"].as_str().unwrap();
-        let asked = query.strip_prefix("label_values(").and_then(|rest| rest.strip_suffix(')')?.split_once(", "));
-        let there = asked.is_some_and(|(metric, label)| {
-            exposed.get(metric).is_some_and(|about| about.labels.contains_key(label) || OF_THE_TARGET.contains(&label))
-        });
-        if !there {
-            found.push(format!("{query} has no values"));
-        }
-    }
-    assert_eq!(found, Vec::<String>::new());
-}
-
-#[test]
-fn every_rule_has_a_test_in_which_it_fires() {
-    let tests = document(&read("deploy/monitoring/rules-test.yaml").unwrap()).unwrap();
-    let of = |test: &Value| {
-        let asked = test["promql_expr_test"].as_array().unwrap().iter();
-        let fires = asked.filter(|asked| asked["exp_samples"] != serde_json::json!([])).count();
-        (test["name"].as_str().unwrap().to_owned(), fires)
-    };
-    let tests: Vec<_> = tests["tests"].as_array().unwrap().iter().map(of).collect();
-    let well = [("all is well".to_owned(), 0)].into_iter();
-    let expected: Vec<_> = well.chain(rules().into_iter().map(|(name, ..)| (name, 1))).collect();
-    assert_eq!(tests, expected);
-}
-
-#[test]
-fn documentation_lists_the_alerts() {
-    let page = read("docs/metrics.md").unwrap();
-    let listed: BTreeSet<&str> = page.split('`').filter(|word| word.starts_with("Clusterip")).collect();
-    let rules = rules();
-    assert_eq!(listed, rules.iter().map(|(name, ..)| name.as_str()).collect());
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! Another agent takes over the addresses of an agent or a node that fails.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use super::held_address::{HeldAddress, PROBE_TIME, address, assert_one_holder_at_a_time};
+use crate::agent_cluster::{AgentCluster, within};
+
+/// The time limit of a takeover from a dead node: its heartbeat is valid for 20 s, and other agents need a moment.
+const TAKEOVER: Duration = Duration::from_secs(25);
+
+pub fn address_of_a_killed_agent_is_taken_over() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
+    let begin = Instant::now();
+    held.cluster.signal(held.holder, Signal::SIGKILL);
+    let next = held.taken_over(begin, TAKEOVER);
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+}
+
+pub fn address_of_a_stopped_agent_is_taken_over_at_once() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
+    let begin = Instant::now();
+    held.cluster.signal(held.holder, Signal::SIGTERM);
+    let next = held.taken_over(begin, Duration::from_secs(2));
+    assert!(held.cluster.ended(held.holder).success());
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+}
+
+pub fn address_of_an_agent_without_api_server_is_taken_over() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
+    let begin = Instant::now();
+    held.cluster.cut(held.holder, true);
+    let next = held.taken_over(begin, TAKEOVER + Duration::from_secs(5));
+    // The agent reaches the API server again, and takes nothing back.
+    held.cluster.cut(held.holder, false);
+    sleep(Duration::from_secs(10));
+    assert_eq!(held.cluster.holder(held.address), Some(next));
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+}
+
+pub fn address_of_a_suspended_agent_is_taken_over() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
+    let begin = Instant::now();
+    held.cluster.signal(held.holder, Signal::SIGSTOP);
+    let next = held.taken_over(begin, TAKEOVER);
+    sleep(Duration::from_secs(60).saturating_sub(begin.elapsed()));
+    held.cluster.signal(held.holder, Signal::SIGCONT);
+    sleep(Duration::from_secs(10));
+    assert_eq!(held.cluster.holder(held.address), Some(next));
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+}
+
+pub fn address_of_a_node_without_link_is_taken_over() {
+    let mut held = HeldAddress::new();
+    let begin = Instant::now();
+    // The agent reaches the API server over another link, so its heartbeat continues.
+    held.cluster.network.unplug(held.holder);
+    let next = held.taken_over(begin, Duration::from_secs(30));
+    assert_eq!(held.cluster.get(held.holder, "/readyz"), Some((200, "ready\n".to_owned())));
+    let measured = held.cluster.measured(Some(held.holder), "clusterip_agent_given_up");
+    assert_eq!(measured, ["clusterip_agent_given_up_addresses_total 1"]);
+    // The node is connected again, and takes nothing back.
+    held.cluster.network.plug_in(held.holder);
+    sleep(Duration::from_secs(10));
+    assert_eq!(held.cluster.holder(held.address), Some(next));
+    assert!(held.answers());
+}
+
+pub fn address_leaves_a_node_that_is_not_ready() {
+    let mut held = HeldAddress::new();
+    let probe = held.cluster.probe(&[held.address]);
+    sleep(PROBE_TIME);
+    held.cluster.ready(held.holder, false);
+    let next = held.taken_over(Instant::now(), Duration::from_secs(5));
+    // The node is ready again, and takes nothing back.
+    held.cluster.ready(held.holder, true);
+    sleep(Duration::from_secs(5));
+    assert_one_holder_at_a_time(&held.cluster, probe, held.address, &[held.holder, next]);
+}
+
+pub fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
+    const COUNT: u8 = 200;
+    let cluster = AgentCluster::new();
+    let all: BTreeSet<IpAddr> = (10..10 + COUNT).filter(|last| *last != 200).map(address).collect();
+    for address in &all {
+        cluster.serve(&format!("web-{}", address.to_string().replace('.', "-")), *address);
+    }
+    let complete = |held: &[BTreeSet<IpAddr>]| held.iter().map(BTreeSet::len).sum::<usize>() == all.len();
+    let before = within(Duration::from_secs(60), "all addresses to be held", || {
+        Some(cluster.held()).filter(|held| complete(held))
+    });
+    let even = all.len() as f64 / 3.0;
+    let sizes: Vec<usize> = before.iter().map(BTreeSet::len).collect();
+    assert!(sizes.iter().all(|size| (*size as f64 - even).abs() <= 0.2 * even), "{sizes:?}");
+    cluster.signal(0, Signal::SIGKILL);
+    let after = within(TAKEOVER + Duration::from_secs(10), "the others to hold all", || {
+        let held = cluster.held();
+        (held[0].is_empty() && complete(&held)).then_some(held)
+    });
+    assert!((1..3).all(|index| after[index].is_superset(&before[index])), "an agent that lives has lost an address");
+    let gained: Vec<usize> = (1..3).map(|index| after[index].len() - before[index].len()).collect();
+    let half = before[0].len() as f64 / 2.0;
+    assert!(gained.iter().all(|gained| (*gained as f64 - half).abs() <= 0.2 * half + 1.0), "{gained:?} of {half}");
+}

@@ -1,0 +1,337 @@
+//! Which misplaced Services the controller moves, and which it only reports.
+
+use axum::http::Method;
+use futures::FutureExt as _;
+use futures::future::{LocalBoxFuture, join_all};
+use serde_json::{Value, json};
+
+use super::{MOVE, OS};
+use crate::support::cluster::{Cluster, Place, metrics};
+use crate::support::eventually::eventually;
+use crate::support::fault_proxy::Proxy;
+use crate::support::move_helpers::{path, send};
+
+const MOVED: &str = "AddressMoved: moved from linux to windows: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
+const REACHABLE: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: 1 ready endpoints can be reached where it is";
+const BY_HAND: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: its address was set by hand: `metadata.managedFields` say so";
+const LOAD_BALANCER: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: type LoadBalancer: a cloud might take its load balancer down";
+
+/// A namespace, the steps in it, and the expected outcome.
+struct Row {
+    name: &'static str,
+    happens: Box<dyn FnOnce(Place) -> LocalBoxFuture<'static, ()>>,
+    expected: &'static [&'static str],
+}
+
+fn row(name: &'static str, happens: impl AsyncFnOnce(&Place) + 'static, expected: &'static [&'static str]) -> Row {
+    let happens = move |place: Place| async move { happens(&place).await }.boxed_local();
+    Row { name, happens: Box::new(happens), expected }
+}
+
+/// Creates a Service in the Linux pool, and then changes its Deployment to Windows.
+async fn turned_to_windows(place: &Place, metadata: Value, spec: Value) {
+    place.workload("linux").await;
+    place.service(metadata, spec).await;
+    place.workload("windows").await;
+}
+
+fn rows() -> Vec<Row> {
+    [endpoints(), changed_evidence(), protected_services(), requested_moves()].into_iter().flatten().collect()
+}
+
+/// Services whose endpoints clients can reach, and others.
+fn endpoints() -> Vec<Row> {
+    vec![
+        row("no-endpoints", async |place| turned_to_windows(place, json!({}), json!({})).await, &["windows", MOVED]),
+        row(
+            "unreachable",
+            async |place| {
+                place.ready_on("Windows").await;
+                turned_to_windows(place, json!({}), json!({})).await;
+            },
+            &["windows", MOVED],
+        ),
+        row(
+            "not-ready",
+            async |place| {
+                let node = place.node(json!({"kubernetes.io/os": "linux"})).await;
+                place.endpoint(Some(&node), false).await;
+                turned_to_windows(place, json!({}), json!({})).await;
+            },
+            &["windows", MOVED],
+        ),
+        row(
+            "reachable",
+            async |place| {
+                place.ready_on("linux").await;
+                turned_to_windows(place, json!({}), json!({})).await;
+            },
+            &["linux", REACHABLE],
+        ),
+        row(
+            "reachable-no-more",
+            async |place| {
+                place.ready_on("linux").await;
+                turned_to_windows(place, json!({}), json!({})).await;
+                place.comes_to(&["linux", REACHABLE]).await;
+                place.endpoint(Some(&format!("{}-node", place.namespace)), false).await;
+            },
+            &["windows", REACHABLE, MOVED],
+        ),
+        row(
+            "unknown-node",
+            async |place| {
+                place.endpoint(Some("nowhere"), true).await;
+                turned_to_windows(place, json!({}), json!({})).await;
+            },
+            &["linux", REACHABLE],
+        ),
+        row(
+            "hand-made-endpoints",
+            async |place| {
+                place.endpoint(None, true).await;
+                place.service(json!({}), json!({"selector": null})).await;
+                place.annotate(OS, "windows").await;
+            },
+            &[
+                "linux",
+                "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os); it stays: 1 ready endpoints can be reached where it is",
+            ],
+        ),
+        row(
+            "hand-made-endpoints-not-ready",
+            async |place| {
+                place.endpoint(None, false).await;
+                place.service(json!({}), json!({"selector": null})).await;
+                place.annotate(OS, "windows").await;
+            },
+            &[
+                "windows",
+                "AddressMoved: moved from linux to windows: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)",
+            ],
+        ),
+        row(
+            "team-with-endpoints",
+            async |place| {
+                place.ready_on("linux").await;
+                place.service(json!({}), json!({})).await;
+                place
+                    .apply(
+                        json!({"kind": "Namespace", "metadata": {"name": place.namespace, "labels": {"team": "blue"}}}),
+                    )
+                    .await;
+            },
+            &[
+                "linux",
+                "AddressMisplaced: it lies in pool linux, and belongs to pool labelled: labels of namespace team-with-endpoints; it stays: 1 ready endpoints can be reached where it is",
+            ],
+        ),
+    ]
+}
+
+/// New labels of a Namespace or a Node, a new RuntimeClass, and a workload that is deleted and created again.
+fn changed_evidence() -> Vec<Row> {
+    vec![
+        row(
+            "team",
+            async |place| {
+                place.service(json!({}), json!({})).await;
+                place
+                    .apply(
+                        json!({"kind": "Namespace", "metadata": {"name": place.namespace, "labels": {"team": "blue"}}}),
+                    )
+                    .await;
+            },
+            &[
+                "labelled",
+                "AddressMoved: moved from linux to labelled: it lies in pool linux, and belongs to pool labelled: labels of namespace team",
+            ],
+        ),
+        row(
+            "labels-of-a-node",
+            async |place| {
+                let node = place.node(json!({"zone": "west"})).await;
+                place.pod(&node).await;
+                place.service(json!({}), json!({})).await;
+                place.node(json!({"zone": "east"})).await;
+            },
+            &[
+                "east",
+                "AddressMoved: moved from linux to east: it lies in pool linux, and belongs to pool east: kubernetes.io/os=linux, zone=east (assumption, Pod web-labels-of-a-node-node on Node labels-of-a-node-node)",
+            ],
+        ),
+        row(
+            "runtime-class",
+            async |place| {
+                place.deployment("web", json!({"runtimeClassName": "hyperv"})).await;
+                place.service(json!({}), json!({})).await;
+                place
+                    .apply(json!({"kind": "RuntimeClass", "metadata": {"name": "hyperv"}, "handler": "runhcs",
+                        "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"}}}))
+                    .await;
+            },
+            &[
+                "windows",
+                "AddressMoved: moved from linux to windows: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web with RuntimeClass hyperv)",
+            ],
+        ),
+        row(
+            "workload-deleted-and-created",
+            async |place| {
+                place.workload("windows").await;
+                place.webhook_knows("windows").await;
+                place.service(json!({}), json!({})).await;
+                place.delete_workload().await;
+                place.all_was_looked_at("first").await;
+                assert_eq!(place.outcome().await, ["windows"]);
+                place.workload("windows").await;
+            },
+            &["windows"],
+        ),
+    ]
+}
+
+/// Services that stay although they are misplaced, and Services that the controller ignores.
+fn protected_services() -> Vec<Row> {
+    vec![
+        row(
+            "by-hand",
+            async |place| turned_to_windows(place, json!({}), json!({"clusterIP": "172.21.0.17"})).await,
+            &["linux", BY_HAND],
+        ),
+        row(
+            "never",
+            async |place| turned_to_windows(place, json!({"annotations": {MOVE: "never"}}), json!({})).await,
+            &[
+                "linux, move: never",
+                "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: annotation clusterip-policy/move: never",
+            ],
+        ),
+        row(
+            "load-balancer",
+            async |place| turned_to_windows(place, json!({}), json!({"type": "LoadBalancer"})).await,
+            &["linux", LOAD_BALANCER],
+        ),
+        row(
+            "exempt",
+            async |place| {
+                place.workload("windows").await;
+                place.service_at("web", [172, 21, 0, 19], json!({}), json!({})).await;
+            },
+            &["linux"],
+        ),
+        row(
+            "headless",
+            async |place| turned_to_windows(place, json!({}), json!({"clusterIP": "None"})).await,
+            &["None"],
+        ),
+        row(
+            "being-deleted",
+            async |place| {
+                place.workload("linux").await;
+                place.service(json!({"finalizers": ["example.com/keep"]}), json!({})).await;
+                send(&place.client, Method::DELETE, &path(&place.namespace, "web"), None).await;
+                place.workload("windows").await;
+            },
+            &["linux"],
+        ),
+    ]
+}
+
+/// The annotation of the author asks for a move.
+fn requested_moves() -> Vec<Row> {
+    vec![
+        row(
+            "now",
+            async |place| {
+                place.ready_on("linux").await;
+                turned_to_windows(place, json!({}), json!({})).await;
+                place.comes_to(&["linux", REACHABLE]).await;
+                place.annotate(MOVE, "now").await;
+            },
+            &["windows", REACHABLE, MOVED],
+        ),
+        row(
+            "now-load-balancer",
+            async |place| {
+                turned_to_windows(place, json!({}), json!({"type": "LoadBalancer"})).await;
+                place.comes_to(&["linux", LOAD_BALANCER]).await;
+                place.annotate(MOVE, "now").await;
+            },
+            // The author of a Service can't disable the protection of load balancers.
+            &["linux", LOAD_BALANCER, LOAD_BALANCER],
+        ),
+        row(
+            "now-by-hand",
+            async |place| {
+                place.ready_on("linux").await;
+                turned_to_windows(place, json!({}), json!({"clusterIP": "172.21.0.18"})).await;
+                place.comes_to(&["linux", BY_HAND]).await;
+                place.annotate(MOVE, "now").await;
+            },
+            &["linux", BY_HAND, BY_HAND],
+        ),
+        row(
+            "now-in-place",
+            async |place| {
+                place.service(json!({}), json!({})).await;
+                place.annotate(MOVE, "now").await;
+            },
+            &["linux"],
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn misplaced_services_are_moved_or_reported() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let more = json!({"explicit": "deny", "exemptNamespaces": ["kube-system", "exempt"]});
+    let host = cluster.host(&proxy, &more).registered().start().await;
+    cluster.webhook_in_force().await;
+
+    // Then `kubernetes` is in the wrong pool, which must not be reported.
+    let default = Place { client: cluster.client.clone(), namespace: "default".to_owned() };
+    let annotated = |os: Value| json!({"kind": "Namespace", "metadata": {"name": "default", "annotations": {OS: os}}});
+    default.apply(annotated("windows".into())).await;
+
+    let rows = join_all(rows().into_iter().map(async |row| {
+        let place = cluster.place(row.name).await;
+        assert_eq!(place.namespace, row.name, "a name of its own");
+        (row.happens)(place.clone()).await;
+        place.comes_to(row.expected).await;
+        (row.name, place, row.expected)
+    }))
+    .await;
+
+    // The controller has processed all Services by now, so those that must stay have stayed.
+    let last = cluster.place("last").await;
+    last.all_was_looked_at("first").await;
+    last.all_was_looked_at("second").await;
+    let (mut moves, mut wrong) = (0, Vec::new());
+    for (name, place, expected) in rows {
+        moves += expected.iter().filter(|line| line.starts_with("AddressMoved")).count();
+        let seen = place.outcome().await;
+        if seen != expected {
+            wrong.push((name, seen));
+        }
+    }
+    assert_eq!(wrong, []);
+    assert_eq!(default.events("kubernetes").await, [""; 0]);
+    default.apply(annotated(Value::Null)).await;
+    let misplaced = [("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 4)];
+    let misplaced = misplaced.map(|(reason, count)| format!("_misplaced_services{{reason=\"{reason}\"}} {count}"));
+    // The Services of the three calls of `all_was_looked_at` have moved too.
+    let moves = format!("_moves_total{{result=\"moved\"}} {}", moves + 3);
+    let expected: Vec<String> = misplaced.into_iter().chain([moves]).map(|line| format!("clusterip{line}")).collect();
+    let mut counted = Vec::new();
+    eventually(&format!("{expected:#?}"), async || {
+        counted = metrics(&host, "clusterip_misplaced_services").await;
+        counted.sort();
+        counted.extend(metrics(&host, "clusterip_moves_total").await);
+        (counted == expected).then_some(())
+    })
+    .await;
+    let log = host.log().join("\n");
+    assert!(log.contains(r#"misplaced namespace="team-with-endpoints" name="web" reason="ready_endpoints""#), "{log}");
+}

@@ -1,0 +1,59 @@
+//! The API server fails or refuses a request of a move.
+
+use axum::http::Method;
+use clusterip::controller::outcome::Outcome;
+use serde_json::json;
+
+use super::support::{again, moved};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{
+    These, addresses, but_addresses, create, delete, fresh, is_step, mover, order, path, plane, send, step,
+};
+
+#[tokio::test]
+async fn api_server_faults_are_retried() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("faults").await;
+    let proxy = Proxy::start(plane).await;
+    let answer = |code, reason| Fault::Answer(code, reason, "a fault of the test".to_owned());
+    let faults = [
+        ("away", answer(503, "ServiceUnavailable")),
+        ("broken", answer(500, "InternalError")),
+        ("busy", answer(429, "TooManyRequests")),
+        ("conflict", answer(409, "Conflict")),
+        ("cut-before", Fault::CutBefore),
+        ("cut-after", Fault::CutAfter),
+    ];
+    let [to, _] = fresh();
+    for at in ["try", "release", "place", "status", "forget"] {
+        for (fault, what) in &faults {
+            let name = format!("{fault}-{at}");
+            create(&client, &namespace, &name, json!({"type": "LoadBalancer", "ports": [{"port": 80}]})).await;
+            let status = json!({"status": {"loadBalancer": {"ingress": [{"hostname": "example.com"}]}}});
+            let before = send(&client, Method::PATCH, &format!("{}/status", path(&namespace, &name)), Some(&status))
+                .await
+                .unwrap();
+            let gate = proxy.on_nth(0, 2, is_step(&namespace, &name, at), what.clone());
+            let outcome = mover(proxy.client()).start(&order(&before, &[to]), &These(vec![])).await;
+            assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]), "{name}");
+            assert!(gate.count() > 0, "{name}: the fault did not occur");
+            assert_eq!(but_addresses(&again(&client, &before).await), but_addresses(&before), "{name}");
+            delete(&client, &namespace, &name).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn forbidden_target_keeps_the_old_address() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("deny").await;
+    let proxy = Proxy::start(plane).await;
+    let before = create(&client, &namespace, "web", json!({"ports": [{"port": 80}]})).await;
+    proxy.on(is_step(&namespace, "web", "place"), Fault::Answer(403, "Forbidden", "not this one".to_owned()));
+    let outcome = mover(proxy.client()).start(&order(&before, &fresh()[..1]), &These(vec![])).await.unwrap();
+    assert!(matches!(&outcome, Outcome::Kept { notes, .. } if notes.len() == 1), "{outcome}");
+    let after = again(&client, &before).await;
+    assert_eq!((addresses(&after), but_addresses(&after)), (addresses(&before), but_addresses(&before)));
+    let steps: Vec<_> = proxy.writes().iter().filter_map(step).collect();
+    assert_eq!(steps, ["try", "release", "place", "place", "forget"]);
+}

@@ -1,0 +1,220 @@
+//! A move changes only the addresses of a Service: its other fields, their owners and its endpoints stay the same.
+
+use axum::http::Method;
+use clusterip::controller::ownership::set_by_hand;
+use serde_json::{Value, json};
+
+use super::support::{again, manifest, move_to};
+use crate::support::eventually::eventually;
+use crate::support::move_helpers::{addresses, but_addresses, create, delete, fresh, patch, path, plane, send, stored};
+
+/// A Service that is moved. A name that ends with `first` or `second` moves only this address.
+struct Case {
+    name: &'static str,
+    metadata: Value,
+    spec: Value,
+}
+
+fn http() -> Value {
+    json!([{"port": 80}])
+}
+
+fn all_ports() -> Value {
+    json!([
+        {"name": "tcp", "port": 80, "targetPort": "http", "protocol": "TCP", "appProtocol": "http"},
+        {"name": "udp", "port": 80, "targetPort": 53, "protocol": "UDP"},
+        {"name": "sctp", "port": 81, "protocol": "SCTP"},
+    ])
+}
+
+/// A load balancer with all fields of its type.
+fn load_balancer() -> Value {
+    json!({
+        "type": "LoadBalancer", "selector": {"app": "web"}, "ports": all_ports(), "externalTrafficPolicy": "Local",
+        "internalTrafficPolicy": "Local", "loadBalancerClass": "example.com/lb", "loadBalancerIP": "192.0.2.9",
+        "loadBalancerSourceRanges": ["10.0.0.0/8"], "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}}, "publishNotReadyAddresses": true,
+        "trafficDistribution": "PreferClose", "externalIPs": ["192.0.2.7"],
+    })
+}
+
+/// Services with one address.
+fn plain_services(owned: Value) -> Vec<Case> {
+    let (http, all_ports) = (http(), all_ports());
+    vec![
+        Case { name: "plain", metadata: json!({}), spec: json!({"selector": {"app": "web"}, "ports": http}) },
+        Case { name: "without-a-selector", metadata: json!({}), spec: json!({"ports": http}) },
+        Case {
+            name: "labels-and-annotations",
+            metadata: json!({"labels": {"a": "b"}, "annotations": {"c": "d"}}),
+            spec: json!({"ports": http}),
+        },
+        Case {
+            name: "node-ports",
+            metadata: json!({}),
+            spec: json!({"type": "NodePort", "ports": all_ports, "externalTrafficPolicy": "Local"}),
+        },
+        Case {
+            name: "external-ips",
+            metadata: json!({}),
+            spec: json!({"externalIPs": ["192.0.2.8"], "externalTrafficPolicy": "Local", "ports": http}),
+        },
+        Case { name: "finalizer", metadata: json!({"finalizers": ["example.com/keep"]}), spec: json!({"ports": http}) },
+        Case { name: "owned", metadata: owned, spec: json!({"ports": http}) },
+        Case {
+            name: "session-affinity",
+            metadata: json!({}),
+            spec: json!({"sessionAffinity": "ClientIP", "ports": http}),
+        },
+        Case {
+            name: "an-old-external-name",
+            metadata: json!({}),
+            spec: json!({"externalName": "old.example.com", "ports": http}),
+        },
+    ]
+}
+
+fn load_balancers() -> Vec<Case> {
+    let http = http();
+    let source_ranges =
+        json!({"annotations": {"service.beta.kubernetes.io/load-balancer-source-ranges": "10.0.0.0/8"}});
+    vec![
+        Case { name: "load-balancer", metadata: json!({}), spec: load_balancer() },
+        Case {
+            name: "load-balancer-with-source-ranges",
+            metadata: source_ranges,
+            spec: json!({"type": "LoadBalancer", "ports": http}),
+        },
+        Case {
+            name: "load-balancer-without-node-ports",
+            metadata: json!({}),
+            spec: json!({"type": "LoadBalancer", "allocateLoadBalancerNodePorts": false, "ports": http}),
+        },
+    ]
+}
+
+/// Services with addresses of both families, or of IPv6.
+fn families() -> Vec<Case> {
+    let http = http();
+    let dual = |policy: &str| json!({"ipFamilyPolicy": policy, "selector": {"app": "web"}, "ports": http});
+    let six_first = json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"], "ports": http});
+    let six = json!({"ipFamilies": ["IPv6"], "ports": http});
+    let mut dual_load_balancer = load_balancer();
+    dual_load_balancer["ipFamilyPolicy"] = "RequireDualStack".into();
+    vec![
+        Case { name: "dual-required", metadata: json!({}), spec: dual("RequireDualStack") },
+        Case { name: "dual-preferred", metadata: json!({}), spec: dual("PreferDualStack") },
+        Case { name: "dual-second", metadata: json!({}), spec: dual("RequireDualStack") },
+        Case { name: "dual-first", metadata: json!({}), spec: dual("RequireDualStack") },
+        Case { name: "dual-load-balancer-second", metadata: json!({}), spec: dual_load_balancer },
+        Case { name: "ipv6-first", metadata: json!({}), spec: six_first },
+        Case { name: "ipv6", metadata: json!({}), spec: six },
+    ]
+}
+
+#[tokio::test]
+async fn moved_service_keeps_every_other_field() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("fields").await;
+    let owner = create(&client, &namespace, "owner", json!({"ports": [{"port": 1}]})).await;
+    let owned = json!({"ownerReferences": [{"apiVersion": "v1", "kind": "Service", "name": "owner", "uid": owner["metadata"]["uid"]}]});
+    let cases = plain_services(owned).into_iter().chain(load_balancers()).chain(families());
+    for Case { name: row, metadata, spec } in cases {
+        for method in ["client-side", "server-side", "replaced"] {
+            let name = format!("{row}-{method}");
+            let text = manifest(&name, &namespace, metadata.clone(), spec.clone()).to_string();
+            let apply: &[&str] = match method {
+                "server-side" => &["apply", "--server-side", "-f", "-"],
+                "client-side" => &["apply", "-f", "-"],
+                _ => &["create", "-f", "-"],
+            };
+            plane.kubectl_with(apply, &text).await.ok();
+            if method == "replaced" {
+                plane.kubectl_with(&["replace", "-f", "-"], &text).await.ok();
+            }
+            if spec["type"] == "LoadBalancer" {
+                let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.10", "ipMode": "VIP"}]}}});
+                let path = format!("{}/status?fieldManager=cloud", path(&namespace, &name));
+                send(&client, Method::PATCH, &path, Some(&status)).await.unwrap();
+            }
+            let before = stored(&client, &namespace, &name).await.unwrap();
+            let [four, other] = fresh();
+            let from = addresses(&before);
+            let to = match (row.rsplit('-').next(), from.as_slice()) {
+                (Some("second"), [first, _]) => vec![*first, other],
+                (Some("first"), [first, second]) if first.is_ipv4() => vec![four, *second],
+                (_, list) => list.iter().map(|old| if old.is_ipv4() { four } else { other }).collect(),
+            };
+            let after = move_to(&client, &before, &to).await;
+            assert_eq!(addresses(&after), to, "{name}");
+            assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
+            assert!(!set_by_hand(&after), "{name}");
+
+            // The owner can apply the manifest again, without a difference or a conflict.
+            if method != "replaced" {
+                plane.kubectl_with(apply, &text).await.ok();
+                assert_eq!(again(&client, &before).await, after, "{name}: applied again");
+            }
+            if row == "finalizer" {
+                patch(&client, &namespace, &name, json!({"metadata": {"finalizers": null}})).await;
+            }
+            delete(&client, &namespace, &name).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn owner_can_change_the_type_after_a_move() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("retype").await;
+    let apply = ["apply", "--server-side", "--field-manager=owner", "-f", "-"];
+    let text = |of| manifest("web", &namespace, json!({}), json!({"type": of, "ports": [{"port": 80}]})).to_string();
+    plane.kubectl_with(&apply, &text("ClusterIP")).await.ok();
+    let [to, _] = fresh();
+    let before = stored(&client, &namespace, "web").await.unwrap();
+    move_to(&client, &before, &[to]).await;
+    plane.kubectl_with(&apply, &text("NodePort")).await.ok();
+    let after = again(&client, &before).await;
+    assert_eq!((&after["spec"]["type"], addresses(&after)), (&json!("NodePort"), vec![to]));
+}
+
+#[tokio::test]
+async fn endpoints_stay_the_same_objects() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("endpoints").await;
+    let before = create(&client, &namespace, "web", json!({"selector": {"app": "web"}, "ports": [{"port": 80}]})).await;
+    let slices = format!(
+        "/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector=kubernetes.io/service-name=web"
+    );
+    let list = async || {
+        let list = send(&client, Method::GET, &slices, None).await.unwrap();
+        list["items"].as_array().cloned().filter(|items| !items.is_empty())
+    };
+    let slices_before = eventually("an EndpointSlice", list).await;
+    let hand_made = create(&client, &namespace, "hand", json!({"ports": [{"port": 80}]})).await;
+    let endpoints = json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "hand"},
+        "subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}]});
+    let all = format!("/api/v1/namespaces/{namespace}/endpoints");
+    let endpoints = send(&client, Method::POST, &all, Some(&endpoints)).await.unwrap();
+    move_to(&client, &before, &fresh()[..1]).await;
+    move_to(&client, &hand_made, &fresh()[..1]).await;
+    let uids = |items: &[Value]| items.iter().map(|item| item["metadata"]["uid"].clone()).collect::<Vec<_>>();
+    assert_eq!(uids(&list().await.unwrap()), uids(&slices_before));
+    let now = send(&client, Method::GET, &format!("{all}/hand"), None).await.unwrap();
+    assert_eq!((&now["metadata"]["uid"], &now["subsets"]), (&endpoints["metadata"]["uid"], &endpoints["subsets"]));
+}
+
+#[tokio::test]
+async fn address_set_by_hand_differs_from_an_allocated_one() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("by-hand").await;
+    let [address, _] = fresh();
+    let ports = json!([{"port": 80}]);
+    let picked = create(&client, &namespace, "picked", json!({"ports": ports})).await;
+    let set = create(&client, &namespace, "set", json!({"clusterIP": address, "ports": ports})).await;
+    let mut unknown = picked.clone();
+    unknown["metadata"].as_object_mut().unwrap().remove("managedFields");
+    assert_eq!([set_by_hand(&picked), set_by_hand(&set), set_by_hand(&unknown)], [false, true, true]);
+    let set_moved = move_to(&client, &set, &fresh()[..1]).await;
+    assert!(set_by_hand(&set_moved), "the owner of the address has changed");
+}

@@ -1,0 +1,99 @@
+//! The record of a move is the only journal that counts: the contents of a Service can't forge or replay a move.
+
+use clusterip::controller::outcome::{Outcome, Unmoved};
+use clusterip::controller::step::MOVING_NAME;
+use clusterip_core::service::MOVING_ANNOTATION;
+use serde_json::{Value, json};
+
+use super::support::{again, moved};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::move_helpers::{
+    These, addresses, create, delete, fresh, is_recorded, is_step, mover, order, patch, plane,
+};
+
+/// The mover writes no address, spec or status because of the contents of a Service. That includes a journal in the
+/// annotation, where earlier versions kept it.
+#[tokio::test]
+async fn forged_journal_is_ignored() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("forged").await;
+    let [forged, _] = fresh();
+    let journal = |changes: Value| {
+        let mut journal = json!({"phase": "released", "way": "externalName", "from": ["172.21.0.250"], "to": [forged],
+            "spec": {"ports": [{"port": 80}]}, "managedFields": []});
+        json_patch::merge(&mut journal, &changes);
+        journal.to_string()
+    };
+    let ingress = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.66"}]}});
+    let owners = json!([{"manager": "evil", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:type": {}}}}]);
+    let ports = json!([{"port": 80}]);
+    let cluster_ip = || json!({"ports": ports});
+    let half_moved = || json!({"type": "ExternalName", "externalName": MOVING_NAME, "ports": ports});
+    let load_balancer = || json!({"type": "LoadBalancer", "loadBalancerClass": "mallory/none", "ports": ports});
+    struct Row {
+        name: &'static str,
+        text: String,
+    }
+    let rows = [
+        Row { name: "empty", text: String::new() },
+        Row { name: "rubbish", text: "{".to_owned() },
+        Row { name: "null", text: "null".to_owned() },
+        Row { name: "no-address", text: journal(json!({"to": ["x"]})) },
+        Row { name: "three", text: journal(json!({"from": ["172.21.0.7", "172.21.0.8"]})) },
+        Row { name: "phase", text: journal(json!({"phase": "landed"})) },
+        Row { name: "spec-type", text: journal(json!({"spec": "x"})) },
+        Row { name: "released", text: journal(json!({})) },
+        Row { name: "placed", text: journal(json!({"phase": "placed"})) },
+        Row { name: "owners", text: journal(json!({"phase": "placed", "managedFields": owners})) },
+        Row { name: "status", text: journal(json!({"phase": "placed", "loadBalancer": ingress["loadBalancer"]})) },
+        Row { name: "foreign-from", text: journal(json!({"from": ["172.21.1.77"], "to": []})) },
+        Row { name: "external", text: journal(json!({"spec": {"externalIPs": ["192.0.2.66"]}})) },
+        Row { name: "port", text: journal(json!({"spec": {"ports": [{"port": 99_999}]}})) },
+        Row { name: "marker", text: json!({"from": ["172.21.0.250"], "to": [forged]}).to_string() },
+    ];
+    let specs = [("at-home", cluster_ip()), ("half-moved", half_moved()), ("load-balancer", load_balancer())];
+    for Row { name, text } in rows {
+        for (state, spec) in &specs {
+            let name = format!("{name}-{state}");
+            create(&client, &namespace, &name, spec.clone()).await;
+            let annotations = json!({"metadata": {"annotations": {MOVING_ANNOTATION: text}}});
+            let before = patch(&client, &namespace, &name, annotations).await;
+            let ordered = mover(client.clone()).start(&order(&before, &[forged]), &These(vec![vec![forged]])).await;
+            assert_eq!(ordered.unwrap(), Outcome::Unmoved(Unmoved::NotRecorded), "{name}");
+            assert_eq!(again(&client, &before).await, before, "{name}");
+            assert!(!is_recorded(&client, &before).await, "{name}");
+            delete(&client, &namespace, &name).await;
+        }
+    }
+}
+
+/// A record belongs to one Service and is deleted at the end of the move, so it can't be replayed.
+#[tokio::test]
+async fn record_is_deleted_when_its_move_ends() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("replayed").await;
+    let [to, _] = fresh();
+    let before = create(&client, &namespace, "web", json!({"ports": [{"port": 80}]})).await;
+    let proxy = Proxy::start(plane).await;
+    let gate = proxy.on(is_step(&namespace, "web", "place"), Fault::PauseBefore);
+    let (moving, order) = (mover(proxy.client()), order(&before, &[to]));
+    let targets = These(vec![]);
+    let watch = async {
+        gate.arrived().await;
+        let recorded = is_recorded(&client, &before).await;
+        let released = again(&client, &before).await;
+        gate.release();
+        (recorded, released)
+    };
+    let (outcome, (recorded, released)) = tokio::join!(moving.start(&order, &targets), watch);
+    assert_eq!(outcome.unwrap(), moved(&addresses(&before), &[to]));
+    assert!(recorded, "while the Service has no address");
+    assert!(!is_recorded(&client, &before).await, "afterwards");
+    // The author of the Service restores its state from the middle of the move.
+    let marker = &released["metadata"]["annotations"];
+    let replay =
+        json!({"metadata": {"annotations": marker}, "spec": {"type": "ExternalName", "externalName": MOVING_NAME}});
+    let replayed = patch(&client, &namespace, "web", replay).await;
+    let outcome = mover(client.clone()).start(&order, &targets).await.unwrap();
+    assert_eq!((outcome, again(&client, &before).await), (Outcome::Unmoved(Unmoved::NotRecorded), replayed));
+}

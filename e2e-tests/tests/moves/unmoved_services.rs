@@ -1,0 +1,127 @@
+//! Services that are not moved, and do not change.
+
+use std::net::IpAddr;
+
+use axum::http::Method;
+use clusterip::controller::mover::MoveError;
+use clusterip::controller::outcome::{Outcome, Unmoved};
+use serde_json::json;
+
+use super::support::{again, manifest};
+use crate::support::eventually::eventually;
+use crate::support::move_helpers::{
+    These, addresses, create, fresh, is_recorded, mover, order, patch, path, plane, resume, send, stored,
+};
+
+#[tokio::test]
+async fn services_that_need_no_move_are_left_alone() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("unmoved").await;
+    let ports = json!([{"port": 80}]);
+    let [to, to_six] = fresh();
+    let kept = create(&client, &namespace, "kept", json!({"ports": ports})).await;
+    let deleting =
+        manifest("deleting", &namespace, json!({"finalizers": ["example.com/keep"]}), json!({"ports": ports}));
+    plane.apply(&deleting.to_string()).await;
+    send(&client, Method::DELETE, &path(&namespace, "deleting"), None).await;
+    create(&client, &namespace, "headless", json!({"clusterIP": "None", "ports": ports})).await;
+    create(&client, &namespace, "alias", json!({"type": "ExternalName", "externalName": "example.com"})).await;
+    create(&client, &namespace, "lb", json!({"type": "LoadBalancer", "ports": ports})).await;
+    let taken = create(&client, &namespace, "taken", json!({"ports": ports})).await;
+    let taken = addresses(&taken);
+    struct Case {
+        name: &'static str,
+        to: Vec<IpAddr>,
+        expected: &'static str,
+    }
+    let cases = [
+        Case { name: "kept", to: addresses(&kept), expected: "There" },
+        Case { name: "deleting", to: vec![to], expected: "BeingDeleted" },
+        Case { name: "headless", to: vec![to], expected: "Headless" },
+        Case { name: "alias", to: vec![to], expected: "ExternalName" },
+        Case { name: "lb", to: vec![to], expected: "LoadBalancer" },
+        Case { name: "kept", to: taken.clone(), expected: "NoTarget" },
+    ];
+    for Case { name, to, expected } in cases {
+        let before = stored(&client, &namespace, name).await.unwrap();
+        let mut order = order(&before, &to);
+        order.load_balancers = false;
+        let outcome = mover(client.clone()).start(&order, &These(vec![to])).await.unwrap();
+        let expected = match expected {
+            "There" => Unmoved::There,
+            "BeingDeleted" => Unmoved::BeingDeleted,
+            "Headless" => Unmoved::Headless,
+            "ExternalName" => Unmoved::ExternalName,
+            "LoadBalancer" => Unmoved::LoadBalancer,
+            _ => Unmoved::NoTarget { taken: taken.clone() },
+        };
+        match expected {
+            // Without IPAddress, only the API server knows that the address is taken. The Service is put back.
+            Unmoved::NoTarget { .. } if !plane.tells_addresses() => {
+                assert!(matches!(outcome, Outcome::Kept { .. }), "{name}: {outcome:?}");
+                assert_eq!(again(&client, &before).await["spec"], before["spec"], "{name}");
+                continue;
+            }
+            expected => assert_eq!(outcome, Outcome::Unmoved(expected), "{name}"),
+        }
+        assert_eq!(again(&client, &before).await, before, "{name}");
+    }
+    let mut another = order(&kept, &[to]);
+    another.uid = "another".to_owned();
+    let moving = mover(client.clone());
+    assert_eq!(moving.start(&another, &These(vec![])).await.unwrap(), Outcome::Unmoved(Unmoved::Gone));
+    let error = moving.start(&order(&kept, &[to_six]), &These(vec![])).await.unwrap_err();
+    assert!(matches!(error, MoveError::Families { .. }), "{error}");
+    assert_eq!(resume(&moving, &kept, &These(vec![])).await, Outcome::Unmoved(Unmoved::NotMoving));
+    assert!(!is_recorded(&client, &kept).await);
+    if plane.tells_addresses() {
+        assert_eq!(again(&client, &kept).await, kept);
+    }
+    patch(&client, &namespace, "deleting", json!({"metadata": {"finalizers": null}})).await;
+}
+
+#[tokio::test]
+async fn service_too_large_to_record_is_not_moved() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("too-large").await;
+    // The API server accepts at most 262144 bytes of annotations.
+    let annotations = json!({"annotations": {"example.com/filling": "x".repeat(262_100)}});
+    let text = manifest("web", &namespace, annotations, json!({"ports": [{"port": 80}]})).to_string();
+    plane.kubectl_with(&["create", "-f", "-"], &text).await.ok();
+    let before = stored(&client, &namespace, "web").await.unwrap();
+    let outcome = mover(client.clone()).start(&order(&before, &fresh()[..1]), &These(vec![])).await.unwrap();
+    assert!(matches!(outcome, Outcome::Unmoved(Unmoved::TooLarge { bytes: 262_144.. })), "{outcome:?}");
+    assert_eq!(again(&client, &before).await, before);
+}
+
+#[tokio::test]
+async fn forbidden_release_changes_nothing() {
+    let (plane, client) = (plane(), plane().client());
+    let namespace = plane.namespace("forbidden").await;
+    let ports = json!([{"port": 80}]);
+    let policy = json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": namespace},
+         "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"]}]},
+                  "validations": [{"expression": "object.spec.type != 'ExternalName'", "message": "no aliases here"}]}},
+        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": namespace},
+         "spec": {"policyName": namespace, "validationActions": ["Deny"],
+                  "matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}}},
+    ]});
+    plane.apply(&policy.to_string()).await;
+    let alias =
+        manifest("alias", &namespace, json!({}), json!({"type": "ExternalName", "externalName": "example.com"}))
+            .to_string();
+    eventually("the policy to be in force", async || {
+        let tried = plane.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &alias).await;
+        tried.stderr.contains("no aliases here").then_some(())
+    })
+    .await;
+    let text = manifest("web", &namespace, json!({}), json!({"ports": ports})).to_string();
+    plane.kubectl_with(&["create", "-f", "-"], &text).await.ok();
+    let before = stored(&client, &namespace, "web").await.unwrap();
+    let error = mover(client.clone()).start(&order(&before, &fresh()[..1]), &These(vec![])).await.unwrap_err();
+    assert!(matches!(error, MoveError::Refused { step: "release", untouched: true, .. }), "{error:?}");
+    assert!(error.to_string().contains("no aliases here"), "{error}");
+    assert_eq!(again(&client, &before).await, before);
+    plane.kubectl(&["delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", &namespace]).await.ok();
+}

@@ -1,0 +1,61 @@
+//! Pools of Nodes, the requests that assign blocks, and the metrics about Nodes.
+
+use serde_json::{Value, json};
+
+use crate::support::cluster::metrics;
+use crate::support::fault_proxy::{Proxy, Seen};
+use crate::support::pod_cidr_cluster::{path, pool};
+use crate::support::serve_process::Host;
+
+/// One pool for all, of these ranges.
+pub fn one(cidrs: &[&str]) -> Value {
+    json!({"pools": [pool("all", cidrs, &json!({}))]})
+}
+
+/// A pool for each operating system, none for others.
+pub fn by_os() -> Value {
+    let of = |os: &str, cidr: &str| pool(os, &[cidr], &json!({"match": {"os": os}}));
+    json!({"pools": [of("windows", "10.42.8.0/22"), of("linux", "10.42.0.0/22")]})
+}
+
+pub fn os(os: &str) -> Value {
+    json!({"kubernetes.io/os": os})
+}
+
+/// Whether a request gives blocks to this Node.
+pub fn gives(name: &str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
+    let path = path(name);
+    move |seen| seen.is_write() && seen.path == path && seen.body["spec"]["podCIDR"].is_string()
+}
+
+/// The blocks of all requests for a Node that a proxy has seen, in order.
+pub fn sent(proxy: &Proxy, name: &str) -> Vec<String> {
+    let gives = gives(name);
+    let sent = proxy.writes().into_iter().filter(|seen| gives(seen));
+    sent.map(|seen| seen.body["spec"]["podCIDR"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Waits until the metrics with this prefix, except those that are 0, are these.
+pub async fn measures(host: &Host, names: &[&str], expected: &[&str]) {
+    let mut last = Vec::new();
+    let waited = tokio::time::timeout(crate::support::eventually::PATIENCE, async {
+        loop {
+            last.clear();
+            for name in names {
+                last.extend(metrics(host, name).await.into_iter().filter(|line| !line.ends_with(" 0.0")));
+            }
+            last.sort();
+            if last == expected {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    });
+    let ended = waited.await;
+    assert!(ended.is_ok(), "{last:#?} instead of {expected:#?}");
+}
+
+pub const ASSIGNED: &str = "clusterip_node_assignments_total";
+pub const WAITING: &str = "clusterip_nodes_waiting";
+pub const BLOCKS: &str = "clusterip_node_pool_blocks";
+pub const MISPLACED: &str = "clusterip_misplaced_nodes";

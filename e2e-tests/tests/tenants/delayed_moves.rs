@@ -1,0 +1,66 @@
+//! How much the Services of a tenant delay the moves of another namespace.
+
+use std::time::Duration;
+
+use axum::http::Method;
+use futures::future::join_all;
+use serde_json::json;
+
+use super::support::{BUSY, DELAY, MALLORY, NOT_RECORDED, Scene};
+use crate::support::eventually::eventually;
+use crate::support::move_helpers::path;
+use crate::support::webhook_cluster::{annotated, service};
+
+/// Services that look half moved, and whose moves can never be finished.
+#[tokio::test]
+async fn forged_moves_delay_no_other_move() {
+    let scene = Scene::start().await;
+    let neighbour = scene.plane.namespace("neighbour").await;
+    let usual = scene.median_time_to_move(&neighbour, "before").await;
+    let mallory = scene.tenant(MALLORY).await;
+    for nth in 0..20 {
+        let journal = json!({"phase": "released", "way": "externalName", "from": [format!("172.21.0.{}", 200 + nth)],
+            "to": [], "spec": {"type": "ClusterIP", "ports": [{"port": 99_999}]}, "managedFields": []});
+        mallory.forges(&format!("stuck-{nth}"), &journal, json!({})).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let took = scene.median_time_to_move(&neighbour, "after").await;
+    assert!(took <= usual * BUSY + DELAY, "moves of a neighbour take {took:?}, before {usual:?}");
+    scene.wait_for_event(&mallory.namespace, "stuck-7", NOT_RECORDED).await;
+}
+
+/// Moves of the server that the cluster does not let it finish.
+#[tokio::test]
+async fn hundred_failing_moves_delay_other_namespaces_by_at_most_a_second() {
+    const MANY: usize = 100;
+    let scene = Scene::start().await;
+    let neighbour = scene.plane.namespace("neighbour").await;
+    let usual = scene.median_time_to_move(&neighbour, "before").await;
+    let mallory = scene.tenant(MALLORY).await;
+    // A rule of the cluster that refuses the second half of a move in this namespace.
+    let refuses = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "aliases-stay-aliases"}, "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                "operations": ["UPDATE"], "resources": ["services"]}]},
+            "validations": [{"expression": "oldObject.spec.?type.orValue('') != 'ExternalName' || object.spec.?type.orValue('') == 'ExternalName'"}]}});
+    let here = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "aliases-stay-aliases"}, "spec": {"policyName": "aliases-stay-aliases",
+            "validationActions": ["Deny"], "matchResources": {"namespaceSelector": {"matchLabels":
+                {"kubernetes.io/metadata.name": mallory.namespace}}}}});
+    scene.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [refuses, here]}).to_string()).await;
+    let alias = service("alias", json!({"type": "ExternalName", "externalName": "example.com"}));
+    mallory.creates(&alias).await;
+    let back = json!({"spec": {"type": "ClusterIP", "externalName": null}});
+    let alias = format!("{}?dryRun=All", path(&mallory.namespace, "alias"));
+    eventually("the rule", async || mallory.request(Method::PATCH, &alias, &back).await.err()).await;
+
+    let linux = json!({"clusterip-policy/os": "linux"});
+    let names: Vec<String> = (0..MANY).map(|nth| format!("web-{nth}")).collect();
+    join_all(names.iter().map(async |name| drop(mallory.creates(&annotated(name, linux.clone(), json!({}))).await)))
+        .await;
+    let windows = json!({"clusterip-policy/os": "windows"});
+    join_all(names.iter().map(async |name| drop(mallory.annotates(name, windows.clone()).await.unwrap()))).await;
+    let took = scene.median_time_to_move(&neighbour, "after").await;
+    assert!(took <= usual * BUSY + DELAY, "moves of a neighbour take {took:?}, before {usual:?}");
+}

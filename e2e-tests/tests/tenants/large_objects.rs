@@ -1,0 +1,46 @@
+//! Objects of the maximum size that the API server accepts.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::support::{SETTINGS, Scene};
+use crate::support::move_helpers::path;
+use crate::support::process_usage::peak_memory;
+use crate::support::webhook_cluster::{annotated, deployment};
+
+/// An update whose review is larger than the server reads. With `failurePolicy: Ignore` it would pass if the server did
+/// not answer.
+#[tokio::test]
+async fn request_too_large_to_review_gets_no_address_of_another_pool() {
+    let scene = Scene::shared().await;
+    let mallory = scene.tenant("bulky").await;
+    // JSON needs six bytes for each of these characters.
+    let filling = json!({"example.com/filling": "\u{1}".repeat(261_000)});
+    let ports: Vec<Value> = (1..=2000).map(|port| json!({"name": format!("port-{port:050}"), "port": port})).collect();
+    let alias = json!({"type": "ExternalName", "externalName": "example.com", "ports": ports});
+    mallory.creates(&annotated("bulky", filling, alias)).await;
+    let takes = json!({"spec": {"type": "ClusterIP", "clusterIP": "172.21.8.77"}});
+    let refused = mallory.request(Method::PATCH, &path(&mallory.namespace, "bulky"), &takes).await.unwrap_err();
+    assert!(refused.contains("could not decide: the body is larger than 3145728 bytes"), "{refused}");
+}
+
+/// Workloads of the maximum size that the API server accepts, listed by a starting server, whose container has 384 MiB.
+#[tokio::test]
+async fn large_workloads_do_not_fill_the_memory_of_a_starting_server() {
+    const MOST: f64 = 300.0;
+    let mut scene = Scene::without_server();
+    let mallory = scene.tenant("large").await;
+    for nth in 0..40 {
+        let mut large = deployment(&format!("large-{nth}"), json!({}));
+        large["spec"]["replicas"] = 0.into();
+        large["spec"]["template"]["spec"]["containers"][0]["args"] = vec![""; 690_000].into();
+        let path = format!("/apis/apps/v1/namespaces/{}/deployments", mallory.namespace);
+        mallory.request(Method::POST, &path, &large).await.unwrap();
+    }
+    scene.install().await;
+    scene.serve(SETTINGS).await;
+    let host = scene.host.as_mut().unwrap();
+    host.ready().await;
+    let peak = peak_memory(host.pid());
+    assert!(peak < MOST, "{peak} MB");
+}

@@ -1,0 +1,280 @@
+//! A cluster with `deploy/external`, and a tenant with the permissions of the role `edit` in one namespace.
+
+use std::time::{Duration, Instant};
+
+use axum::http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::documented_steps::{Operator, Step};
+use crate::support::eventually::eventually;
+use crate::support::fake_kubelet::as_in_a_pod;
+use crate::support::move_helpers::{path, stored};
+use crate::support::serve_process::{Host, free_port};
+use crate::support::webhook_cluster::{addresses, annotated, with_ranges, within};
+
+pub const MALLORY: &str = "mallory";
+pub const LINUX: &str = "172.21.0.0/24";
+pub const WINDOWS: &str = "172.21.1.0/24";
+pub const BLUE: &str = "172.21.8.0/24";
+pub const NARROW: &str = "172.21.9.0/26";
+
+/// A pool of the team `blue`, a small one of the namespace `narrow`, and external addresses of the team `blue`.
+pub const SETTINGS: &str = "
+services:
+  pools:
+  - {name: blue, cidrs: [172.21.8.0/24], match: {namespaces: [blue]}}
+  - {name: narrow, cidrs: [172.21.9.0/26], match: {namespaces: [narrow]}}
+  - {name: windows, cidrs: [172.21.1.0/24], reserved: 10, match: {os: windows}}
+  - {name: linux, cidrs: [172.21.0.0/24], reserved: 10, match: {os: linux}}
+  explicit: deny
+  exemptNamespaces: [kube-system, clusterip-policy]
+external:
+  pools:
+  - {name: blue, cidrs: [192.0.2.16/28], match: {namespaces: [blue]}}
+";
+
+pub const MOVING: &str = "clusterip-policy/moving";
+
+/// The reason of the Event about a Service that looks half moved, but was not moved by the server.
+pub const NOT_RECORDED: &str = "MoveNotRecorded";
+
+/// How long a test checks that something does not happen. A vulnerable server did it within a second.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// The maximum delay that a tenant may cause to moves of another namespace.
+pub const DELAY: Duration = Duration::from_secs(1);
+
+/// How many times slower a machine that runs other tests may become between two measurements.
+pub const BUSY: u32 = 5;
+
+/// The time after which a move counts as lost.
+pub const LOST: Duration = Duration::from_secs(20);
+
+/// A control plane with `deploy/external`, and the server that its Deployment runs.
+pub struct Scene {
+    pub plane: ControlPlane,
+    pub host: Option<Host>,
+    pub port: u16,
+}
+
+impl Scene {
+    /// A cluster that tests share. They change only the namespaces that they create, and run in parallel.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<Scene> = OnceCell::const_new();
+        SHARED.get_or_init(Self::start).await
+    }
+
+    pub async fn start() -> Self {
+        let mut scene = Self::without_server();
+        scene.install().await;
+        scene.serve(SETTINGS).await;
+        scene.host.as_mut().unwrap().ready().await;
+        eventually("the webhook to be called", async || {
+            let unknown = annotated("trial", json!({"clusterip-policy/pool": "unknown"}), json!({}));
+            scene.create(&scene.admin(), "default", &unknown, "?dryRun=All").await.err()
+        })
+        .await;
+        scene.host.as_ref().unwrap().logged("leading").await;
+        let marked = annotated("marked", json!({MOVING: "{}"}), json!({}));
+        eventually("the deletion of the policies to take effect", async || {
+            scene.create(&scene.admin(), "default", &marked, "?dryRun=All").await.ok()
+        })
+        .await;
+        scene
+    }
+
+    pub fn without_server() -> Self {
+        Self { plane: ControlPlane::start(Options::default()), host: None, port: free_port() }
+    }
+
+    /// A client of the administrator, for the runtime of the calling test.
+    pub fn admin(&self) -> Client {
+        self.plane.client()
+    }
+
+    /// Applies `deploy/external` without its ValidatingAdmissionPolicies, and with a webhook that this test can reach.
+    pub async fn install(&self) {
+        let operator = Operator::new(&self.plane, &format!("https://127.0.0.1:{}", self.port));
+        operator.does(&Step::Type("kubectl apply -k deploy/external".to_owned())).await;
+        // The permission that `deploy/load-balancers` adds.
+        let right = r#"[{"op": "add", "path": "/rules/-", "value": {"apiGroups": [""], "resources": ["services/status"], "verbs": ["update"]}}]"#;
+        self.plane.kubectl(&["patch", "clusterrole", "clusterip-policy", "--type=json", "--patch", right]).await.ok();
+        self.plane.kubectl(&["delete", "validatingadmissionpolicybindings", "--all"]).await.ok();
+    }
+
+    /// Starts the program of the Deployment with moves of load balancers, and does not wait.
+    pub async fn serve(&mut self, settings: &str) {
+        let path = "/apis/apps/v1/namespaces/clusterip-policy/deployments/clusterip";
+        let deployed: Value = self.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
+        let mut pod = deployed["spec"]["template"].clone();
+        let args = pod.pointer_mut("/spec/containers/0/args").unwrap().as_array_mut().unwrap();
+        let configmap = args.iter().position(|arg| *arg == "--settings-configmap").unwrap();
+        args.drain(configmap..configmap + 2);
+        args.retain(|arg| *arg != "--move-load-balancers");
+        args.push("--move-load-balancers".into());
+        let settings = with_ranges(&self.plane, settings);
+        self.host = Some(as_in_a_pod(&self.plane, self.port, &pod).await.settings(&settings).spawn());
+    }
+
+    /// Creates a namespace in which the user of this name has the permissions of `edit`, and returns a client of that
+    /// user.
+    pub async fn tenant(&self, name: &str) -> Tenant<'_> {
+        let namespace = self.plane.namespace(name).await;
+        let group = "rbac.authorization.k8s.io";
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": {"name": "edit", "namespace": namespace}, "rules": edit()});
+        let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "edit", "namespace": namespace},
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "edit"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": namespace}]});
+        self.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
+        let tenant = Tenant { client: self.plane.client_as(&namespace), scene: self, namespace };
+        let list = format!("/api/v1/namespaces/{}/services", tenant.namespace);
+        eventually("the permissions of a tenant", async || tenant.request(Method::GET, &list, &json!({})).await.ok())
+            .await;
+        tenant
+    }
+
+    pub async fn create(&self, client: &Client, namespace: &str, object: &Value, query: &str) -> Result<Value, String> {
+        let path = format!("/api/v1/namespaces/{namespace}/services{query}");
+        request(client, Method::POST, &path, object).await
+    }
+
+    /// The time from the change of its annotation until a Service of the namespace is in the Windows pool; at most
+    /// [`LOST`].
+    pub async fn time_to_move(&self, namespace: &str, name: &str) -> Duration {
+        let admin = self.admin();
+        let linux = annotated(name, json!({"clusterip-policy/os": "linux"}), json!({}));
+        let created = self.create(&admin, namespace, &linux, "").await.unwrap();
+        assert!(within(addresses(&created)[0], LINUX), "{created}");
+        let begin = Instant::now();
+        let windows = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}}});
+        request(&admin, Method::PATCH, &path(namespace, name), &windows).await.unwrap();
+        while begin.elapsed() < LOST {
+            let now = stored(&admin, namespace, name).await.unwrap();
+            if addresses(&now).first().is_some_and(|address| within(*address, WINDOWS)) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        begin.elapsed()
+    }
+
+    /// The median of the times of five moves, one after the other, of Services with this prefix.
+    pub async fn median_time_to_move(&self, namespace: &str, names: &str) -> Duration {
+        let mut took = Vec::new();
+        for nth in 0..5 {
+            took.push(self.time_to_move(namespace, &format!("{names}-{nth}")).await);
+            // After a lost move, more measurements are not needed.
+            if took.iter().any(|took| *took >= LOST) {
+                return LOST;
+            }
+        }
+        took.sort();
+        took[took.len() / 2]
+    }
+
+    /// Waits for an Event with this reason about a Service.
+    pub async fn wait_for_event(&self, namespace: &str, name: &str, reason: &str) {
+        let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        let (admin, mut last) = (self.admin(), Vec::new());
+        let deadline = Instant::now() + LOST;
+        while Instant::now() < deadline {
+            let list: Value = admin.request(Request::get(&path).body(Vec::new()).unwrap()).await.unwrap();
+            let events = list["items"].as_array().unwrap().iter();
+            let about = events.filter(|event| event["regarding"]["name"] == name);
+            last = about.map(|event| format!("{}: {}", event["reason"], event["note"])).collect();
+            if last.iter().any(|event| event.starts_with(&format!("\"{reason}\""))) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("no event {reason} about {namespace}/{name}, but {last:#?}");
+    }
+
+    /// Checks for [`BOUND`] that a Service stays correct: `wrong` returns what is wrong with it.
+    pub async fn stays(&self, namespace: &str, name: &str, wrong: impl Fn(&Value) -> Option<String>) {
+        let (admin, deadline) = (self.admin(), Instant::now() + BOUND);
+        while Instant::now() < deadline {
+            let now = stored(&admin, namespace, name).await.unwrap();
+            if let Some(wrong) = wrong(&now) {
+                panic!("{namespace}/{name}: {wrong}: {now:#}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+/// A user with the permissions of `edit` in a namespace of the same name.
+pub struct Tenant<'s> {
+    pub scene: &'s Scene,
+    pub client: Client,
+    pub namespace: String,
+}
+
+impl Tenant<'_> {
+    pub async fn request(&self, method: Method, path: &str, body: &Value) -> Result<Value, String> {
+        request(&self.client, method, path, body).await
+    }
+
+    /// Creates a Service, which must succeed.
+    pub async fn creates(&self, service: &Value) -> Value {
+        self.scene.create(&self.client, &self.namespace, service, "").await.unwrap()
+    }
+
+    /// Changes annotations of a Service.
+    pub async fn annotates(&self, name: &str, annotations: Value) -> Result<Value, String> {
+        let patch = json!({"metadata": {"annotations": annotations}});
+        self.request(Method::PATCH, &path(&self.namespace, name), &patch).await
+    }
+
+    /// Creates a Service that looks half moved, with this journal.
+    pub async fn forges(&self, name: &str, journal: &Value, more: Value) -> Value {
+        let half_moved = json!({"type": "ExternalName", "externalName": "moving.invalid"});
+        let mut service = annotated(name, more, half_moved);
+        // The spec with the defaults of the API server: a journal detects later changes by it.
+        let tried = self.scene.create(&self.client, &self.namespace, &service, "?dryRun=All").await.unwrap();
+        let mut journal = journal.clone();
+        journal["released"] = tried["spec"].clone();
+        service["metadata"]["annotations"][MOVING] = journal.to_string().into();
+        self.creates(&service).await
+    }
+}
+
+/// The rules of the built-in role `edit` that matter here. Without a controller manager, the role itself is empty.
+fn edit() -> Value {
+    let write = json!(["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]);
+    json!([
+        {"apiGroups": [""], "verbs": write, "resources": ["configmaps", "persistentvolumeclaims", "pods",
+            "replicationcontrollers", "replicationcontrollers/scale", "secrets", "serviceaccounts", "services",
+            "services/proxy"]},
+        {"apiGroups": ["apps"], "verbs": write, "resources": ["daemonsets", "deployments", "deployments/rollback",
+            "deployments/scale", "replicasets", "replicasets/scale", "statefulsets", "statefulsets/scale"]},
+        {"apiGroups": ["autoscaling"], "verbs": write, "resources": ["horizontalpodautoscalers"]},
+        {"apiGroups": ["batch"], "verbs": write, "resources": ["cronjobs", "jobs"]},
+        {"apiGroups": ["networking.k8s.io"], "verbs": write, "resources": ["ingresses", "networkpolicies"]},
+        {"apiGroups": ["policy"], "verbs": write, "resources": ["poddisruptionbudgets"]},
+        {"apiGroups": ["coordination.k8s.io"], "verbs": write, "resources": ["leases"]},
+        {"apiGroups": [""], "verbs": ["get", "list", "watch"], "resources": ["endpoints", "events", "limitranges",
+            "namespaces/status", "pods/log", "pods/status", "resourcequotas", "services/status"]},
+        {"apiGroups": ["apps"], "verbs": ["get", "list", "watch"], "resources": ["controllerrevisions"]},
+        {"apiGroups": ["discovery.k8s.io"], "verbs": ["get", "list", "watch"], "resources": ["endpointslices"]},
+    ])
+}
+
+async fn request(client: &Client, method: Method, path: &str, body: &Value) -> Result<Value, String> {
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let body = if method == Method::GET { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
+    client.request(request).await.map_err(|error| match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    })
+}
+
+pub fn in_state(type_: &'static str) -> impl Fn(&Value) -> Option<String> {
+    move |service| (service["spec"]["type"] != type_).then(|| format!("it is not of type {type_} any more"))
+}

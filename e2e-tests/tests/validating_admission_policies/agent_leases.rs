@@ -1,0 +1,348 @@
+//! An agent writes only the Leases of its own node.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
+use clusterip::agent::event_loop::Agent;
+use clusterip::agent::health::Health;
+use clusterip::cluster::service_key::ServiceKey;
+use clusterip::metrics::Metrics;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::{oneshot, watch};
+
+use super::support::{AGENTS, deployed, outcome};
+use crate::support::control_plane::ControlPlane;
+use crate::support::eventually::{eventually, eventually_within};
+use crate::support::fake_network::FakeNetwork;
+use crate::support::service_webhook_rules::{Call, assert_calls};
+
+const AGENT: &str = "clusterip-agent";
+
+/// A client of the agent on the node of this name.
+async fn agent_on(plane: &ControlPlane, node: &str) -> Client {
+    plane.client_with(&plane.token_on(node, AGENTS, AGENT).await)
+}
+
+fn heartbeat(node: &str, holder: &str, second: u32) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": format!("clusterip-agent-{node}"), "labels": {"clusterip-policy/lease": "agent"},
+            "annotations": {"clusterip-policy/node": node}},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 20,
+            "renewTime": format!("2026-01-01T00:00:{second:02}.000000Z")},
+    })
+}
+
+fn claim(last: u8, holder: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": format!("clusterip-external-10-0-9-{last}"), "labels": {"clusterip-policy/lease": "external"},
+            "annotations": {"clusterip-policy/address": format!("10.0.9.{last}")}},
+        "spec": {"holderIdentity": holder},
+    })
+}
+
+async fn create(leases: &Api<Lease>, lease: Value) -> String {
+    outcome(leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await)
+}
+
+/// Replaces the existing Lease by this one.
+async fn replace(leases: &Api<Lease>, lease: Value) -> String {
+    let mut lease: Lease = serde_json::from_value(lease).unwrap();
+    let name = lease.metadata.name.clone().unwrap();
+    lease.metadata.resource_version = leases.get(&name).await.unwrap().metadata.resource_version;
+    outcome(leases.replace(&name, &PostParams::default(), &lease).await)
+}
+
+async fn delete(leases: &Api<Lease>, name: &str) -> String {
+    outcome(leases.delete(name, &DeleteParams::default()).await)
+}
+
+// The name of one Node is a prefix of the other.
+const ME: &str = "policy-node_agent_0123456789abcdef";
+const OTHER: &str = "policy-node-2_agent_fedcba9876543210";
+const HEARTBEAT_OF_OTHER: &str = "clusterip-agent-policy-node-2";
+
+/// The Leases of the agents' namespace, as these accounts may write them.
+struct Agents {
+    /// The agent on the node `policy-node`.
+    me: Api<Lease>,
+    /// The agent on the node `policy-node-2`.
+    other: Api<Lease>,
+    /// The account of the agents, with a token that names no node.
+    unbound: Api<Lease>,
+}
+
+async fn writes_of_heartbeats(agents: &Agents) -> Vec<Call<'static>> {
+    let mut forged = heartbeat("policy-node-2", "", 2);
+    forged["metadata"]["managedFields"] = json!([
+        {"manager": "forged", "operation": "Update", "apiVersion": "coordination.k8s.io/v1", "fieldsType": "FieldsV1",
+            "time": "2099-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:holderIdentity": {}, "f:renewTime": {}}}},
+        {"manager": "other", "operation": "Update", "apiVersion": "coordination.k8s.io/v1", "fieldsType": "FieldsV1",
+            "time": "2020-01-01T00:00:00Z", "fieldsV1": {"f:metadata": {"f:labels": {"f:clusterip-policy/lease": {}}}}},
+    ]);
+    let mut renamed = heartbeat("policy-node", ME, 0);
+    renamed["metadata"]["name"] = json!("clusterip-agent-policy-node-2");
+    let any = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "any"},
+        "spec": {"holderIdentity": ME}});
+    vec![
+        Call {
+            request: "its heartbeat".into(),
+            outcome: create(&agents.me, heartbeat("policy-node", ME, 0)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "its heartbeat, renewed".into(),
+            outcome: replace(&agents.me, heartbeat("policy-node", ME, 1)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "its heartbeat, for another".into(),
+            outcome: replace(&agents.me, heartbeat("policy-node", OTHER, 2)).await,
+            expected: "refused",
+        },
+        Call { request: "any Lease".into(), outcome: create(&agents.me, any).await, expected: "refused" },
+        Call {
+            request: "its heartbeat, by the name of another".into(),
+            outcome: create(&agents.me, renamed.clone()).await,
+            expected: "refused",
+        },
+        Call {
+            request: "a new heartbeat of another".into(),
+            outcome: create(&agents.me, heartbeat("policy-node-2", OTHER, 0)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the other's own".into(),
+            outcome: create(&agents.other, heartbeat("policy-node-2", OTHER, 0)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "the heartbeat of another, renewed".into(),
+            outcome: replace(&agents.me, heartbeat("policy-node-2", OTHER, 1)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the heartbeat of another, taken".into(),
+            outcome: replace(&agents.me, heartbeat("policy-node-2", ME, 1)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the heartbeat of another, renamed".into(),
+            outcome: replace(&agents.me, renamed).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the heartbeat of another, ended while it lives".into(),
+            outcome: replace(&agents.me, heartbeat("policy-node-2", "", 2)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the same, with forged times".into(),
+            outcome: replace(&agents.me, forged).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the heartbeat of another, deleted".into(),
+            outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
+            expected: "refused",
+        },
+    ]
+}
+
+async fn writes_of_claims(agents: &Agents) -> Vec<Call<'static>> {
+    let mut unlabelled = claim(19, ME);
+    unlabelled["metadata"]["labels"] = json!({});
+    vec![
+        Call { request: "an address".into(), outcome: create(&agents.me, claim(10, ME)).await, expected: "allowed" },
+        Call {
+            request: "an address, again".into(),
+            outcome: replace(&agents.me, claim(10, ME)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "an address for another".into(),
+            outcome: create(&agents.me, claim(11, OTHER)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "an address for another later".into(),
+            outcome: replace(&agents.me, claim(10, OTHER)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "an address without the label".into(),
+            outcome: create(&agents.me, unlabelled).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the other's address".into(),
+            outcome: create(&agents.other, claim(12, OTHER)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "the address of another that lives".into(),
+            outcome: replace(&agents.me, claim(12, ME)).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the address of another, given back".into(),
+            outcome: replace(&agents.me, claim(12, "")).await,
+            expected: "refused",
+        },
+        Call {
+            request: "the address of another, deleted".into(),
+            outcome: delete(&agents.me, "clusterip-external-10-0-9-12").await,
+            expected: "refused",
+        },
+        Call {
+            request: "an address, given back".into(),
+            outcome: replace(&agents.me, claim(10, "")).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "an address that was given back".into(),
+            outcome: replace(&agents.other, claim(10, OTHER)).await,
+            expected: "allowed",
+        },
+        Call {
+            request: "without a node".into(),
+            outcome: create(&agents.unbound, claim(13, "_agent_0123456789abcdef")).await,
+            expected: "refused",
+        },
+    ]
+}
+
+/// Writes after the other agent has not renewed its heartbeat for more than ten seconds: its heartbeat may be ended, and
+/// then its addresses taken over.
+async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
+    let mut calls = Vec::new();
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    calls.push(Call {
+        request: "a silent heartbeat, taken".into(),
+        outcome: replace(&agents.me, heartbeat("policy-node-2", ME, 3)).await,
+        expected: "refused",
+    });
+    calls.push(Call {
+        request: "a silent heartbeat, deleted".into(),
+        outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
+        expected: "refused",
+    });
+    calls.push(Call {
+        request: "its address, before that is ended".into(),
+        outcome: replace(&agents.me, claim(12, ME)).await,
+        expected: "refused",
+    });
+    calls.push(Call {
+        request: "a silent heartbeat, ended".into(),
+        outcome: replace(&agents.me, heartbeat("policy-node-2", "", 3)).await,
+        expected: "allowed",
+    });
+    let taken = eventually("the policy to see the end of the heartbeat", async || {
+        let taken = replace(&agents.me, claim(12, ME)).await;
+        (taken != "refused").then_some(taken)
+    })
+    .await;
+    calls.push(Call { request: "its address".into(), outcome: taken, expected: "allowed" });
+    calls.push(Call {
+        request: "a heartbeat without a holder, deleted".into(),
+        outcome: delete(&agents.me, HEARTBEAT_OF_OTHER).await,
+        expected: "allowed",
+    });
+    let put_back = heartbeat("policy-node-2", "policy-node-2_agent_0000000000000000", 4);
+    calls.push(Call {
+        request: "a heartbeat that was missing".into(),
+        outcome: create(&agents.me, put_back).await,
+        expected: "allowed",
+    });
+    calls.push(Call {
+        request: "its address that is left".into(),
+        outcome: delete(&agents.me, "clusterip-external-10-0-9-10").await,
+        expected: "refused",
+    });
+    calls.push(Call {
+        request: "its own address, deleted".into(),
+        outcome: delete(&agents.me, "clusterip-external-10-0-9-12").await,
+        expected: "allowed",
+    });
+    calls
+}
+
+#[tokio::test]
+async fn agent_writes_only_the_leases_of_its_own_node() {
+    let plane = deployed().await;
+    let leases = |client: Client| -> Api<Lease> { Api::namespaced(client, AGENTS) };
+    let agents = Agents {
+        me: leases(agent_on(plane, "policy-node").await),
+        other: leases(agent_on(plane, "policy-node-2").await),
+        unbound: leases(plane.client_with(&plane.token(AGENTS, AGENT).await)),
+    };
+    eventually("the policies to be in force", async || {
+        (create(&agents.unbound, heartbeat("unbound", "unbound_agent_0", 0)).await == "refused").then_some(())
+    })
+    .await;
+
+    let mut seen = writes_of_heartbeats(&agents).await;
+    seen.extend(writes_of_claims(&agents).await);
+    seen.extend(writes_after_a_silence(&agents).await);
+    assert_calls(seen);
+
+    // The policies apply only to agents.
+    let admin = leases(plane.client());
+    assert_eq!(replace(&admin, heartbeat("policy-node-2", "", 5)).await, "allowed");
+    assert_eq!(delete(&admin, HEARTBEAT_OF_OTHER).await, "allowed");
+}
+
+/// Agents with bound tokens take over from each other as they do without the policies.
+#[tokio::test]
+async fn agents_take_over_from_a_dead_agent() {
+    const NODES: [&str; 2] = ["takes-over-1", "takes-over-2"];
+    let plane = deployed().await;
+    let assignment = Assignment {
+        service: ServiceKey::new("shop", "web"),
+        ports: [(Protocol::Tcp, 443)].into(),
+        nodes: NODES.iter().map(|node| (*node).to_owned()).collect(),
+    };
+    let assigned: Assignments =
+        (0..8).map(|last| (IpAddr::from(Ipv4Addr::new(10, 0, 8, last)), assignment.clone())).collect();
+    let (network, assignments) = (FakeNetwork::default(), watch::Sender::new(Arc::new(assigned)));
+    let mut running = Vec::new();
+    for node in NODES {
+        let agent = Agent {
+            client: agent_on(plane, node).await,
+            heartbeat: agent_on(plane, node).await,
+            namespace: AGENTS.to_owned(),
+            node: node.to_owned(),
+            assignments: assignments.subscribe(),
+            network: network.node(node),
+            metrics: Arc::new(Metrics::of_agent()),
+        };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (health, _seen) = watch::channel(Health::new());
+        let work = agent.run(health, async {
+            let _ = stopped.await;
+        });
+        running.push((tokio::spawn(work), stop));
+    }
+    let held_by = async |within: u64, nodes: &[&str]| {
+        eventually_within(Duration::from_secs(within), &format!("all addresses on {nodes:?}"), async || {
+            let held = network.holders();
+            let mut holders: Vec<&str> = held.values().map(String::as_str).collect();
+            holders.sort_unstable();
+            holders.dedup();
+            (held.len() == 8 && holders == nodes).then_some(())
+        })
+        .await;
+        network.assert_no_conflicts();
+    };
+    held_by(60, &NODES).await;
+    // As SIGKILL does. The API server may learn a moment later that the heartbeat was ended.
+    running[0].0.abort();
+    held_by(28, &NODES[1..]).await;
+    drop(running);
+}

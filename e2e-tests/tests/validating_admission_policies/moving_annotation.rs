@@ -1,0 +1,125 @@
+//! Only the server writes the annotation of a move.
+
+use std::collections::BTreeMap;
+
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::support::{NAMESPACE, SERVER, deployed, editor, marked, outcome};
+use crate::support::cluster::pool_of;
+use crate::support::documented_steps::{Operator, Step};
+use crate::support::eventually::eventually;
+use crate::support::fake_kubelet::Installed;
+use crate::support::move_helpers::stored;
+use crate::support::service_webhook_rules::{Call, MOVING, assert_calls, service, services};
+
+#[tokio::test]
+async fn tenants_can_not_write_the_annotation_of_a_move() {
+    const ONE: &str = r#"{"from":["172.21.0.77"],"to":["172.21.1.77"]}"#;
+    const OTHER: &str = r#"{"from":["172.21.0.77"],"to":["172.21.1.78"]}"#;
+    let plane = deployed().await;
+    let namespace = plane.namespace("policies-moving").await;
+    let mallory = services(editor(plane, &namespace).await, &namespace);
+    let server = services(plane.client_with(&plane.token(NAMESPACE, SERVER).await), &namespace);
+    let admin = services(plane.client(), &namespace);
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let new = || marked(service("new", json!({})), Some(ONE));
+    eventually("the policy to be in force", async || {
+        (outcome(mallory.create(&dry_run, &new()).await) == "refused").then_some(())
+    })
+    .await;
+
+    let mut seen = vec![
+        Call {
+            request: "mallory creates with it".into(),
+            outcome: outcome(mallory.create(&dry_run, &new()).await),
+            expected: "refused",
+        },
+        Call {
+            request: "an administrator creates with it".into(),
+            outcome: outcome(admin.create(&dry_run, &new()).await),
+            expected: "allowed",
+        },
+    ];
+    /// An update of the annotation, and its result.
+    struct Row<'a> {
+        name: &'static str,
+        user: &'a Api<DynamicObject>,
+        before: Option<&'static str>,
+        after: Option<&'static str>,
+        expected: &'static str,
+    }
+    let rows = [
+        Row { name: "mallory adds it", user: &mallory, before: None, after: Some(ONE), expected: "refused" },
+        Row { name: "mallory adds an empty one", user: &mallory, before: None, after: Some(""), expected: "refused" },
+        Row { name: "mallory changes it", user: &mallory, before: Some(ONE), after: Some(OTHER), expected: "refused" },
+        Row { name: "mallory keeps it", user: &mallory, before: Some(ONE), after: Some(ONE), expected: "allowed" },
+        Row { name: "mallory removes it", user: &mallory, before: Some(ONE), after: None, expected: "allowed" },
+        Row { name: "the server adds it", user: &server, before: None, after: Some(ONE), expected: "allowed" },
+        Row {
+            name: "the server changes it",
+            user: &server,
+            before: Some(ONE),
+            after: Some(OTHER),
+            expected: "allowed",
+        },
+        Row { name: "the server removes it", user: &server, before: Some(ONE), after: None, expected: "allowed" },
+        Row { name: "an administrator adds it", user: &admin, before: None, after: Some(ONE), expected: "allowed" },
+    ];
+    for (row, Row { name, user, before, after, expected }) in rows.into_iter().enumerate() {
+        let before = marked(service(&format!("row-{row}"), json!({})), before);
+        let before = admin.create(&PostParams::default(), &before).await.unwrap();
+        let mut changed = marked(before, after);
+        changed.metadata.labels = Some(BTreeMap::from([("changed".to_owned(), "yes".to_owned())]));
+        let replaced = user.replace(&format!("row-{row}"), &PostParams::default(), &changed).await;
+        seen.push(Call { request: name.to_owned(), outcome: outcome(replaced), expected });
+    }
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {MOVING: ONE}}}));
+    let patched = mallory.patch("row-0", &PatchParams::default(), &patch).await;
+    seen.push(Call { request: "mallory adds it with a patch".into(), outcome: outcome(patched), expected: "refused" });
+    let applied =
+        Patch::Apply(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"annotations": {MOVING: ONE}}}));
+    let applied = mallory.patch("row-0", &PatchParams::apply("mallory"), &applied).await;
+    seen.push(Call { request: "mallory adds it with an apply".into(), outcome: outcome(applied), expected: "refused" });
+    assert_calls(seen);
+}
+
+/// The program moves a Service with the account, the arguments and the policies of `deploy/webhook`, and no policy
+/// refuses a request of the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn server_moves_services_with_the_policies_installed() {
+    let cluster = Installed::nothing().await;
+    let operator = Operator::new(&cluster.plane, &cluster.node.url());
+    cluster.install(&operator).await;
+    let shop = cluster.place("shop").await;
+    let mallory = services(editor(&cluster.plane, &shop.namespace).await, &shop.namespace);
+    eventually("the policy to be in force", async || {
+        let new = marked(service("new", json!({})), Some("{}"));
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        (outcome(mallory.create(&dry_run, &new).await) == "refused").then_some(())
+    })
+    .await;
+    let created = mallory.create(&PostParams::default(), &service("web", json!({"selector": null}))).await.unwrap();
+    let pool = |service: &Value| {
+        let address = service["spec"]["clusterIP"].as_str().and_then(|address| address.parse().ok());
+        address.map_or("no address", pool_of)
+    };
+    let before = stored(&cluster.client, &shop.namespace, "web").await.unwrap();
+    assert_eq!(pool(&before), "linux");
+    let windows = Patch::Merge(json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}}}));
+    mallory.patch("web", &PatchParams::default(), &windows).await.unwrap();
+    let after = eventually("the Service to move", async || {
+        let service = stored(&cluster.client, &shop.namespace, "web").await.unwrap();
+        (pool(&service) == "windows" && service["metadata"]["annotations"][MOVING].is_null()).then_some(service)
+    })
+    .await;
+    assert_eq!(after["metadata"]["uid"].as_str(), created.metadata.uid.as_deref());
+    let refused: Vec<String> =
+        cluster.node.log().await.into_iter().filter(|line| line.contains("denied request")).collect();
+    assert_eq!(refused, Vec::<String>::new());
+    // The API server calls the webhook, so the server has written its CA bundle into the configuration.
+    let trusted = "kubectl get mutatingwebhookconfiguration clusterip-policy --output \
+                   jsonpath='{.webhooks[0].clientConfig.caBundle}'";
+    assert!(!operator.does(&Step::Type(trusted.to_owned())).await.is_empty());
+}

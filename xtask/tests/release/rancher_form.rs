@@ -1,0 +1,96 @@
+//! Rancher's form, `questions-ui.yml`, has every setting that it can hold, with valid values and the defaults.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clusterip_core::settings::Settings;
+use serde_json::{Value, json};
+
+use crate::known_settings::{NONSENSE, known, settings, table};
+use crate::support::{Row, assert_rows, read_yaml};
+
+/// The questions of Rancher's form, by the variable that each sets.
+fn questions() -> BTreeMap<String, Value> {
+    let form = read_yaml("questions-ui.yml");
+    let mut questions = form["questions"].as_array().unwrap().clone();
+    let below: Vec<Value> =
+        questions.iter().filter_map(|question| question["subquestions"].as_array()).flatten().cloned().collect();
+    questions.extend(below);
+    let count = questions.len();
+    let questions: BTreeMap<String, Value> = questions
+        .into_iter()
+        .map(|question| (question["variable"].as_str().expect("a question without a variable").to_owned(), question))
+        .collect();
+    assert_eq!(questions.len(), count, "two questions set the same variable");
+    questions
+}
+
+/// Settings that the form can't hold; its text names them instead.
+const NOT_IN_THE_FORM: [&str; 4] = ["pools", "evidence.kinds", "serviceCIDRs", "unusableServiceCIDRs"];
+
+#[test]
+fn form_has_every_setting_that_it_can_hold() {
+    let mut questions = questions();
+    let parent = questions.remove("services").expect("no question for services");
+    let asked: BTreeSet<String> = questions.into_keys().collect();
+    let kept_out = |setting: &String| NOT_IN_THE_FORM.iter().any(|name| setting.split("[]").next() == Some(name));
+    let expected: BTreeSet<String> =
+        settings("services").into_iter().filter(|s| !kept_out(s)).map(|s| format!("services.{s}")).collect();
+    assert_eq!(asked, expected);
+    let text = parent["description"].as_str().unwrap();
+    for name in NOT_IN_THE_FORM.into_iter().chain(["nodes beside services"]) {
+        assert!(text.contains(name), "the form does not mention {name}, which it leaves out");
+    }
+}
+
+#[test]
+fn form_offers_valid_values_and_the_defaults() {
+    let table: BTreeMap<String, (String, String)> =
+        table("services").into_iter().map(|(name, default, meaning)| (name, (default, meaning))).collect();
+    let mut rows = Vec::new();
+    for (variable, question) in questions() {
+        let Some(name) = variable.strip_prefix("services.") else { continue };
+        let document = |value: &Value| {
+            let value = name.rsplit('.').fold(value.clone(), |value, key| json!({key: value}));
+            json!({"services": value})
+        };
+        let default = &question["default"];
+        let settings = Settings::from_value(&document(default)).map_err(|invalid| invalid.to_string());
+        rows.push((format!("{name}: default of the policy"), json!(settings == Ok(Settings::default())), json!(true)));
+        // The default must have an effect: another value gives other settings.
+        let other = match default {
+            Value::Array(_) => json!(["other"]),
+            _ if question["type"] == "enum" => {
+                question["options"].as_array().unwrap().iter().find(|option| *option != default).unwrap().clone()
+            }
+            _ => json!("windows"),
+        };
+        let settings = Settings::from_value(&document(&other)).map_err(|invalid| invalid.to_string());
+        rows.push((format!("{name}: {other} is accepted"), json!(settings.is_ok()), json!(true)));
+        rows.push((format!("{name}: {other} has an effect"), json!(settings != Ok(Settings::default())), json!(true)));
+        if question["type"] == "enum" {
+            let options = known(document(&json!(NONSENSE)));
+            rows.push((format!("{name}: options"), set(&question["options"]), set(&json!(options))));
+        }
+        let (written, meaning) = &table[name];
+        let shown = match default {
+            Value::Array(items) => {
+                format!("[{}]", items.iter().map(|item| item.as_str().unwrap()).collect::<Vec<_>>().join(", "))
+            }
+            value => value.as_str().unwrap().to_owned(),
+        };
+        rows.push((format!("{name}: default in docs/settings.md"), json!(written), json!(format!("`{shown}`"))));
+        for option in question["options"].as_array().into_iter().flatten().filter(|option| *option != default) {
+            let named = meaning.contains(&format!("`{}`", option.as_str().unwrap()));
+            rows.push((format!("{name}: docs/settings.md names {option}"), json!(named), json!(true)));
+        }
+    }
+    let rows: Vec<Row<'_>> = rows
+        .iter()
+        .map(|(name, found, expected)| Row { name, found: found.clone(), expected: expected.clone() })
+        .collect();
+    assert_rows(&rows);
+}
+
+fn set(list: &Value) -> Value {
+    json!(list.as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect::<BTreeSet<_>>())
+}
