@@ -16,10 +16,15 @@ const OS: &str = "clusterip-policy/os";
 const MOVE: &str = "clusterip-policy/move";
 
 const MOVED: &str = "AddressMoved: moved from linux to windows: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
-const REACHABLE: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: 1 ready endpoints can be reached where it is";
+const REACHABLE: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: \
+                         kubernetes.io/os=windows (Deployment web); it stays: 1 ready endpoints can be reached at its \
+                         present address";
 
-const BY_HAND: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: its address was set by hand: `metadata.managedFields` say so";
-const LOAD_BALANCER: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: type LoadBalancer: a cloud might take its load balancer down";
+const BY_HAND: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows \
+                       (Deployment web); it stays: its address was set by hand, as `metadata.managedFields` shows";
+const LOAD_BALANCER: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: \
+                             kubernetes.io/os=windows (Deployment web); it stays: type LoadBalancer: a cloud provider \
+                             might remove its load balancer";
 
 /// A namespace, the steps in it, and the expected outcome.
 struct Row {
@@ -95,7 +100,8 @@ fn rows() -> Vec<Row> {
             },
             &[
                 "linux",
-                "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os); it stays: 1 ready endpoints can be reached where it is",
+                "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows \
+                 (annotation clusterip-policy/os); it stays: 1 ready endpoints can be reached at its present address",
             ],
         ),
         row(
@@ -123,7 +129,8 @@ fn rows() -> Vec<Row> {
             },
             &[
                 "linux",
-                "AddressMisplaced: it lies in pool linux, and belongs to pool labelled: labels of namespace team-with-endpoints; it stays: 1 ready endpoints can be reached where it is",
+                "AddressMisplaced: it lies in pool linux, and belongs to pool labelled: labels of namespace \
+                 team-with-endpoints; it stays: 1 ready endpoints can be reached at its present address",
             ],
         ),
         row(
@@ -356,7 +363,8 @@ struct Away {
 #[tokio::test]
 async fn services_created_without_the_webhook_are_moved() {
     const HOME: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
-    const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: 1 ready endpoints can be reached where it is";
+    const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux \
+                         (Deployment web); it stays: 1 ready endpoints can be reached at its present address";
     let plain = || Away {
         name: "",
         address: [172, 21, 1, 1],
@@ -407,11 +415,13 @@ async fn services_created_without_the_webhook_are_moved() {
             expected: [
                 &[
                     "linux",
-                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 ready endpoints can be reached where it is",
+                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 \
+                     ready endpoints can be reached at its present address",
                 ],
                 &[
                     "named",
-                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 ready endpoints can be reached where it is",
+                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 \
+                     ready endpoints can be reached at its present address",
                     "AddressMoved: moved from linux to named: it lies in pool linux, and belongs to pool named: namespace named",
                 ],
             ],
@@ -424,11 +434,13 @@ async fn services_created_without_the_webhook_are_moved() {
             expected: [
                 &[
                     "windows",
-                    "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: type LoadBalancer: a cloud might take its load balancer down",
+                    "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux \
+                     (Deployment web); it stays: type LoadBalancer: a cloud provider might remove its load balancer",
                 ],
                 &[
                     "linux",
-                    "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: type LoadBalancer: a cloud might take its load balancer down",
+                    "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux \
+                     (Deployment web); it stays: type LoadBalancer: a cloud provider might remove its load balancer",
                     HOME,
                 ],
             ],

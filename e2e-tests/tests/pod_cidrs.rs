@@ -135,7 +135,7 @@ async fn freed_block_goes_to_the_node_that_waits_longest() {
     assert_eq!(nodes.given("y").await, ["10.42.0.0/24"]);
     measures(&host, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
     let full = "CIDRNotAvailable: Node x: pool \"all\" (10.42.0.0/23) is full: no block of /24 is free; chosen by default; \
-                add a range to the pool, or delete Nodes that are gone";
+                add a range to the pool, or delete Nodes that no longer exist";
     assert_eq!(nodes.events("x").await, [full]);
 
     // The pool gets another range, and all blocks stay.
@@ -436,7 +436,7 @@ async fn leader_without_its_lease_writes_no_nodes() {
     let before = proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();
     measures(&first, &[WAITING, MISPLACED], &[]).await;
     nodes.delete("b").await;
-    second.logged("leading: nodes without pod cidrs get some").await;
+    second.logged("leading: nodes without pod CIDRs get blocks").await;
     assert_eq!(nodes.given("waits").await, ["10.42.1.0/24"]);
     measures(&second, &[WAITING, MISPLACED], &[r#"clusterip_misplaced_nodes{reason="outside"} 1"#]).await;
     let after = proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();

@@ -315,7 +315,8 @@ impl Leader {
         });
         match released.await {
             Ok(Ok(())) => tracing::info!("released the lease {}/{LEASE}", self.namespace),
-            Ok(Err(error)) => tracing::warn!(%error, "leader election: the next leader has to wait"),
+            Ok(Err(error)) => tracing::warn!(%error, "leader election: the next leader must wait until the lease \
+                                                      expires"),
             Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
         }
     }

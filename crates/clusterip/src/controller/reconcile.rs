@@ -48,7 +48,7 @@ pub enum Next {
 }
 
 /// The detail of a report that a Service stays because its address was set by hand.
-pub const BY_HAND: &str = "its address was set by hand: `metadata.managedFields` say so";
+pub const BY_HAND: &str = "its address was set by hand, as `metadata.managedFields` shows";
 
 /// Whether a misplaced Service may be moved.
 #[derive(Clone, Debug, PartialEq)]

@@ -231,7 +231,11 @@ impl Replicas {
         }
         let removed = timeout(PATIENCE, self.leases.delete(&self.name, &DeleteParams::default())).await;
         if !matches!(removed, Ok(Ok(_))) {
-            tracing::warn!(lease = self.name, "the lease of this replica can't be removed: others wait until it ends");
+            tracing::warn!(
+                lease = self.name,
+                "the lease of this replica can't be removed: other replicas wait until \
+                                               it expires"
+            );
         }
     }
 
