@@ -170,7 +170,7 @@ impl Evaluate {
         if let Some(misfit) = replay.misfit() {
             anyhow::bail!(
                 "session: {file}: {misfit}\nit was recorded with another request, other settings or another policy: \
-                 record it anew"
+                 record it again"
             );
         }
         let left = replay.left();

@@ -10,7 +10,7 @@
 //!
 //! # Caveats
 //! A machine that is suspended stops this process and its clock together. When it wakes up, the process believes that
-//! it still leads until its next renewal. So every write has to carry a precondition (`resourceVersion`).
+//! it still leads until its next renewal. So every write must carry a precondition (`resourceVersion`).
 
 use std::future::Future;
 use std::pin::pin;

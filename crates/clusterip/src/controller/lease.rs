@@ -78,7 +78,7 @@ impl Seen {
         self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }
 
-    /// When the Lease ends, if nobody renews it.
+    /// When the Lease ends if it is not renewed.
     pub(crate) fn end(&self, timing: Timing) -> Instant {
         let seconds = self.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         self.since + seconds.map_or(timing.lease, Duration::from_secs)

@@ -228,7 +228,7 @@ impl Reconciler {
         let live = match self.movable(id, &misplaced).await {
             Ok(Movable::Yes(live)) => Ok(live),
             Ok(Movable::Changed) => return Next::After(STALE),
-            // This reason is reported before any other, because it does not pass by itself.
+            // This reason is reported before any other, because it does not end without a change.
             Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
             Err(error) => {
                 tracing::warn!(

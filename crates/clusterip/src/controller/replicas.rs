@@ -300,7 +300,7 @@ impl Replicas {
                     self.version = lease.resource_version();
                     return Ok(());
                 }
-                // A request that seemed to fail has written the Lease, or somebody has removed it.
+                // A request that seemed to fail has written the Lease, or the Lease was removed.
                 Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) && tried < TRIES => {
                     let found = self.leases.get_opt(&self.name).await?;
                     self.version = found.and_then(|found| found.resource_version());
