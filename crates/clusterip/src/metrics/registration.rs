@@ -19,7 +19,7 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register(
             "admissions",
-            "Admission requests by kind, decision and pool; the pool is empty if none was asked for",
+            "Admission requests by kind, decision and pool; the pool is empty if the decision did not need one",
             self.admissions.clone(),
         );
         registry.register_with_unit(
