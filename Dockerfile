@@ -3,7 +3,7 @@ FROM rust:1.95-bookworm AS build
 WORKDIR /source
 RUN rustup target add wasm32-unknown-unknown
 COPY . .
-# The module first, which the program embeds.
+# Builds the module first, because the program embeds it.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/source/target \
     WASM_TOOLCHAIN=rustup make build && cp target/release/clusterip /clusterip
 
@@ -15,7 +15,7 @@ RUN apt-get update && apt-get install --yes --no-install-recommends ca-certifica
 COPY --from=build /clusterip /usr/local/bin/clusterip
 ENTRYPOINT ["/usr/local/bin/clusterip"]
 
-# The C library that Rust's standard library needs, certificates, an unprivileged user, and no shell.
+# Contains the C library that Rust's standard library needs, certificates and an unprivileged user, but no shell.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /clusterip /usr/local/bin/clusterip
 USER 65532:65532

@@ -1,4 +1,4 @@
-# What there is to build and check. `make help` lists the targets.
+# Builds and checks the project. `make help` lists the targets.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -8,21 +8,21 @@ SHELL := /bin/bash
 # variable that is defined below a rule is empty in its prerequisites. `make lint` checks this with
 # scripts/check-makefile.
 
-# What may be set in the environment, or after `make`.
+# These variables may be set in the environment, or after `make`.
 XDG_CACHE_HOME ?=
 # The project cache: the tools, the control plane and helm that are built here. It lies outside of the tree,
 # so `make clean` keeps it.
 CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/clusterip-policy
-# Recipes change the folder.
+# An absolute path, because recipes change the folder.
 override CACHE := $(abspath $(CACHE))
-# A folder with the Kubernetes programs to test on, instead of those that are built here.
+# A folder with the Kubernetes programs to test on, instead of the programs that are built here.
 KUBEBUILDER_ASSETS ?=
 # A helm to test deploy/chart with, instead of the one that is built here.
 HELM ?=
 FUZZ_SECONDS ?= 60
 # How many times `make chaos` kills the program at work.
 CHAOS ?= 100
-# How many tests on a control plane run at once. Most of their time they wait.
+# How many tests on a control plane run at once. They spend most of their time waiting.
 E2E_THREADS ?= 3
 
 TOOLS := $(CACHE)/tools
@@ -50,13 +50,13 @@ ASSETS := $(abspath $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS)))
 CONTROL_PLANE := target/control-plane
 GO_BUILD := go -C e2e-tests/control-plane build -buildvcs=false
 
-# Versions of Kubernetes that the program is tested on beside that of the control plane: the oldest, which has
-# no IPAddress, and the first that has. etcd and kubectl are those of the control plane.
+# The program is also tested on these versions of Kubernetes: the oldest one, which has no IPAddress, and the first
+# one that has. etcd and kubectl are those of the control plane.
 COMPATIBLE := v1.31.0 v1.33.13
 COMPATIBLE_SOURCES := $(addprefix e2e-tests/control-plane/,build-version kube-apiserver/main.go kube-controller-manager/main.go)
 COMPATIBLE_BUILT := $(COMPATIBLE:%=$(CACHE)/control-plane/%-$(shell cat $(COMPATIBLE_SOURCES) | sha256sum | head -c 12))
 
-# helm, for the tests of deploy/chart: built once for each version, from a module of its own.
+# helm for the tests of deploy/chart, built once for each version from a Go module of its own.
 HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.sum | sha256sum | head -c 12)
 HELM_USED := $(or $(HELM),$(HELM_BUILT))
 
@@ -68,7 +68,7 @@ help: ## List the targets
 build: policy.wasm ## Build policy.wasm and target/release/clusterip
 	cargo build --quiet --release --locked --package clusterip
 
-# The tests on a control plane run it. It is the program of `build`, built with the other packages.
+# The tests on a control plane run this program. It is the same as that of `build`, built with the other packages.
 .PHONY: program
 program: policy.wasm
 	cargo build --quiet $(HOSTED) --bin clusterip
@@ -79,14 +79,14 @@ toolchain:
 	@command -v cc >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq gcc libc6-dev; } || \
 		{ echo "cc is missing: sudo apt-get install gcc libc6-dev" >&2; exit 1; }
 
-# cargo knows best whether there is something to do. The file changes only with its contents, so that
-# the program that embeds it is not built again in vain.
+# cargo decides whether the module must be built again. The file is replaced only if its contents change: otherwise the
+# program that embeds it would be built again without need.
 .PHONY: force
 policy.wasm: force | toolchain
 	scripts/cargo-wasm build --quiet --locked --profile wasm --package clusterip-policy
 	@cmp --silent $(WASM) $@ || cp $(WASM) $@
 
-# kwctl if it is installed (KWCTL names another one), otherwise xtask, which writes the same metadata.
+# Uses kwctl if it is installed (KWCTL names another one), otherwise xtask, which writes the same metadata.
 annotated-policy.wasm: policy.wasm force ## Write the metadata into policy.wasm
 	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
 		"$${KWCTL:-kwctl}" annotate --metadata-path policy-metadata.yml --usage-path README.md --output-path $@ policy.wasm; \
@@ -99,13 +99,13 @@ oci: annotated-policy.wasm ## Write target/oci, an OCI image layout of the annot
 	@$(XTASK) oci --output target/oci annotated-policy.wasm
 
 .PHONY: demo
-demo: build ## Place the Services of examples/shop
+demo: build ## Plan addresses for the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
-test: test-native test-wasm test-map test-rules e2e-tests test-external ## Run all tests; REQUIRE_ALL=1 fails where one would be skipped
+test: test-native test-wasm test-map test-rules e2e-tests test-external ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
 
-# The core is tested with overflow checks; what hosts the module, as it is released.
+# The core is tested with overflow checks, the hosts of the module as they are released.
 .PHONY: test-native
 test-native: policy.wasm
 	cargo test --locked --package clusterip-core
@@ -121,9 +121,9 @@ $(TOOLS)/bin/wasm-bindgen-test-runner: Cargo.lock
 		$(INSTALL) --force wasm-bindgen-cli --version $(WASM_BINDGEN)
 	@touch $@
 
-# Root gets missing programs installed; other users are told what to install.
+# For root, missing programs are installed. Other users get a message that names them.
 .PHONY: test-map
-test-map: policy.wasm ## Test the map in a headless chromium, if there is one
+test-map: policy.wasm ## Test the map in a headless chromium, if it is installed
 	@if scripts/install-programs chromium node npm; then \
 		cargo build --quiet $(HOSTED) --example map; \
 		npm --prefix e2e-tests/map ci --silent --no-audit --no-fund; \
@@ -133,7 +133,7 @@ test-map: policy.wasm ## Test the map in a headless chromium, if there is one
 	fi
 
 .PHONY: e2e-tests
-e2e-tests: program control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions through kwctl, if it is there
+e2e-tests: program control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions with kwctl if it is installed
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
 		cargo test $(HOSTED) --test e2e -- --test-threads $(E2E_THREADS)
 	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(HOSTED) --test chart
@@ -145,7 +145,7 @@ e2e-tests: program control-plane $(HELM_USED) ## Test on a real control plane, a
 		scripts/skip kwctl "e2e-tests/sessions.bats needs kwctl; \`cargo test\` replayed the same sessions"; \
 	fi
 
-# Root gets missing programs installed; other users are told what to install, and the tests are counted as ignored.
+# For root, missing programs are installed. For other users, the tests are ignored and name the missing programs.
 .PHONY: test-external
 test-external: program control-plane ## Test external addresses with real packets, between network namespaces
 	@scripts/install-programs ip nft || true
@@ -154,19 +154,19 @@ test-external: program control-plane ## Test external addresses with real packet
 		cargo test $(HOSTED) --test external
 
 .PHONY: chaos
-chaos: program control-plane ## Kill the program at work, CHAOS (100) times, and what it needs, and print what became of it
+chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
 	for tests in chaos:: faults::; do \
 		CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 			cargo test $(HOSTED) --test e2e -- --nocapture $$tests; \
 	done
 
 .PHONY: cluster
-cluster: build control-plane ## Run a control plane on this machine until Ctrl-C, and say how to use it
+cluster: build control-plane ## Run a control plane on this machine until Ctrl-C, and print how to use it
 	@exec $(CONTROL_PLANE) -assets $(ASSETS) -folder target/cluster \
 		$$(test ! -x $(ASSETS)/kube-controller-manager || echo -controller-manager)
 
 .PHONY: control-plane
-control-plane: $(if $(KUBEBUILDER_ASSETS),,$(BUILT_ASSETS)) | go ## Build the control plane, or take that of KUBEBUILDER_ASSETS
+control-plane: $(if $(KUBEBUILDER_ASSETS),,$(BUILT_ASSETS)) | go ## Build the control plane, or use that of KUBEBUILDER_ASSETS
 	@$(GO_BUILD) -o $(CURDIR)/$(CONTROL_PLANE) ./control-plane
 
 $(HELM_BUILT): | go
@@ -180,7 +180,7 @@ $(HELM_BUILT): | go
 go:
 	@command -v go >/dev/null || { echo "go is missing: curl -sSL https://go.dev/dl/go1.26.8.linux-amd64.tar.gz | sudo tar -C /usr/local -xz, and put /usr/local/go/bin into PATH" >&2; exit 1; }
 
-# All or nothing: one that is interrupted begins anew, and of two at the same time the first wins.
+# An interrupted build leaves nothing behind. If two builds run at the same time, the first result is kept.
 $(BUILT_ASSETS): | go
 	@echo "building Kubernetes $(KUBERNETES) for the tests, once: 5 to 10 minutes on two cores"
 	@mkdir -p $(@D)
@@ -195,7 +195,7 @@ $(BUILT_ASSETS): | go
 	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/kubectl
 
 .PHONY: test-compat
-test-compat: program control-plane $(COMPATIBLE_BUILT) ## Test on all versions of Kubernetes that are supported; the first time they are built, for an hour
+test-compat: program control-plane $(COMPATIBLE_BUILT) ## Test on all supported versions of Kubernetes; the first run builds them, which takes an hour
 	@failed=; for assets in $(COMPATIBLE_BUILT) $(BUILT_ASSETS); do \
 		echo "== Kubernetes $$(basename $$assets)"; \
 		CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$$assets \
@@ -203,7 +203,7 @@ test-compat: program control-plane $(COMPATIBLE_BUILT) ## Test on all versions o
 	done; \
 	test -z "$$failed" || { echo "failed on$$failed" >&2; exit 1; }
 
-# All or nothing, as the control plane itself.
+# An interrupted build leaves nothing behind, as above.
 $(CACHE)/control-plane/v1.%: | go $(BUILT_ASSETS)
 	@version=$(firstword $(subst -, ,$(@F))); echo "building Kubernetes $$version for the tests, once: 20 minutes on two cores"; \
 	partial=$$(mktemp --directory $@.XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
@@ -245,7 +245,7 @@ fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input,
 $(TOOLS)/bin/cargo-fuzz:
 	$(INSTALL) cargo-fuzz
 
-# In the profile of the tests, with which it shares build scripts and macros.
+# Uses the profile of the tests, so that both share the build of build scripts and macros.
 .PHONY: lint
 lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
 	@cargo fmt --version >/dev/null || { echo "rustfmt is missing: rustup component add rustfmt" >&2; exit 1; }
@@ -268,6 +268,6 @@ fmt: ## Format the code
 	gofmt -w e2e-tests/control-plane
 
 .PHONY: clean
-clean: ## Remove what was built; what is in the cache stays
+clean: ## Remove what was built, but keep the cache
 	cargo clean --quiet
 	rm -f policy.wasm annotated-policy.wasm

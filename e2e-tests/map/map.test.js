@@ -469,7 +469,7 @@ describe("findings", () => {
     assert.deepEqual(await page.locator("#findings summary").allTextContents(), [
       "Misplaced 1",
       "In no pool 1",
-      "Squatters: no pool is theirs, but their address lies in one 1",
+      "Squatters: an address of a pool, but no pool is for the Service 1",
       "Full pools 1",
       "Pods on several kinds of nodes 1",
     ]);

@@ -98,7 +98,7 @@ async fn live_cluster_is_audited() {
     ];
     assert_eq!(ranges, expected);
     let expected = [
-        "half-moved: Service half: it looks as if a move of it has begun, and has not ended",
+        "half-moved: Service half: it looks as if a move has begun and has not ended",
         "misplaced: Service misplaced: 172.21.0.70 lies in pool linux (172.21.0.0/24), and it belongs to pool windows \
          (172.21.1.0/24): kubernetes.io/os=windows (annotation clusterip-policy/os)",
         "by-hand: Service by-hand: 172.21.0.71 lies in pool linux (172.21.0.0/24), and it belongs to pool windows \
@@ -118,7 +118,7 @@ async fn live_cluster_is_audited() {
         ("misplaced", "moves it to 172.21.1."),
         ("by-hand", "leaves it: its address was set by hand"),
         ("half", "finishes the move that has begun"),
-        ("right", "leaves it: it lies where it belongs"),
+        ("right", "leaves it: its address lies in its pool"),
     ] {
         let (status, text, _) = audit(&cluster, Some(&settings), &["-o", "json", "--service", &of(name)]).await;
         let why: Value = serde_json::from_str(&text).unwrap();

@@ -322,7 +322,7 @@ async fn missing_permissions_are_reported_to_the_operator() {
     assert_eq!(run(&plane, CHECK), may_not(&all));
 
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/rights")]).await.ok();
-    let granted = "system:serviceaccount:kubewarden:policy-server may read all that the policy looks up\n";
+    let granted = "system:serviceaccount:kubewarden:policy-server may read everything that the policy looks up\n";
     eventually("the permissions to take effect", async || {
         (run(&plane, CHECK) == (Some(0), granted.to_owned(), String::new())).then_some(())
     })

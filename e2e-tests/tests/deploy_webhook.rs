@@ -136,8 +136,8 @@ async fn uninstalling_waits_for_open_moves() {
         uninstall(),
         (
             Some(1),
-            "uninstall: moves are not finished after 2 s:\n  uninstall/half-moved\nNothing was removed. See what holds \
-             them up: kubectl logs --namespace clusterip-policy deployment/clusterip\n"
+            "uninstall: moves are not finished after 2 s:\n  uninstall/half-moved\nNothing was removed. The log gives \
+             the reason: kubectl logs --namespace clusterip-policy deployment/clusterip\n"
                 .to_owned()
         )
     );

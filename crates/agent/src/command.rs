@@ -32,43 +32,43 @@ use clusterip_runtime::shutdown::{shutdown_signal, until};
 /// The text at the end of `clusterip help agent`.
 pub const HELP: &str = "\
 Examples:
-  On each node, as deploy/external runs it:
+  On each node, as in deploy/external:
     clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
       --settings-namespace clusterip-policy
-  If the addresses belong to another interface than that of the default route:
+  With another interface than that of the default route:
     clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
       --settings-namespace clusterip-policy --interface eth1
 
-It needs CAP_NET_ADMIN, CAP_NET_RAW, the network of the node, and the program nft.
-It serves /healthz, /readyz and /metrics over plain HTTP.
+The agent needs CAP_NET_ADMIN, CAP_NET_RAW, the network of the node, and the program nft.
+The agent serves /healthz, /readyz and /metrics over plain HTTP.
 
-Exit status: 0 after SIGTERM or SIGINT, when all addresses were released; 2 if it can't start or go on.";
+Exit status: 0 after SIGTERM or SIGINT, when all addresses are released; 2 if the agent can't start or continue.";
 
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
 pub struct Agent {
-    /// How to reach the cluster; without it: the service account of the Pod, or $KUBECONFIG
+    /// The kubeconfig for the cluster [default: the service account of the Pod, or $KUBECONFIG]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The name of the Node that this runs on
+    /// The name of the Node that the agent runs on
     #[arg(long, value_name = "NAME")]
     node: String,
     /// The interface that addresses are added to [default: that of the default route]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
-    /// The settings; read again when the file changes [default: `{}`, no external addresses]
+    /// The file with the settings, which is read again when it changes [default: `{}`, no external addresses]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The ConfigMap with the settings in its key `settings.yaml`; followed
+    /// The ConfigMap with the settings in its key `settings.yaml`, which is watched for changes
     #[arg(long, value_name = "NAME", conflicts_with = "settings")]
     settings_configmap: Option<String>,
-    /// The namespace of that ConfigMap, where `clusterip serve` runs [default: the own namespace]
+    /// The namespace of that ConfigMap, in which `clusterip serve` runs [default: that of the agent]
     #[arg(long, value_name = "NAMESPACE", requires = "settings_configmap")]
     settings_namespace: Option<String>,
-    /// The own namespace, with the Leases [default: that of the service account or kubeconfig]
+    /// The namespace of the agent, with its Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Where to serve probes and metrics, over plain HTTP
+    /// The address for probes and metrics, over plain HTTP
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -122,7 +122,7 @@ impl Agent {
         }
         let mut watcher = AssignmentWatcher { module, settings, stores, changes, refused: BTreeSet::new() };
         let (tell, assignments) =
-            watch::channel(Arc::new(watcher.look().await.context("the addresses to hold can't be found")?));
+            watch::channel(Arc::new(watcher.look().await.context("can't determine the addresses to hold")?));
         let assigned = tokio::spawn(watcher.run(tell, until(stopped.clone())));
         let heartbeat = connect::client(self.kubeconfig.as_deref()).await?;
         let node = self.node.clone();

@@ -283,7 +283,7 @@ fn log_written(write: &LeaseWrite) {
     match write.kind {
         WriteKind::Claim => tracing::info!(lease, "claimed"),
         WriteKind::GiveBack => tracing::info!(lease, "gave back"),
-        WriteKind::End => tracing::warn!(lease, "ended the heartbeat of an agent that was silent"),
+        WriteKind::End => tracing::warn!(lease, "ended the heartbeat of an agent that did not renew it"),
         WriteKind::PutBack => tracing::warn!(lease, "put back the missing heartbeat of an agent that holds addresses"),
         WriteKind::Remove => tracing::debug!(lease, "removed"),
     }

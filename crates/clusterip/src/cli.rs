@@ -11,7 +11,7 @@ use crate::commands;
 #[derive(Debug, Parser)]
 #[command(name = "clusterip", version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -19,22 +19,22 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Shows which address each Service of some manifests gets, and why; needs no cluster
+    /// Shows which addresses the Services of some manifests get, and why. Needs no cluster
     #[command(after_long_help = commands::plan::HELP)]
     Plan(commands::plan::Plan),
-    /// Evaluates the policy for one admission request, and prints its response as `kwctl run` does
+    /// Evaluates the policy for one admission request, and prints the response as `kwctl run` does
     #[command(after_long_help = commands::evaluate::HELP)]
     Evaluate(commands::evaluate::Evaluate),
     /// Serves a cluster: the admission webhook, and the controller that moves misplaced Services
     #[command(after_long_help = commands::serve::HELP)]
     Serve(commands::serve::Serve),
-    /// Moves misplaced Services to addresses of their pools, without deleting one
+    /// Moves misplaced Services to addresses of their pools, without deleting the Services
     #[command(name = "move", after_long_help = commands::move_::HELP)]
     Move(commands::move_::Move),
-    /// Shows how full the pools of a cluster are, and which problems it has; changes nothing
+    /// Shows how full the pools of a cluster are, and lists problems. Changes nothing
     #[command(after_long_help = commands::audit::HELP)]
     Audit(commands::audit::Audit),
-    /// Holds external addresses of Services on one node
+    /// Holds external addresses of Services on a node
     #[cfg(target_os = "linux")]
     #[command(after_long_help = clusterip_agent::command::HELP)]
     Agent(clusterip_agent::command::Agent),

@@ -63,7 +63,7 @@ pub struct Placement {
     pub reason: Option<String>,
 }
 
-/// What is known of a Service without asking the policy; `None` if the policy has to be asked.
+/// What is known of a Service without asking the policy; `None` if the policy must be asked.
 pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
     if looks_half_moved(service) {
         return Some(Unasked::HalfMoved);

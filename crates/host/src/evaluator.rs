@@ -126,7 +126,7 @@ impl Evaluator {
     }
 
     /// Evaluates a request about a Service that may get external addresses. They are held for the Service; if another
-    /// request was faster, the decision is made anew.
+    /// request was faster, the decision is made again.
     fn place(
         &self,
         request: &Value,

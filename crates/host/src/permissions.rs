@@ -1,4 +1,4 @@
-//! Checks whether this identity may do everything that it has to do.
+//! Checks whether this identity has all permissions that it needs.
 //!
 //! The check runs at the start, and again for settings that come later. So an administrator learns of all missing
 //! permissions at once, and not of one after the other when it is needed.

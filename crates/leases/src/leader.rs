@@ -10,7 +10,7 @@
 //!
 //! # Caveats
 //! A machine that is suspended stops this process and its clock together. When it wakes up, the process believes that
-//! it still leads until its next renewal. So every write has to carry a precondition (`resourceVersion`).
+//! it still leads until its next renewal. So every write must carry a precondition (`resourceVersion`).
 
 use std::future::Future;
 use std::pin::pin;
@@ -317,7 +317,8 @@ impl Leader {
         });
         match released.await {
             Ok(Ok(())) => tracing::info!("released the lease {}/{LEASE}", self.namespace),
-            Ok(Err(error)) => tracing::warn!(%error, "leader election: the next leader has to wait"),
+            Ok(Err(error)) => tracing::warn!(%error, "leader election: the next leader must wait until the lease \
+                                                      expires"),
             Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
         }
     }

@@ -1,7 +1,7 @@
 //! Checks that only the holder of an address answers ARP for it.
 //!
 //! In IPVS mode, kube-proxy puts the addresses of all Services on its own interface `kube-ipvs0` on every node. Linux
-//! answers ARP for any of its addresses, on whatever interface, so every node would answer for every external address.
+//! answers ARP for any of its addresses, on any interface, so every node would answer for every external address.
 //! With `strictARP: true`, kube-proxy changes the two settings that prevent that. (An IPv6 address is answered for only
 //! on its own interface.)
 

@@ -44,7 +44,7 @@ The settings in use. The API server does not call the webhook for the namespace 
 {{- range (.Values.settings.external | default dict).pools }}{{ .name }} {{ end -}}
 {{- end }}
 
-{{/* Not empty if the API server has to present a certificate. */}}
+{{/* Not empty if the API server must present a certificate. */}}
 {{- define "clusterip.clientCA" -}}
 {{- if .Values.webhook.enabled -}}
 {{- with .Values.webhook.clientCA -}}{{ .configMap }}{{ .secret }}{{- end -}}

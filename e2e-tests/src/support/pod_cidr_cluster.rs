@@ -80,7 +80,7 @@ impl Nodes {
 
     async fn leading(&self, host: HostBuilder) -> Host {
         let host = host.start().await;
-        host.logged("leading: nodes without pod cidrs get some").await;
+        host.logged("leading: nodes without pod CIDRs get blocks").await;
         host
     }
 

@@ -12,9 +12,14 @@ use crate::support::fault_proxy::Proxy;
 use crate::support::move_helpers::{path, send};
 
 const MOVED: &str = "AddressMoved: moved from linux to windows: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
-const REACHABLE: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: 1 ready endpoints can be reached where it is";
-const BY_HAND: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: its address was set by hand: `metadata.managedFields` say so";
-const LOAD_BALANCER: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web); it stays: type LoadBalancer: a cloud might take its load balancer down";
+const REACHABLE: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: \
+                         kubernetes.io/os=windows (Deployment web); it stays: 1 ready endpoints can be reached at its \
+                         present address";
+const BY_HAND: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows \
+                       (Deployment web); it stays: its address was set by hand, as `metadata.managedFields` shows";
+const LOAD_BALANCER: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: \
+                             kubernetes.io/os=windows (Deployment web); it stays: type LoadBalancer: a cloud provider \
+                             might remove its load balancer";
 
 /// A namespace, the steps in it, and the expected outcome.
 struct Row {
@@ -95,7 +100,8 @@ fn endpoints() -> Vec<Row> {
             },
             &[
                 "linux",
-                "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os); it stays: 1 ready endpoints can be reached where it is",
+                "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows \
+                 (annotation clusterip-policy/os); it stays: 1 ready endpoints can be reached at its present address",
             ],
         ),
         row(
@@ -123,7 +129,8 @@ fn endpoints() -> Vec<Row> {
             },
             &[
                 "linux",
-                "AddressMisplaced: it lies in pool linux, and belongs to pool labelled: labels of namespace team-with-endpoints; it stays: 1 ready endpoints can be reached where it is",
+                "AddressMisplaced: it lies in pool linux, and belongs to pool labelled: labels of namespace \
+                 team-with-endpoints; it stays: 1 ready endpoints can be reached at its present address",
             ],
         ),
     ]

@@ -10,7 +10,8 @@ use crate::support::fault_proxy::Proxy;
 use crate::support::move_helpers::{addresses, but_addresses, path, send, stored};
 
 const HOME: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
-const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: 1 ready endpoints can be reached where it is";
+const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux \
+                     (Deployment web); it stays: 1 ready endpoints can be reached at its present address";
 const IN_NO_POOL: &str = "AddressMoved: moved from no pool to linux: it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (assumption)";
 const BY_WORKLOAD: &str = "AddressMoved: moved from no pool to windows: it lies in no pool, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
 
@@ -74,11 +75,13 @@ fn rows() -> Vec<Away> {
             expected: [
                 &[
                     "linux",
-                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 ready endpoints can be reached where it is",
+                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 \
+                     ready endpoints can be reached at its present address",
                 ],
                 &[
                     "named",
-                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 ready endpoints can be reached where it is",
+                    "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 \
+                     ready endpoints can be reached at its present address",
                     "AddressMoved: moved from linux to named: it lies in pool linux, and belongs to pool named: namespace named",
                 ],
             ],
@@ -91,11 +94,13 @@ fn rows() -> Vec<Away> {
             expected: [
                 &[
                     "windows",
-                    "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: type LoadBalancer: a cloud might take its load balancer down",
+                    "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux \
+                     (Deployment web); it stays: type LoadBalancer: a cloud provider might remove its load balancer",
                 ],
                 &[
                     "linux",
-                    "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it stays: type LoadBalancer: a cloud might take its load balancer down",
+                    "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux \
+                     (Deployment web); it stays: type LoadBalancer: a cloud provider might remove its load balancer",
                     HOME,
                 ],
             ],

@@ -80,7 +80,7 @@ async fn freed_block_goes_to_the_node_that_waits_longest() {
     assert_eq!(nodes.given("y").await, ["10.42.0.0/24"]);
     measures(&host, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
     let full = "CIDRNotAvailable: Node x: pool \"all\" (10.42.0.0/23) is full: no block of /24 is free; chosen by default; \
-                add a range to the pool, or delete Nodes that are gone";
+                add a range to the pool, or delete Nodes that no longer exist";
     assert_eq!(nodes.events("x").await, [full]);
 
     // The pool gets another range, and all blocks stay.

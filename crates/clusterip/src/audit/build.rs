@@ -112,7 +112,7 @@ fn of_service(evaluated: &EvaluatedService) -> Vec<Address> {
         }
         Evaluation::Unasked(Unasked::HalfMoved) => own
             .map(|address| Address {
-                evidence: Some("it looks as if a move of it has begun, and has not ended".to_owned()),
+                evidence: Some("it looks as if a move has begun and has not ended".to_owned()),
                 ..bare(address, State::InFlight, namespace, name)
             })
             .collect(),

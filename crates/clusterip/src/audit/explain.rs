@@ -189,9 +189,9 @@ fn moves(
 ) -> String {
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.standing, pool) {
-        (Standing::InPlace, Some(_)) => "leaves it: it lies where it belongs".to_owned(),
+        (Standing::InPlace, Some(_)) => "leaves it: its address lies in its pool".to_owned(),
         (Standing::NotWhereAssumed, _) => {
-            "leaves it: the pool that it belongs to is only assumed, and it lies in another".to_owned()
+            "leaves it: its pool is only assumed, and its address lies in another pool".to_owned()
         }
         (Standing::InPlace | Standing::Squats, _) | (_, None) => {
             format!("leaves it: {}", reason(service, placement, "no pool is for it"))
@@ -213,7 +213,7 @@ fn moves(
             options.extend((!callers.is_empty()).then_some(MOVE_OPTION));
             let with = if options.is_empty() { String::new() } else { format!(" with {}", options.join(" and ")) };
             let with = if callers.is_empty() { with } else { format!("{with}, as it is {}", called_by(callers)) };
-            let unless = if by_hand.is_none() { ", unless somebody set its address by hand" } else { "" };
+            let unless = if by_hand.is_none() { ", unless its address was set by hand" } else { "" };
             format!("moves it to {}{with}{unless}", to.join(" and "))
         }
     }

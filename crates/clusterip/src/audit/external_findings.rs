@@ -31,29 +31,29 @@ pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings
     match &one.refused.claims {
         Some(reason) => {
             let message = format!("{} is claimed, and the policy refuses it: {}", listed(&claimed), bare(one, reason));
-            let way_out = "take the claim away: the policy did not see it, or it is older than the pool";
+            let way_out = "remove the claim: the policy did not see it, or it is older than the pool";
             found(Kind::RefusedExternal, claimed, message, way_out);
         }
         None => {
             for (place, address) in &one.claims {
                 let message =
                     format!("{address} {}, and is used by {place}: no agent holds it", lies(settings, *address));
-                let way_out = "let the Service be given an address (type: LoadBalancer with the loadBalancerClass of the \
-                               settings), or exclude this one from the pool";
+                let way_out = "use type: LoadBalancer with the loadBalancerClass of the settings, so that the Service \
+                               gets an address, or exclude this address from the pool";
                 found(Kind::ForeignExternal, vec![*address], message, way_out);
             }
         }
     }
     if one.served && one.recorded.is_empty() {
         let message = "it has no external address, but should have one".to_owned();
-        let way_out = "`clusterip serve` gives it one; where it can't, its log and the Events of the Service say why";
+        let way_out = "`clusterip serve` gives it one; if it can't, its log and the Events of the Service say why";
         found(Kind::NoExternal, Vec::new(), message, way_out);
     }
     let strange: Vec<IpAddr> = one.shown.iter().copied().filter(|address| !one.recorded.contains(address)).collect();
     if one.served && !strange.is_empty() {
         let recorded = if one.recorded.is_empty() { "nothing".to_owned() } else { listed(&one.recorded) };
-        let message = format!("{} is shown in its status, and it has recorded {recorded}", listed(&strange));
-        let way_out = "`clusterip serve` writes the status of these Services: let nothing else do so";
+        let message = format!("{} is shown in its status, but it has recorded {recorded}", listed(&strange));
+        let way_out = "`clusterip serve` writes the status of these Services: stop the other program that writes it";
         found(Kind::WrongIngress, strange, message, way_out);
     }
 }
@@ -72,7 +72,7 @@ pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<Extern
                 words.push(format!("{} more", services.len() - 1 - SHOWN));
             }
             let message = format!("{address} is used by it ({}), and also by {}", one.by, words.join(", "));
-            let way_out = "take the address away from all but one of them: agents hold it for the one whose status shows it, \
+            let way_out = "let only one of them keep the address: agents hold it for the one whose status shows it, \
                            or else for the first by namespace and name";
             let subject = (&one.namespace, &one.name);
             findings.push(about(settings, Kind::SharedExternal, subject, vec![*address], message, way_out));
@@ -112,7 +112,7 @@ pub fn of_holders(
     for (address, holder) in holders.all().filter(|(address, _)| !assigned.contains_key(address)) {
         let lease = external_claims::name(address);
         let message = format!("Node {}: {address} is held by it (Lease {lease}), but no Service has it", holder.node);
-        let way_out = "agents give it back within a minute; where none runs any more, delete the Lease";
+        let way_out = "agents give it back within a minute; if no agent runs any more, delete the Lease";
         findings.push(Finding {
             node: Some(holder.node),
             addresses: vec![address],

@@ -43,7 +43,7 @@ pub fn of_service(
                         Kind::Denied,
                         evaluated,
                         format!("it would be denied if it were created now: {reason}"),
-                        "change what the policy refuses, before the Service is created anew",
+                        "correct what the policy refuses before the Service is created again",
                     )
                 });
             }
@@ -57,8 +57,8 @@ pub fn of_service(
                         evaluated,
                         placement.mixed.join("; "),
                         &format!(
-                            "give each kind of nodes a Service of its own, or say which one is meant with the \
-                             annotation {OS_ANNOTATION}"
+                            "create a Service for each kind of nodes, or select one kind with the annotation \
+                             {OS_ANNOTATION}"
                         ),
                     )
                 });
@@ -96,7 +96,7 @@ pub fn of_pools(
                 lies(&outside),
                 ranges.join(", ")
             );
-            let way_out = "create a ServiceCIDR for the range, or take it out of the pool";
+            let way_out = "create a ServiceCIDR for the range, or remove the range from the pool";
             findings.push(about_pool(Kind::OutsideRanges, pool, message, way_out));
         }
         for address in kubernetes {
@@ -104,7 +104,7 @@ pub fn of_pools(
             if candidates.contains(*address) {
                 let message = format!(
                     "pool {}: {address}, the address of default/kubernetes, lies in {} and is neither reserved nor \
-                     excluded: while that Service is being made, another could get it",
+                     excluded: while that Service is being created, another Service could get it",
                     pool.name,
                     range_of(pool, *address)
                 );
@@ -117,9 +117,9 @@ pub fn of_pools(
     }
     findings.extend(settings.unusable_service_cidrs.iter().map(|range| unusable(settings, range)));
     if settings.order == Order::Lowest && !ledger {
-        let message = "services.order is lowest: where Kubewarden evaluates, all requests of a moment pick the same \
-                      address, and the API server refuses all but one";
-        let way_out = "set services.order: spread, or let `clusterip serve` evaluate, which knows what is in flight";
+        let message = "services.order is lowest: in Kubewarden, all requests at the same moment pick the same \
+                       address, and the API server refuses all but one";
+        let way_out = "set services.order: spread, or use `clusterip serve`, which knows the addresses in flight";
         findings.push(Finding::new(Kind::LowestOrder, message.to_owned(), way_out));
     }
 }
@@ -142,8 +142,8 @@ fn misplaced(
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool is for it: {why}{hand}", places(settings, &wrong));
             let way_out = format!(
-                "add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or create the Service anew \
-                 at an address of no pool"
+                "add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or create the Service again \
+                 with an address of no pool"
             );
             Some(Finding {
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
@@ -189,7 +189,8 @@ fn misplaced(
 /// The remedy for a misplaced Service. `called` is whether the control plane calls it.
 pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
     if by_hand == Some(true) {
-        return "nothing moves it: take clusterIP out of its manifest, or set one of its pool, and create it anew"
+        return "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it \
+                again"
             .into();
     }
     if Move::of(service) == Some(Move::Never) {
@@ -204,10 +205,10 @@ pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
 
 fn half_moved(evaluated: &EvaluatedService) -> Finding {
     let service = evaluated.service.value();
-    let message = "it looks as if a move of it has begun, and has not ended".to_owned();
+    let message = "it looks as if a move has begun and has not ended".to_owned();
     let remedy = format!(
-        "`clusterip serve` and `clusterip move` finish a move that is recorded; else remove the annotation \
-         {MOVING_ANNOTATION}, and set spec.type back where it is ExternalName"
+        "`clusterip serve` and `clusterip move` finish a recorded move; if the move has no record, remove the annotation \
+         {MOVING_ANNOTATION}, and set spec.type back if it is ExternalName"
     );
     Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, evaluated, message, &remedy) }
 }
@@ -225,8 +226,8 @@ fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
     let concerned =
         if named.is_empty() { String::new() } else { format!("; {} {reach} addresses of it", named.join(", ")) };
     let pool = pools.first().map(|(pool, _)| pool.name.clone());
-    let way_out = "wait until the ServiceCIDR is ready, create another one with its range, or take the range out of the \
-                   pools";
+    let way_out = "wait until the ServiceCIDR is ready, create another one with its range, or remove the range from \
+                   the pools";
     Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), way_out) }
 }
 
@@ -253,7 +254,7 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
     let overlaps = |range: &UnusableRange| pool.cidrs_of(family).any(|cidr| overlap(cidr, range.cidr));
     if usable == 0 && settings.unusable_service_cidrs.iter().any(overlaps) {
         let message = format!(
-            "pool {} ({}) has no address to give: the API server refuses all of them",
+            "pool {} ({}) has no address to hand out: the API server refuses all of them",
             pool.name,
             pool.ranges(family)
         );

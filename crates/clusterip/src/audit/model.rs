@@ -326,15 +326,15 @@ impl Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A move of a Service has begun, and has not ended
+    /// A move of a Service has begun and has not ended
     HalfMoved,
     /// A Service lies in another pool than its evidence names
     Misplaced,
-    /// A Service lies in another pool than its evidence names, set there by hand: nothing moves it
+    /// A Service lies in another pool than its evidence names. Its address was set by hand: nothing moves it
     ByHand,
-    /// A Service that belongs to a pool has an address of none
+    /// A Service that belongs to a pool has an address of no pool
     NoPool,
-    /// A Service without a pool has an address of one
+    /// A Service that belongs to no pool has an address of a pool
     Squatter,
     /// A Service would be denied if it were created now
     Denied,
@@ -350,9 +350,9 @@ pub enum Kind {
     OverKubernetes,
     /// A pool might hand out the address that many installers give to the cluster's DNS
     OverDns,
-    /// `order: lowest`, which many parallel requests fail with where no ledger is
+    /// `order: lowest` without a ledger: parallel requests pick the same address
     LowestOrder,
-    /// Several Nodes have a block, or parts of it
+    /// Several Nodes have the same block, or parts of it
     SharedBlock,
     /// A Node has a block of a pool that is not its own
     WrongNodePool,
@@ -364,7 +364,7 @@ pub enum Kind {
     NoBlock,
     /// A pool of Nodes has no free block
     FullNodePool,
-    /// Several Services have an external address
+    /// Several Services have the same external address
     SharedExternal,
     /// A Service has recorded or claims an external address that the policy refuses
     RefusedExternal,

@@ -19,7 +19,7 @@ pub fn of_node(settings: &Settings, evaluated: &EvaluatedNode, findings: &mut Ve
     let own = placement.pool.as_deref().and_then(|name| pool(settings, name));
     if let Some(own) = own.filter(|_| placement.blocks.is_empty()) {
         let message = format!("it has no block, and it belongs to {}", belongs(evaluated, own));
-        let way_out = "`clusterip serve` assigns one; where it can't, its log and the Events of the Node say why";
+        let way_out = "`clusterip serve` assigns one; if it can't, its log and the Events of the Node say why";
         findings.push(about(Kind::NoBlock, evaluated, Vec::new(), message, way_out));
     }
     for (block, standing) in &placement.blocks {
@@ -71,7 +71,7 @@ pub fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut V
                 sum(|range| range.counts.usable),
                 pool.block_size.of(family),
             );
-            let way_out = "add a range to the pool, or delete Nodes that are gone";
+            let way_out = "add a range to the pool, or delete Nodes that no longer exist";
             let found = Finding::new(Kind::FullNodePool, message, way_out);
             findings.push(Finding { pool: Some(pool.name.clone()), ..found });
         }

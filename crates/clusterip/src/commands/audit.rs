@@ -39,34 +39,34 @@ mutatingwebhookconfigurations,validatingwebhookconfigurations,apiservices,custom
   Why does a Service have its address?
     clusterip audit --service shop/web
 
-Nothing is changed. Exit status: 0; 1 if --fail-on finds something; 2 for bad input or settings, or a cluster \
-that can't be read.";
+An audit changes nothing. Exit status: 0; 1 if --fail-on finds something; 2 if the input, the settings or the cluster \
+can't be read.";
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
 pub struct Audit {
-    /// How to reach the cluster [default: $KUBECONFIG or ~/.kube/config]
+    /// The kubeconfig for the cluster [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE", conflicts_with = "snapshot")]
     kubeconfig: Option<PathBuf>,
     /// Read the objects from this output of `kubectl get -A -o json` or `-o yaml`, instead of from a cluster
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
-    /// The settings [default: those of the ConfigMap clusterip-settings beside a server, else `{}`]
+    /// The settings [default: those of the ConfigMap clusterip-settings beside a server, otherwise `{}`]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The namespace of `clusterip serve` [default: where its Lease is found]
+    /// The namespace of `clusterip serve` [default: the namespace of its Lease]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     server_namespace: Option<String>,
     /// The namespace of the agents, if Leases may not be listed in the whole cluster [default: that of the server]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     agents_namespace: Option<String>,
-    /// How to print it
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     /// Exit with 1 if there is a finding of one of these kinds
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
     fail_on: Vec<FailOn>,
-    /// Explain the address of this Service instead
+    /// Explain the address of this Service, instead of auditing the cluster
     #[arg(long, value_name = "NAMESPACE/NAME")]
     service: Option<ServiceKey>,
 }

@@ -28,15 +28,15 @@ use clusterip_runtime::terminal::{harmless, harmless_lines};
 
 /// The text at the end of `clusterip evaluate --help`.
 pub const HELP: &str = "\
-Without --snapshot, --session or --cluster, the cluster is an empty one. The settings are used as they are \
-written, as Kubewarden does: nothing is learnt from the cluster.
+Without --snapshot, --session or --cluster, the cluster is empty. The settings are used as they are written, as in \
+Kubewarden: they are not completed from the cluster.
 
-A session (--record) is what the policy asked and was answered, in the format of `kwctl run \
---record-host-capabilities-interactions`. It holds objects of the cluster: of each its whole metadata (names, \
-labels, annotations, owners), and the fields that the policy reads. Look through it before you publish it.
+A session (--record) contains the look-ups of the policy and their answers, in the format of `kwctl run \
+--record-host-capabilities-interactions`. It contains objects of the cluster, each with its whole metadata (names, \
+labels, annotations, owners) and the fields that the policy reads. Review it before you publish it.
 
-Exit status: 0 when the request is allowed; 1 when it is denied, where that of `kwctl run` is 0; 2 for bad \
-input, settings or a session that does not fit: then nothing is printed but one message.";
+Exit status: 0 if the request is allowed; 1 if it is denied (`kwctl run` exits with 0); 2 if the input or the \
+settings can't be used, or the session does not match. Then only one message is printed.";
 
 /// Arguments of `evaluate`.
 #[derive(Debug, Args)]
@@ -44,22 +44,22 @@ pub struct Evaluate {
     /// An AdmissionRequest, or an AdmissionReview with one, in JSON or YAML; - for standard input
     #[arg(long, value_name = "FILE")]
     request: PathBuf,
-    /// Settings of the policy, in YAML or JSON; without, the pools of K2s
+    /// The settings of the policy, in YAML or JSON [default: the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The cluster, as `kubectl get -A -o yaml` prints it
+    /// A cluster, as `kubectl get -A -o yaml` prints it, whose objects answer the look-ups
     #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "cluster"])]
     snapshot: Option<PathBuf>,
     /// A recorded session: its look-ups must be repeated in the same order, and get the recorded answers
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "record"])]
     session: Option<PathBuf>,
-    /// The cluster of the current context
+    /// Answer the look-ups from the cluster of the current context
     #[arg(long)]
     cluster: bool,
     /// Record the look-ups of the policy and their answers, for --session or kwctl
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// How to print the response
+    /// The output format
     #[arg(short, long, value_enum, default_value = "json")]
     output: Output,
 }
@@ -166,7 +166,7 @@ impl Evaluate {
         if let Some(misfit) = replay.misfit() {
             anyhow::bail!(
                 "session: {file}: {misfit}\nit was recorded with another request, other settings or another policy: \
-                 record it anew"
+                 record it again"
             );
         }
         let left = replay.left();

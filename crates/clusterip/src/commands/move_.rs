@@ -47,11 +47,11 @@ pub const HELP: &str = "\
 Examples:
   What would move, and why:
     clusterip move --dry-run
-  One Service, without being asked:
+  One Service, without confirmation:
     clusterip move --namespace shop --service web --yes
 
 A Service is never deleted: for some milliseconds it is of type ExternalName, and then it has the new
-address. Everything else of it stays. Addresses set by hand are never changed. If `clusterip serve`
+address. All other fields stay. Addresses set by hand are never changed. If `clusterip serve`
 runs in the cluster, it carries out the moves.
 
 Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";
@@ -62,13 +62,13 @@ const AT_ONCE: usize = 4;
 /// Arguments of `move`.
 #[derive(Debug, Args)]
 pub struct Move {
-    /// How to reach the cluster [default: $KUBECONFIG or ~/.kube/config]
+    /// The kubeconfig for the cluster [default: $KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The settings [default: those of the ConfigMap clusterip-settings beside a server, else `{}`]
+    /// The settings [default: those of the ConfigMap clusterip-settings beside a server, otherwise `{}`]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The namespace of `clusterip serve` [default: where its Lease is found]
+    /// The namespace of `clusterip serve` [default: the namespace of its Lease]
     #[arg(long, value_name = "NAMESPACE")]
     server_namespace: Option<String>,
     /// Only Services in this namespace
@@ -77,14 +77,14 @@ pub struct Move {
     /// Only this Service
     #[arg(long, value_name = "NAME", requires = "namespace")]
     service: Option<String>,
-    /// Services of type LoadBalancer, too: their cloud may take the load balancer down meanwhile
+    /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
     #[arg(long)]
     load_balancers: bool,
-    /// This Service, too, though the control plane calls it: a webhook, an aggregated API or a CRD conversion may fail
-    /// while it moves. May be given several times
+    /// Also move this Service, although the control plane calls it: a webhook, an aggregated API or a CRD conversion
+    /// may fail during the move. May be given several times
     #[arg(long, value_name = "NAMESPACE/NAME")]
     called_by_control_plane: Vec<ServiceKey>,
-    /// Show what would move, and stop
+    /// Only show what would move
     #[arg(long)]
     dry_run: bool,
     /// Move without asking for confirmation
@@ -208,7 +208,7 @@ impl Move {
             match finding {
                 Finding::InPlace | Finding::Squats { .. } => continue,
                 Finding::HalfMoved => {
-                    row.why = "it looks as if a move of it had begun".to_owned();
+                    row.why = "it looks as if a move has begun".to_owned();
                     match reconciler.recorded(text(&service, &["metadata", "uid"])).await? {
                         Some(journal) => {
                             row.to = Some(Vec::new());

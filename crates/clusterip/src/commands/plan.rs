@@ -26,12 +26,12 @@ use clusterip_runtime::terminal::{harmless, harmless_lines};
 
 /// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\
-Workloads, Pods, Nodes and Namespaces anywhere among the manifests are evidence, and addresses set by \
-hand anywhere among them are used. Addresses are a forecast, unless they are filled in (-o yaml). Where the \
-settings have pools of Nodes, Nodes get their pod CIDRs, too; where they have pools of external addresses, Services \
-get those as `clusterip serve` would give them.
+All workloads, Pods, Nodes and Namespaces of the manifests are evidence, in any order, and all addresses set by hand \
+count as used. Addresses are a forecast, unless they are filled in (-o yaml). If the settings have pools of Nodes, \
+Nodes get pod CIDRs. If they have pools of external addresses, Services get external addresses, as `clusterip serve` \
+would assign them.
 
-Exit status: 0; 1 when a Service or Node is denied; 2 for bad input or settings.";
+Exit status: 0; 1 if a Service or Node is denied; 2 if the input or the settings can't be used.";
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
@@ -39,19 +39,19 @@ pub struct Plan {
     /// Files, folders (all .yaml, .yml and .json below them) or - for standard input
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Namespace of objects that name none
+    /// The namespace of objects that do not name one
     #[arg(short, long, default_value = "default")]
     namespace: String,
-    /// Settings of the policy, in YAML or JSON; without, the pools of K2s
+    /// The settings of the policy, in YAML or JSON [default: the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// How to print the plan; yaml: the manifests, with addresses filled in
+    /// The output format; yaml: the manifests, with addresses filled in
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// The objects that the cluster has already, as `kubectl get -A -o yaml` prints them
+    /// The objects that the cluster already has, as `kubectl get -A -o yaml` prints them
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     snapshot: Option<PathBuf>,
-    /// Take the objects that exist already from the cluster of the current context
+    /// Read the objects that already exist from the cluster of the current context
     #[arg(long)]
     cluster: bool,
 }

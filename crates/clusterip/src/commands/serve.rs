@@ -29,12 +29,12 @@ use clusterip_runtime::logging::Logging;
 /// The text at the end of `clusterip help serve`.
 pub const HELP: &str = "\
 Examples:
-  In the cluster, as deploy/webhook runs it:
+  In the cluster, as in deploy/webhook:
     clusterip serve --settings-configmap clusterip-settings
-  A trial from outside; the API server must be able to reach the URL:
+  Outside of the cluster, to try it; the API server must be able to reach the URL:
     clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
 
-Exit status: 0 after SIGTERM or SIGINT; 2 if it can't start or go on.";
+Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.";
 
 /// The target of all log lines of this command.
 const LOG_TARGET: &str = module_path!();
@@ -47,23 +47,24 @@ const CLAIMING_THREADS: usize = 16;
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// How to reach the cluster; without it: the service account of the Pod, or $KUBECONFIG
+    /// The kubeconfig for the cluster [default: the service account of the Pod, or $KUBECONFIG]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Where to serve HTTPS
+    /// The address for HTTPS
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443")]
     listen: SocketAddr,
-    /// The settings; read again when the file changes [default: `{}`, the K2s pools]
+    /// The file with the settings, which is read again when it changes [default: `{}`, the K2s pools]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The ConfigMap with the settings in its key `settings.yaml`, in the server's namespace; followed
+    /// The ConfigMap in the server's namespace with the settings in its key `settings.yaml`, which is watched for
+    /// changes
     #[arg(long, value_name = "NAME", conflicts_with = "settings")]
     settings_configmap: Option<String>,
     /// The server's namespace, with its Lease and Secret [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// The namespace of the agents, with the Leases that say which node holds which external address
-    /// [default: the server's namespace]
+    /// The namespace of the agents, with the Leases that name the holders of external addresses [default: the server's
+    /// namespace]
     #[arg(long, value_name = "NAMESPACE")]
     agents_namespace: Option<String>,
     /// The Service of this server, for the names in its certificate
@@ -72,23 +73,23 @@ pub struct Serve {
     /// The webhook configuration whose caBundle is kept up to date
     #[arg(long, value_name = "NAME", default_value = registration::NAME)]
     webhook_configuration: String,
-    /// Write the webhook configuration for this URL, and remove it at the end
+    /// Write the webhook configuration for this URL, and remove it when the server stops
     #[arg(long, value_name = "https://HOST:PORT")]
     register_url: Option<String>,
-    /// A certificate of your own, in PEM; read again when the file changes
+    /// A certificate of your own, in PEM. The file is read again when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Its key, in PEM
+    /// The private key of that certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Answer reviews only for clients with a certificate of this authority, in PEM; read again when the
-    /// file changes
+    /// Answer reviews only for clients with a certificate of this authority, in PEM. The file is read again when it
+    /// changes
     #[arg(long, value_name = "FILE", conflicts_with = "no_webhook")]
     client_ca: Option<PathBuf>,
     /// How to answer a request if the policy fails
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     on_error: OnError,
-    /// Serve no webhook, only the controller: another program does admission
+    /// Run only the controller, without a webhook, because another program does admission
     #[arg(long, conflicts_with_all = ["register_url", "tls_cert", "on_error"])]
     no_webhook: bool,
     /// Where addresses in flight are recorded; several replicas need `lease`
@@ -97,10 +98,10 @@ pub struct Serve {
     /// Which misplaced Services are moved
     #[arg(long = "move", value_enum, value_name = "WHICH", default_value_t)]
     moves: Moves,
-    /// Move Services of type LoadBalancer, too: their cloud may take the load balancer down meanwhile
+    /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
     #[arg(long)]
     move_load_balancers: bool,
-    /// Serve the map of all pools over plain HTTP; without an address, to this machine only
+    /// Serve the map of all pools over plain HTTP. Without an address, only this machine can connect
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
     ui: Option<SocketAddr>,
     #[command(flatten)]
@@ -110,12 +111,12 @@ pub struct Serve {
 /// Which misplaced Services are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Moves {
-    /// None: they are reported
+    /// No Service: misplaced Services are only reported
     Never,
-    /// Those without ready endpoints that can be reached where they are
+    /// Services without ready endpoints that can be reached at their present address
     #[default]
     Undisturbed,
-    /// All of them
+    /// All misplaced Services
     Always,
 }
 

@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(
             held(&planned, &plain),
             ["10.0.9.1 shop/old", "10.0.9.2 shop/a", "10.0.9.3 shop/asks"],
-            "what is named further down is kept for it"
+            "an address that a Service asks for is kept for it"
         );
         assert_eq!(
             held(&planned, &claiming("10.0.9.2")),

@@ -203,7 +203,7 @@ impl AllocationState {
         !self.queue.is_empty() || !self.open.is_empty()
     }
 
-    /// The next task. Its result has to be reported with [`Self::decided`] or [`Self::written`].
+    /// The next task. Report its result with [`Self::decided`] or [`Self::written`].
     pub fn next_task(&mut self) -> Option<Task> {
         while let Some(pool) = self.open.first().cloned() {
             let Some((_, name)) = self.full.get(&pool).and_then(BTreeSet::first).cloned() else {

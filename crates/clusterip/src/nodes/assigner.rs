@@ -285,7 +285,7 @@ impl Term {
                 self.allocation_state.only(&self.listed.take().unwrap_or_default());
                 if !std::mem::replace(&mut self.complete, true) {
                     let (nodes, waiting) = (self.allocation_state.len(), self.allocation_state.waiting());
-                    tracing::info!(nodes, waiting, "leading: nodes without pod cidrs get some");
+                    tracing::info!(nodes, waiting, "leading: nodes without pod CIDRs get blocks");
                 }
             }
             Event::Apply(seen) => self.allocation_state.see(seen),

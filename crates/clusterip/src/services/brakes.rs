@@ -35,7 +35,7 @@ pub enum Brake {
         /// When another Service may move.
         until: Instant,
     },
-    /// The settings changed so that a large part of the Services would move. An administrator has to consent.
+    /// The settings changed so that a large part of the Services would move. An administrator must confirm the moves.
     Settings,
 }
 
@@ -84,7 +84,7 @@ impl Brakes {
     }
 
     /// Notes that new settings are in force, by which `misplaced` of `managed` Services would move. Returns whether
-    /// these Services have to wait.
+    /// these Services must wait.
     pub fn settings_changed(&mut self, misplaced: BTreeSet<ServiceKey>, managed: usize) -> bool {
         let too_many = misplaced.len() > MANY && misplaced.len() * ONE_IN > managed;
         self.waiting = if too_many { misplaced } else { BTreeSet::new() };

@@ -11,7 +11,8 @@ use clusterip_host::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, map};
 ///
 /// A pool fits a node that has the labels of its `match`. An endpoint on any other node can't be reached through an
 /// address of the pool anyway, and no endpoint can be reached through an address outside of all pools. An endpoint
-/// without a node, or on an unknown node, counts as disturbed if the address lies in any pool, since nobody can tell.
+/// without a node, or on an unknown node, counts as disturbed if the address lies in any pool, because it may be
+/// reachable.
 pub fn disturbed(snapshot: &Snapshot, namespace: &str, name: &str, lies_in: &[&Pool]) -> usize {
     let label = (SERVICE_NAME_LABEL.to_owned(), name.to_owned());
     let slices = snapshot.labelled("discovery.k8s.io/v1", "EndpointSlice", namespace, &label);

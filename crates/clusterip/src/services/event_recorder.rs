@@ -16,7 +16,7 @@ const LONGEST_NOTE: usize = 1024;
 pub struct Told<'t> {
     /// The UID of the object.
     pub uid: &'t str,
-    /// Whether the Event is of type `Warning`, because somebody should look at the object.
+    /// Whether the Event is of type `Warning`, because the object needs attention.
     pub warning: bool,
     /// The reason, in one word such as `AddressMoved`.
     pub reason: &'t str,

@@ -11,7 +11,7 @@ type Fields = Map<String, Value>;
 ///
 /// The API server takes a field away from its owners when another manager writes it. So the fields that the mover
 /// owns now go back to their previous owners. A field that an owner has lost otherwise was taken by another manager
-/// or given up, and stays lost. A field that an owner has gained stays with that owner. If nobody else changed the
+/// or given up, and stays lost. A field that an owner has gained stays with that owner. If no other client changed the
 /// Service, the result equals `original` exactly.
 pub fn restored(original: &[Fields], now: &[Fields]) -> Vec<Fields> {
     let (ours, others): (Vec<&Fields>, Vec<&Fields>) = now.iter().partition(|entry| is_ours(entry));

@@ -42,7 +42,7 @@ pub async fn hand_over(
     let deadline = Instant::now() + PATIENCE;
     while requests::is_open(client, server_namespace, &request.uid).await.map_err(|error| words(&error))? {
         if Instant::now() > deadline {
-            // The server must not take up the request later, when nobody waits for it any more.
+            // The server must not carry out the request later, when no command waits for it any more.
             let _ = requests::withdraw(client, server_namespace, &request.uid).await;
             return Err(format!("the server did not take it up within {} s", PATIENCE.as_secs()));
         }

@@ -46,8 +46,8 @@ pub struct Journal {
     pub why: String,
     /// The original `spec`.
     pub spec: Map<String, Value>,
-    /// The `spec` that the API server makes of the original when the address is released. Whatever differs from it
-    /// later was changed by somebody else.
+    /// The `spec` that the API server makes of the original when the address is released. A field that differs from it
+    /// later was changed by another client.
     pub released: Map<String, Value>,
     /// The original `metadata.managedFields`.
     #[serde(default)]

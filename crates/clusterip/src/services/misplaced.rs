@@ -143,15 +143,15 @@ pub fn look(
         endpoints::disturbed(&snapshot, namespace, name, &lies_in)
     };
     let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
-        report(Reason::Never, "nothing is moved here".to_owned())
+        report(Reason::Never, "this server moves nothing".to_owned())
     } else if wish == Some(Move::Never) {
         report(Reason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
-        report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())
+        report(Reason::LoadBalancer, "type LoadBalancer: a cloud provider might remove its load balancer".to_owned())
     } else if let Some(detail) = control_plane(evaluator, namespace, name, request) {
         report(Reason::ControlPlane, detail)
     } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Controller {
-        report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached where it is"))
+        report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached at its present address"))
     } else if answer.mutated_object.is_none() {
         report(Reason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
     } else {

@@ -108,7 +108,7 @@ impl Outcome {
         }
     }
 
-    /// Whether somebody should look at the Service: the outcome is neither what was ordered, nor a move that was not
+    /// Whether the outcome needs attention: it is neither the requested move, nor a move that was not
     /// needed.
     pub fn is_warning(&self) -> bool {
         match self {
@@ -147,7 +147,11 @@ impl fmt::Display for Outcome {
             }
             Self::Overtaken { from, now, why } => {
                 let (from, now) = (shown(from), shown(now));
-                write!(f, "left at {now}, since somebody changed it while it moved from {from}{}", because(why))
+                write!(
+                    f,
+                    "left at {now}, since another client changed its address while it moved from {from}{}",
+                    because(why)
+                )
             }
             Self::Unmoved(unmoved) => write!(f, "not moved: {unmoved}"),
         }
@@ -162,23 +166,24 @@ impl fmt::Display for Unmoved {
             Self::Headless => f.write_str("it is headless"),
             Self::ExternalName => f.write_str("it is of type ExternalName"),
             Self::SetByHand => f.write_str("its address was set by hand meanwhile"),
-            Self::LoadBalancer => f.write_str("it is a load balancer, which is moved on request only"),
+            Self::LoadBalancer => f.write_str("it is a load balancer, which is moved only on request"),
             Self::WithoutAddress => f.write_str("it has no address"),
-            Self::There => f.write_str("it has that address already"),
+            Self::There => f.write_str("it already has that address"),
             Self::NoTarget { taken } => write!(f, "no address to move to is free; taken: {}", shown(taken)),
-            Self::NotMoving => f.write_str("no move of it is under way"),
+            Self::NotMoving => f.write_str("no move of it is in progress"),
             Self::TooLarge { bytes } => {
                 write!(
                     f,
-                    "it has {bytes} bytes, and Services of more than {LARGEST} are not moved: delete and create it"
+                    "it has {bytes} bytes, and Services of more than {LARGEST} are not moved: delete it and create it \
+                     again"
                 )
             }
             Self::NotBegun => f.write_str("its recorded move has not begun"),
             Self::NotRecorded => write!(
                 f,
-                "it looks as if a move of it had begun (annotation {MOVING_ANNOTATION}, or externalName {MOVING_NAME}), \
-                 but no move of it is recorded, so it is left alone; to have it managed again, remove the annotation, and \
-                 set spec.type back where it is ExternalName"
+                "it looks as if a move has begun (annotation {MOVING_ANNOTATION}, or externalName {MOVING_NAME}), but no \
+                 move of it is recorded, so it is left unchanged; to have it managed again, remove the annotation, and \
+                 set spec.type back if it is ExternalName"
             ),
         }
     }

@@ -49,7 +49,7 @@ pub enum Next {
 }
 
 /// The detail of a report that a Service stays because its address was set by hand.
-pub const BY_HAND: &str = "its address was set by hand: `metadata.managedFields` say so";
+pub const BY_HAND: &str = "its address was set by hand, as `metadata.managedFields` shows";
 
 /// Whether a misplaced Service may be moved.
 #[derive(Clone, Debug, PartialEq)]
@@ -235,7 +235,7 @@ impl Reconciler {
         let live = match self.movable(id, &misplaced).await {
             Ok(Movable::Yes(live)) => Ok(live),
             Ok(Movable::Changed) => return Next::After(STALE),
-            // This reason is reported before any other, because it does not pass by itself.
+            // This reason is reported before any other, because it does not end without a change.
             Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
             Err(error) => {
                 tracing::warn!(

@@ -73,7 +73,7 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Gone => f.write_str("it is gone"),
-            Self::Conflict => f.write_str("somebody else changed it at every try"),
+            Self::Conflict => f.write_str("another client changed it at every try"),
             Self::Address { reason, .. } | Self::Port { reason, .. } => f.write_str(reason),
             Self::Refused(reason) | Self::Trouble(reason) => f.write_str(reason),
         }

@@ -221,7 +221,11 @@ impl Replicas {
         }
         let removed = timeout(PATIENCE, self.leases.delete(&self.name, &DeleteParams::default())).await;
         if !matches!(removed, Ok(Ok(_))) {
-            tracing::warn!(lease = self.name, "the lease of this replica can't be removed: others wait until it ends");
+            tracing::warn!(
+                lease = self.name,
+                "the lease of this replica can't be removed: other replicas wait until \
+                                               it expires"
+            );
         }
     }
 
@@ -286,7 +290,7 @@ impl Replicas {
                     self.version = lease.resource_version();
                     return Ok(());
                 }
-                // A request that seemed to fail has written the Lease, or somebody has removed it.
+                // A request that seemed to fail has written the Lease, or the Lease was removed.
                 Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) && tried < TRIES => {
                     let found = self.leases.get_opt(&self.name).await?;
                     self.version = found.and_then(|found| found.resource_version());

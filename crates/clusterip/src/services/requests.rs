@@ -85,7 +85,7 @@ pub async fn is_open(client: &Client, namespace: &str, uid: &str) -> Result<bool
     api(client, namespace).get_metadata_opt(&name(uid)).await.map(|found| found.is_some())
 }
 
-/// Deletes a request that was dealt with, or that nobody waits for any more. Does nothing if it is gone.
+/// Deletes a request that was dealt with, or that no command waits for any more. Does nothing if it is gone.
 ///
 /// # Errors
 /// The error of the API server.

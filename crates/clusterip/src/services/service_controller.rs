@@ -224,7 +224,7 @@ impl Controller {
             tracing::warn!(
                 misplaced = count,
                 managed,
-                "by these settings a large part of the services would move: they wait for `clusterip move`"
+                "the settings would move a large part of the services: the moves wait for `clusterip move`"
             );
         }
         self.approve(carried_out).await

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 type Fields = Map<String, Value>;
 
 /// Merges three versions of a spec. A field that is `now` as the API server left it when the address was `released`
-/// becomes as it was in the `original`. A field that somebody has changed since then stays as it is now.
+/// becomes as it was in the `original`. A field that was changed since then stays as it is now.
 pub fn merged(original: &Fields, released: &Fields, now: &Fields) -> Fields {
     let mut names: Vec<&String> = original.keys().chain(released.keys()).chain(now.keys()).collect();
     names.sort_unstable();

@@ -54,7 +54,7 @@ pub fn may_still_begin(service: &Value, journal: &Journal) -> bool {
     version == Some(journal.resource_version.as_str())
 }
 
-/// Whether a Service looks as if its move had begun and not ended. Anybody who may edit the Service can make it look
+/// Whether a Service looks as if its move had begun and not ended. Every user who may edit the Service can make it look
 /// so; only a record proves it.
 pub fn looks_half_moved(service: &Value) -> bool {
     Moving::is_on(service) || text(service, "externalName") == Some(MOVING_NAME)

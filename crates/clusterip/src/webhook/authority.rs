@@ -268,7 +268,7 @@ impl Authority {
                 stepped = self.step(&trusted) => stepped,
             };
             if let Err(error) = stepped {
-                tracing::error!(%error, "the certificate authority can't be kept up");
+                tracing::error!(%error, "maintaining the certificate authority failed");
             }
             pause = self.pause();
         }

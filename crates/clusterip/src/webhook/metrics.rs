@@ -98,7 +98,7 @@ impl Component for AdmissionMetrics {
     fn register(&self, registry: &mut Registry) {
         registry.register(
             "admissions",
-            "Admission requests by kind, decision and pool; the pool is empty if none was asked for",
+            "Admission requests by kind, decision and pool; the pool is empty if the decision did not need one",
             self.admissions.clone(),
         );
         registry.register_with_unit(

@@ -26,7 +26,7 @@ pub fn judge(evaluator: &Evaluator, request: &Value, owner: Owner) -> Result<Ans
         return Ok(answer);
     }
     // The policy refuses a Node that it can't read, whatever the settings say.
-    Err(answer.message.unwrap_or_else(|| "the policy refused it, and did not say why".to_owned()))
+    Err(answer.message.unwrap_or_else(|| "the policy refused it and gave no reason".to_owned()))
 }
 
 /// The answer about a Node that the policy could not decide about: allowed, with `message` as a warning.

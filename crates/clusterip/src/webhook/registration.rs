@@ -54,7 +54,7 @@ pub enum RegistrationError {
         reason: Box<kube::Error>,
     },
     /// The own user name is unknown.
-    #[error("reading the own user name with a SelfSubjectReview failed: {0}")]
+    #[error("reading the user name of this program with a SelfSubjectReview failed: {0}")]
     WhoAmI(String),
     /// There is no configuration to write into.
     #[error("MutatingWebhookConfiguration {0} does not exist: apply deploy/webhook, or use --register-url")]
@@ -75,7 +75,7 @@ pub enum RegistrationError {
     #[error("MutatingWebhookConfiguration {0} was changed by others {TRIES} times in a row")]
     Conflict(String),
     /// The built-in configuration can't be read.
-    #[error("the webhook configuration that is built in can't be read: {0}")]
+    #[error("the built-in webhook configuration can't be read: {0}")]
     Embedded(#[from] YamlError),
     /// The API server can't send requests to this URL.
     #[error("--register-url {0}: it must be https://HOST:PORT, without a path")]

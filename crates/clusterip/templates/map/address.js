@@ -1,14 +1,14 @@
-// Addresses as numbers: so they can be counted, and cut into blocks.
+// Converts addresses to numbers, so that they can be counted and divided into blocks.
 
 const V4 = { name: "IPv4", bits: 32, shift: 0n, of: null };
 const V6 = { name: "IPv6", bits: 128, shift: 0n, of: null };
 
-// The blocks of a family that have this prefix length, counted as its addresses are: a family of its own.
+// The blocks of a family with this prefix length. They are counted like addresses, as a family of their own.
 function blocksOf(family, length) {
   return { name: family.name, bits: length, shift: BigInt(family.bits - length), of: family };
 }
 
-// The number of an address, and its family; none where the text is no address.
+// The number of an address, and its family; undefined if the text is not an address.
 function parseAddress(text) {
   return text.includes(":") ? parseV6(text) : parseV4(text);
 }
@@ -30,7 +30,7 @@ function parseV6(text) {
   return { family: V6, value: BigInt("0x" + groups.map((group) => group.padStart(4, "0")).join("")) };
 }
 
-// The one way in which Kubernetes writes it (RFC 5952); a block with its length.
+// The canonical text of an address, as Kubernetes writes it (RFC 5952); for a block with its length.
 function formatAddress(family, value) {
   if (family.of) return `${formatFirst(family, value)}/${family.bits}`;
   if (family === V4) {
@@ -44,7 +44,7 @@ function formatAddress(family, value) {
   return `${groups.slice(0, start).join(":")}::${groups.slice(start + length).join(":")}`;
 }
 
-// The first address of what has this number.
+// The first address of the block with this number.
 function formatFirst(family, value) {
   return formatAddress(family.of ?? family, value << family.shift);
 }
@@ -59,7 +59,7 @@ function longestZeros(groups) {
   return best;
 }
 
-// A range of addresses that share their first bits: as many as `bits` more can tell apart.
+// A range of addresses that share their first bits, and differ in the last `bits`.
 function parseBlock(text) {
   const [address, length] = text.split("/");
   const parsed = parseAddress(address);
@@ -84,7 +84,7 @@ function contains(block, family, value) {
   return block.family === family && value >= block.first && value <= lastOf(block);
 }
 
-// An address or a range as the audit names them; none where the text is neither.
+// Parses an address or a range as the audit writes it; undefined if the text is neither.
 function parsePlace(text) {
   if (text.includes("/")) {
     const block = parseBlock(text);

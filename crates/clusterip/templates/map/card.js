@@ -1,4 +1,4 @@
-// The card beside a cell: all that is known of it.
+// The card beside a cell, with everything that the audit knows about it.
 
 const card = document.getElementById("card");
 
@@ -20,13 +20,13 @@ function addressFacts(range, item) {
   return facts;
 }
 
-// Who holds an external address, as far as the audit could tell.
+// The node that holds an external address, if the audit knows it.
 function holderInWords(holder) {
   if (!holder) return audit.external.pools.some((pool) => pool.ranges.some(({ counts }) => counts.held !== null)) ? "no node" : "not known";
   return holder.renewed ? `Node ${holder.node}` : `Node ${holder.node}, whose agent does not renew its heartbeat`;
 }
 
-// Of a block of a Node, or of several that share it.
+// The card of a block, with the Node that has it, or all Nodes that share it.
 function blockFacts(range, { entry, ...item }, block) {
   const facts = [["Block", block], ["Pool", range.pool], ["State", stateInWords({ entry, ...item })]];
   const findings = new Set();
@@ -76,7 +76,7 @@ function factsOf(range, item) {
   }
 }
 
-// The same in one line, for a cell's label.
+// The same in one line, for the label of a cell.
 function labelOf(range, item) {
   const family = range.root.family;
   switch (item.kind) {
@@ -115,7 +115,7 @@ function hideCard() {
   card.hidden = true;
 }
 
-// Below the cell where there is room, else above it; never over it, never outside of the window.
+// Places the card below the cell if there is room, otherwise above it, and always inside of the window.
 function placeCard() {
   if (!cardCell) return;
   const at = cardCell.getBoundingClientRect();

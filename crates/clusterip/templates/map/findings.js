@@ -1,6 +1,6 @@
-// The findings: a list for each kind, that leads to the addresses.
+// The findings: a list for each kind, with links to the addresses.
 
-// So many of a kind are shown at first, and more with each press of the button.
+// The number of findings of a kind that are shown at first, and that each press of the button adds.
 const SHOWN = 100;
 
 const findingsByAddress = new Map();
@@ -9,7 +9,7 @@ function findingsAt(address) {
   return findingsByAddress.get(address) ?? [];
 }
 
-// What is wrong, and what can be done about it.
+// The problem and its remedy.
 function sentenceOf(finding) {
   return finding.wayOut ? `${finding.message}; ${finding.wayOut}` : finding.message;
 }
@@ -18,12 +18,12 @@ function addressLink(address) {
   return element("a", "address", address, { href: `#at=${address}`, "data-at": address });
 }
 
-// What a finding is about: addresses of a Service, blocks of a Node, or what a Node holds.
+// The subject of a finding: addresses of a Service, blocks of a Node, or addresses that a Node holds.
 function placesOf(finding) {
   return [...(finding.addresses ?? []), ...(finding.blocks ?? [])];
 }
 
-// The findings by kind, in their order; the addresses and blocks of those that are about none of the ranges.
+// The findings by kind, in their order, and the addresses and blocks of findings that lie in no range.
 function drawFindings(findings, ranges) {
   const kinds = Map.groupBy(findings, (finding) => finding.kind);
   for (const [kind, some] of kinds) document.getElementById("findings").append(kindOf(kind, some));
@@ -54,13 +54,13 @@ function kindOf(kind, findings) {
   button.addEventListener("click", () => {
     const from = list.childElementCount;
     more();
-    // The button may be gone, and the focus with it.
+    // If the button is removed, it loses the focus.
     const first = list.children[from];
     (first.querySelector("a") ?? first).focus();
   });
   const title = element("summary", "", [element("span", "", KINDS[kind] ?? kind), " ", element("span", "count", formatNumber(findings.length))]);
   const details = element("details", "kind", [title, list, button], { "data-kind": kind });
-  // What is closed need not be drawn yet.
+  // A closed list is drawn only when it is opened.
   details.addEventListener("toggle", () => list.childElementCount === 0 && more(), { once: true });
   return details;
 }

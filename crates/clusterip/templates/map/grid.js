@@ -1,4 +1,4 @@
-// The grid of a range: one block of it at a time, drawn, and used by mouse and keyboard.
+// The grid of a range: draws one block of it at a time, and handles mouse and keyboard.
 
 // Wide windows have longer rows.
 const wide = matchMedia("(min-width: 64rem)");
@@ -16,7 +16,7 @@ class RangeMap {
     this.hits = [];
   }
 
-  // Draws a block. `wanted` is an address to be seen in it.
+  // Draws a block. `wanted` is an address that must be visible in it.
   draw(block, wanted) {
     if (this.cells.includes(cardCell)) hideCard();
     this.block = block;
@@ -50,7 +50,7 @@ class RangeMap {
     return cell;
   }
 
-  // From the whole range down to what is shown.
+  // The links from the whole range down to the block that is shown.
   trail() {
     const path = pathOf(this.range, this.block);
     if (path.length === 1) return null;
@@ -161,7 +161,7 @@ class RangeMap {
     event.preventDefault();
   }
 
-  // Marks what a search found here.
+  // Marks the matches of a search in this grid.
   showHits(hits) {
     if (!this.drawn) {
       this.hits = hits;

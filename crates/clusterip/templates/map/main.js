@@ -1,4 +1,4 @@
-// Draws the page from the audit that it carries.
+// Draws the page from the audit that is embedded in it.
 
 const audit = JSON.parse(document.getElementById("audit").textContent);
 
@@ -12,7 +12,7 @@ const maps = ranges.map((range) => new RangeMap(range, document.querySelector(`[
 const homeless = drawFindings(audit.findings, ranges);
 const search = new Search(ranges, maps, homeless);
 
-// The first cells are there at once; many more come while the page can be used already.
+// The first cells are drawn at once. The others are drawn later, while the page can already be used.
 function drawSome(from) {
   const enough = performance.now() + 50;
   for (let index = from; index < maps.length; index++) {
@@ -22,7 +22,7 @@ function drawSome(from) {
       return;
     }
   }
-  // What was drawn above the chosen address has moved it.
+  // Cells that were drawn above the selected address have moved it.
   if (selectedMap) scrollToSelected();
   document.documentElement.dataset.drawn = "all";
 }
@@ -33,7 +33,7 @@ follow();
 addEventListener("popstate", follow);
 addEventListener("scroll", placeCard, { passive: true });
 addEventListener("resize", placeCard);
-// Ranges that come into sight get their size only then, and move the others.
+// A range gets its size only when it becomes visible, and then moves the ranges below it.
 new ResizeObserver(placeCard).observe(document.body);
 wide.addEventListener("change", () => {
   for (const map of maps) if (map.drawn) map.draw(map.block, map.selected);

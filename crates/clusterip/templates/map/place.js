@@ -1,5 +1,5 @@
-// Where one is: the search, the open blocks and the chosen address. It stands in the hash of the page's
-// address, so that a reload, a bookmark and the way back keep it.
+// The state of the page: the search, the open blocks and the selected address. It is in the hash of the URL, so that
+// a reload, a bookmark and the browser's back button keep it.
 
 const here = { query: "", at: null, open: new Map() };
 
@@ -23,20 +23,21 @@ function hashOf({ query, at, open }) {
   return `#${parts.join("&")}`;
 }
 
-// Whether a block is one that a range may be opened at.
+// Whether a range may be opened at this block.
 function isOpen(range, block) {
   const part = partOf(range, block);
   const [from, to] = numbersIn(range, block);
   return part !== null && part.bits < range.root.bits && from <= to;
 }
 
-// The range of an address or block, and its number there. An address in several is that of a Service.
+// The range of an address or block, and its number in the range. If several ranges contain an address, a range of
+// Services has precedence.
 function rangeAt(place) {
   const range = ranges.find((range) => (range.root.family.of !== null || !place.isBlock) && numberIn(range, place) !== null);
   return range ? { range, value: numberIn(range, place) } : null;
 }
 
-// Goes somewhere, so that the browser's way back leads here.
+// Changes the state, so that the browser's back button leads to the present one.
 function go(next) {
   const hash = hashOf(next);
   if (hash !== location.hash) history.pushState(null, "", hash);
@@ -48,7 +49,7 @@ function keepQuery(query) {
   history.replaceState(null, "", hashOf(here));
 }
 
-// Shows a block of a range. The focus goes to `from`, the block one came from, or to its first cell.
+// Shows a block of a range. The focus goes to `from`, the block that was open before, or to the first cell.
 function openBlock(map, block, from) {
   const open = new Map(here.open);
   if (block.bits === map.range.root.bits) open.delete(map.range.number);
@@ -61,7 +62,7 @@ function openBlock(map, block, from) {
   announce(`${formatBlock(block)}: ${map.inWords()}`);
 }
 
-// Shows an address, and all that is known of it; none: shows none any more.
+// Selects an address and shows its card; without an address, hides the card.
 function goTo(address, { focus }) {
   const place = address === null ? null : parsePlace(address);
   const found = place && rangeAt(place);
@@ -104,7 +105,7 @@ function unselect() {
   hideCard();
 }
 
-// The card of the cell with the focus; else that of the chosen address; else none.
+// Shows the card of the cell with the focus, otherwise that of the selected address, otherwise none.
 function restoreCard() {
   const focused = maps.find((map) => map.place.contains(document.activeElement) && map.cells.includes(document.activeElement));
   if (focused) focused.show(focused.current);
@@ -116,7 +117,7 @@ function selectedIndex(map) {
   return Math.max(map.items.findIndex((item) => item.first === map.selected), 0);
 }
 
-// An address in no pool has no cell: what is said of it stands among the findings.
+// An address in no pool has no cell: only the findings show it.
 function showFinding(address) {
   const finding = findingsAt(address)[0];
   if (!finding) return;
@@ -128,7 +129,7 @@ function showFinding(address) {
   (link ?? details.querySelector("summary")).focus();
 }
 
-// Takes over what the page's address says.
+// Restores the state from the URL of the page.
 function follow() {
   const next = readHash(location.hash);
   unselect();

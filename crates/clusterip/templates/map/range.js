@@ -1,15 +1,15 @@
-// What there is in a range, cut into items that a grid has room for.
+// Divides the contents of a range into items that fit into a grid.
 
-// So many addresses are shown as they are.
+// Up to this many addresses are shown as single cells.
 const FLAT_BITS = 10;
-// A block of more addresses than this, with few used ones, is shown as these alone.
+// If a block has more addresses than this and few of them are used, only the used ones are shown.
 const SPARSE_BITS = 16;
 const SPARSE_ENTRIES = 64;
 
-// So many blocks of the usual size are shown of a Node that has more: nobody looks through them.
+// If a block of a Node is larger than this many blocks of the usual size, only this many are shown.
 const WIDEST = 65536n;
 
-// A range of the audit: a block, with its used addresses in order.
+// A range of the audit: a block, and its used addresses in order.
 function readRange(pool, range, number) {
   const block = parseBlock(range.cidr);
   const entries = range.addresses.map((address) => ({ ...address, value: parseAddress(address.address).value, range: number }));
@@ -21,7 +21,7 @@ function readRange(pool, range, number) {
   return { number, pool: pool.name, root: block, entries, kept, words: COUNTED.addresses };
 }
 
-// A range of a pool of Nodes: its blocks are what addresses are elsewhere.
+// A range of a pool of Nodes: its blocks are treated like the addresses of other ranges.
 function readBlockRange(pool, range, number) {
   const { family: base, first, bits } = parseBlock(range.cidr);
   const family = blocksOf(base, range.blockLength);
@@ -45,7 +45,7 @@ function readBlockRange(pool, range, number) {
   return { number, pool: pool.name, root, entries: inOrder, kept, words: COUNTED.blocks };
 }
 
-// A range of a pool of external addresses: shown as the smallest block around it, of which it may be a part.
+// A range of a pool of external addresses, which is shown as the smallest block that contains it.
 function readExternalRange(pool, range, number) {
   const root = parseBlock(range.around);
   const [first, last] = [parseAddress(range.first).value, parseAddress(range.last).value];
@@ -60,7 +60,7 @@ function readExternalRange(pool, range, number) {
   return { number, pool: pool.name, root, within: { first, last }, title: range.range, entries, kept, words: COUNTED.external };
 }
 
-// By which number a range knows an address, or the first one of a block; none where it lies elsewhere.
+// The number of an address, or of the first address of a block, in a range; undefined if it lies outside.
 function numberIn(range, { family, value }) {
   const own = range.root.family;
   if ((own.of ?? own) !== family) return null;
@@ -70,8 +70,8 @@ function numberIn(range, { family, value }) {
   return contains(range.root, own, number) ? number : null;
 }
 
-// The first and the last number of a range that has addresses of a block; the first behind the last where
-// none has.
+// The first and the last number of a range that has addresses of a block. If there are none, the first is greater than
+// the last.
 function numbersIn({ root, within }, block) {
   const { family } = root;
   if ((family.of ?? family) !== block.family) return [1n, 0n];
@@ -80,22 +80,22 @@ function numbersIn({ root, within }, block) {
   return [from > first ? from : first, to < last ? to : last];
 }
 
-// How many addresses or blocks of a range lie in a part of it.
+// The number of addresses or blocks in a part of a range.
 function countIn({ within }, block) {
   if (!within) return sizeOf(block);
   const [from, to] = [block.first > within.first ? block.first : within.first, lastOf(block) < within.last ? lastOf(block) : within.last];
   return to < from ? 0n : to - from + 1n;
 }
 
-// What is written as a block of addresses, as a part of a range; none where it is smaller than what is
-// counted there.
+// The part of a range that a block of addresses covers; undefined if the block is smaller than the units of the
+// range.
 function partOf(range, block) {
   const { family } = range.root;
   const bits = block.bits - Number(family.shift);
   return bits < 0 ? null : { family, first: block.first >> family.shift, bits };
 }
 
-// Where the first entry at or after a number stands.
+// The index of the first entry at or after a number.
 function lowerBound(entries, value) {
   let [low, high] = [0, entries.length];
   while (low < high) {
@@ -114,7 +114,7 @@ function keptAt(range, value) {
   return range.kept.find((span) => span.first <= value && value <= span.last)?.why ?? null;
 }
 
-// How a block is shown: as `addresses`, as `blocks` of a size, or as the few used ones of very many.
+// How a block is shown: as `addresses`, as `blocks` of a size, or as a list of its few used addresses.
 function layoutOf(range, block) {
   if (block.bits <= FLAT_BITS) return { as: "addresses" };
   if (block.bits > SPARSE_BITS && entriesIn(range, block.first, lastOf(block)).length <= SPARSE_ENTRIES) {
@@ -123,7 +123,7 @@ function layoutOf(range, block) {
   return { as: "blocks", bits: 8 * (Math.ceil(block.bits / 8) - 1) };
 }
 
-// The blocks from the whole range down to the one in which an address is shown as such.
+// The blocks from the whole range down to the one that shows an address as a single cell.
 function pathTo(range, value) {
   const path = [range.root];
   for (;;) {
@@ -145,7 +145,7 @@ function pathOf(range, block) {
   return path.slice(0, end === -1 ? path.length : end + 1);
 }
 
-// The items of a block, in order. `wanted` is an address that is to be among them, if it lies there.
+// The items of a block, in order. They include the address `wanted`, if it lies in the block.
 function itemsOf(range, block, wanted) {
   const layout = layoutOf(range, block);
   switch (layout.as) {
@@ -221,7 +221,7 @@ function blockItems(range, block, bits) {
   return items;
 }
 
-// What most calls for attention.
+// The state that needs most attention.
 function stateOfBlock(item, range) {
   if (item.counts.misplaced) return "misplaced";
   if (item.counts.inFlight) return "inFlight";

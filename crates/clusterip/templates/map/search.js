@@ -1,6 +1,6 @@
 // The search box: finds addresses, ranges, blocks, namespaces, Services, Nodes and evidence.
 
-// So many matches are listed; all are marked.
+// The number of matches that are listed. All matches are marked.
 const LISTED = 50;
 
 class Search {
@@ -19,7 +19,7 @@ class Search {
     this.box.addEventListener("keydown", (event) => this.key(event));
   }
 
-  // What is searched in, in lower case; made once, when somebody searches.
+  // The texts to search, in lower case. They are computed once, at the first search.
   get texts() {
     const own = (what) => [what.address, ownerOf(what), what.pool, what.evidence];
     const text = (what) => [what, ...(what.holders ?? [])].flatMap(own).join("\n").toLowerCase();
@@ -51,7 +51,7 @@ class Search {
     this.list();
   }
 
-  // An address or a range means itself, however it is written; anything else is looked for in all texts.
+  // An address or a range matches in any notation. Any other input is searched for in all texts.
   find(query) {
     const block = parseBlock(query.includes("/") ? query : `${query}/${query.includes(":") ? 128 : 32}`);
     if (!block) return this.texts.filter(({ text }) => text.includes(query)).map(({ entry }) => entry);
@@ -62,14 +62,14 @@ class Search {
       return contains(block, family, value);
     });
     if (inside.length > 0) return inside;
-    // One that nobody has.
+    // An address that no Service has.
     const range = this.ranges.find(({ root }, index) => numbers[index][0] <= numbers[index][1] && BigInt(block.bits) <= root.family.shift);
     if (!range) return [];
     const value = numbers[range.number][0];
     return [{ address: formatAddress(range.root.family, value), value, range: range.number, unused: true }];
   }
 
-  // Goes to a match, round and round; the box stays where one types.
+  // Goes to a match, and after the last one to the first. The focus stays in the search box.
   next(step) {
     const count = this.matches.length;
     if (count === 0) return;

@@ -1,4 +1,4 @@
-// How things are called.
+// The names of states, units and kinds of findings.
 
 const STATES = {
   free: { class: "free", word: "free" },
@@ -12,7 +12,7 @@ const STATES = {
   servicePool: { class: "excluded", word: "withheld: in a pool of Services", among: "in a pool of Services" },
 };
 
-// What is counted in a range: addresses of Services, blocks of Nodes, or external addresses.
+// The unit of a range: addresses of Services, blocks of Nodes, or external addresses.
 const COUNTED = {
   addresses: {
     one: "address",
@@ -54,14 +54,14 @@ const KINDS = {
   misplaced: "Misplaced",
   "by-hand": "Misplaced, set by hand",
   "no-pool": "In no pool",
-  squatter: "Squatters: no pool is theirs, but their address lies in one",
+  squatter: "Squatters: an address of a pool, but no pool is for the Service",
   denied: "Would be denied if they were created now",
   "mixed-nodes": "Pods on several kinds of nodes",
   full: "Full pools",
   "outside-ranges": "Pools outside of the cluster's Service ranges",
   "unusable-range": "ServiceCIDRs whose addresses are refused",
-  "over-kubernetes": "Pools over the address of default/kubernetes",
-  "over-dns": "Pools over the usual address of the cluster's DNS",
+  "over-kubernetes": "Pools that contain the address of default/kubernetes",
+  "over-dns": "Pools that contain the usual address of the cluster's DNS",
   "lowest-order": "Order of addresses",
   "shared-block": "Blocks that several Nodes have",
   "wrong-node-pool": "Nodes in the wrong pool",
@@ -79,7 +79,7 @@ const KINDS = {
   "full-external-pool": "Full pools of external addresses",
 };
 
-// From here on a number is written as a power of ten: nobody compares longer ones.
+// Numbers from here on are written as a power of ten.
 const LONGEST = 1e15;
 
 function formatNumber(number) {
@@ -91,14 +91,14 @@ function plural(number, one, many) {
   return `${formatNumber(number)} ${number == 1 ? one : many}`;
 }
 
-// Who has something, or what a finding is about.
+// The Service or Node that has an address or block, or that a finding is about.
 function ownerOf(what) {
   if (what.holders) return what.holders.map((held) => `Node ${held.node}`).join(", ");
   if (what.services) return [...what.services.map(({ namespace, name }) => `${namespace}/${name}`), ...(what.holder ? [`Node ${what.holder.node}`] : [])].join(", ");
   return what.node ? `Node ${what.node}` : `${what.namespace}/${what.name}`;
 }
 
-// An element: its class, what stands in it, and what else it has.
+// Creates an element with a class, contents and attributes.
 function element(tag, className, content = "", attributes = {}) {
   const made = document.createElement(tag);
   if (className) made.className = className;
@@ -107,7 +107,7 @@ function element(tag, className, content = "", attributes = {}) {
   return made;
 }
 
-// Says something to those who can't see it.
+// Announces a text to screen readers.
 function announce(text) {
   document.getElementById("live").textContent = text;
 }

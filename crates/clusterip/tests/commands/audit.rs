@@ -218,17 +218,14 @@ fn service_findings() {
             name: "left by a move whose annotation is gone",
             service: service("web", "None", stub),
             expected: vec![
-                "half-moved |  | - | Service shop/web: it looks as if a move of it has begun, and has not \
-                 ended"
-                    .to_owned(),
+                "half-moved |  | - | Service shop/web: it looks as if a move has begun and has not ended".to_owned(),
             ],
         },
         Case {
             name: "with an annotation that is torn",
             service: service("web", "172.21.1.3", torn),
             expected: vec![
-                "half-moved | 172.21.1.3 | - | Service shop/web: it looks as if a move of it has begun, \
-                 and has not ended"
+                "half-moved | 172.21.1.3 | - | Service shop/web: it looks as if a move has begun and has not ended"
                     .to_owned(),
             ],
         },
@@ -275,8 +272,8 @@ fn pool_findings() {
             expected: &[
                 "over-kubernetes | 172.21.0.60 | linux | pool linux: 172.21.0.60, the address of default/kubernetes, \
                  lies in \
-               172.21.0.0/24 and is neither reserved nor excluded: while that Service is being made, another could \
-                 get it",
+               172.21.0.0/24 and is neither reserved nor excluded: while that Service is being created, another \
+               Service could get it",
             ],
         },
         Case { name: "the same in the reserved part", items: vec![kubernetes("172.21.0.1")], expected: &[] },
@@ -308,8 +305,8 @@ fn pool_findings() {
                 ),
             ],
             expected: &[
-                "full |  | windows | pool windows (172.21.1.0/29) has no address to give: the API server refuses all \
-                 of them",
+                "full |  | windows | pool windows (172.21.1.0/29) has no address to hand out: the API server refuses \
+                 all of them",
                 "unusable-range |  | - | ServiceCIDR elsewhere (10.0.0.0/24) is not ready: addresses of it are \
                  refused by the \
                  API server",
@@ -408,7 +405,8 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("web", "172.21.0.70", by_hand("windows")),
             more: vec![hook],
             called: false,
-            way_out: "nothing moves it: take clusterIP out of its manifest, or set one of its pool, and create it anew",
+            way_out: "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create \
+                      it again",
             notes: 0,
         },
     ];

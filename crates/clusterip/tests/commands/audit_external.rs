@@ -242,7 +242,7 @@ fn external_findings() {
             name: "another in its status",
             objects: live(vec![shows(has("web", "10.0.9.10"), "10.0.9.12")]),
             expected: vec![
-                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/web: 10.0.9.12 is shown in its status, and it has \
+                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/web: 10.0.9.12 is shown in its status, but it has \
                  recorded 10.0.9.10",
             ],
         },
@@ -251,7 +251,7 @@ fn external_findings() {
             objects: live(vec![has("ours", "10.0.9.10"), shows(service("new", json!({})), "10.0.9.12")]),
             expected: vec![
                 "no-external | - |  | - | Service shop/new: it has no external address, but should have one",
-                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/new: 10.0.9.12 is shown in its status, and it has \
+                "wrong-ingress | - | 10.0.9.12 | lan | Service shop/new: 10.0.9.12 is shown in its status, but it has \
                  recorded nothing",
             ],
         },

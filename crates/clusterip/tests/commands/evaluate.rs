@@ -275,14 +275,14 @@ fn session_mismatch_names_expected_and_actual_look_up() {
     assert_eq!(exchanges, 2, "{recorded}");
     let deployments = r#"KubernetesListResourceAll {"api_version":"apps/v1","field_masks":["spec.template.metadata.labels","spec.template.spec.affinity.nodeAffinity","spec.template.spec.nodeSelector","spec.template.spec.os","spec.template.spec.runtimeClassName"],"field_selector":null,"kind":"Deployment","label_selector":null}"#;
     let address = r#"KubernetesGetResource {"api_version":"networking.k8s.io/v1","disable_cache":true,"field_masks":["metadata"],"kind":"IPAddress","name":"172.21.1.59","namespace":null}"#;
-    let hint = "it was recorded with another request, other settings or another policy: record it anew";
+    let hint = "it was recorded with another request, other settings or another policy: record it again";
     let (first, second) = recorded.split_at(recorded.rfind("- type: Exchange").unwrap());
     let rows = [
         Case {
             name: "another kind",
             text: recorded.replacen("'Deployment'", "'Job'", 1),
             message: format!(
-                "exchange 1 does not fit\n  expected: {}\n  asked:    {deployments}",
+                "exchange 1 does not match\n  expected: {}\n  asked:    {deployments}",
                 deployments.replace("Deployment", "Job")
             ),
         },
@@ -290,7 +290,7 @@ fn session_mismatch_names_expected_and_actual_look_up() {
             name: "another mask",
             text: recorded.replacen("spec.template.spec.os'", "spec.template.spec.cpu'", 1),
             message: format!(
-                "exchange 1 does not fit\n  expected: {}\n  asked:    {deployments}",
+                "exchange 1 does not match\n  expected: {}\n  asked:    {deployments}",
                 // Masks are a set, and printed in order.
                 deployments.replace(
                     r#""spec.template.spec.nodeSelector","spec.template.spec.os""#,
@@ -302,14 +302,14 @@ fn session_mismatch_names_expected_and_actual_look_up() {
             name: "another address",
             text: recorded.replace("172.21.1.59", "172.21.1.60"),
             message: format!(
-                "exchange 2 does not fit\n  expected: {}\n  asked:    {address}",
+                "exchange 2 does not match\n  expected: {}\n  asked:    {address}",
                 address.replace("172.21.1.59", "172.21.1.60")
             ),
         },
         Case {
             name: "another order",
             text: format!("{second}{first}"),
-            message: format!("exchange 1 does not fit\n  expected: {address}\n  asked:    {deployments}"),
+            message: format!("exchange 1 does not match\n  expected: {address}\n  asked:    {deployments}"),
         },
         Case {
             name: "the end is missing",

@@ -106,7 +106,7 @@ fn nodes_get_the_blocks_of_their_pool() {
                 "b allocated windows 10.1.1.0/24 | -",
                 "c denied windows  | Node c: pool \"windows\" (10.1.0.0/23) is full: no block of /24 is free; chosen \
                  by \
-                 kubernetes.io/os=windows (Node c); add a range to the pool, or delete Nodes that are gone",
+                 kubernetes.io/os=windows (Node c); add a range to the pool, or delete Nodes that no longer exist",
             ],
         },
         Case {

@@ -44,7 +44,7 @@ fn full(node: &Node, pool: &NodePool, family: Family) -> Denial {
     let ranges: Vec<String> = pool.cidrs_of(family).map(|cidr| cidr.to_string()).collect();
     let message = format!(
         "Node {}: pool {:?} ({}) is full: no block of /{} is free; chosen by {}; add a range to the pool, or delete \
-         Nodes that are gone",
+         Nodes that no longer exist",
         node.name,
         pool.name,
         ranges.join(", "),

@@ -98,7 +98,8 @@ fn range_of_one_block_is_assigned_once() {
     let full = sequence.next().unwrap_err();
     assert_eq!(
         full,
-        "Node w1: pool \"a\" (127.123.234.0/30) is full: no block of /30 is free; chosen by default; add a range to the pool, or delete Nodes that are gone"
+        "Node w1: pool \"a\" (127.123.234.0/30) is full: no block of /30 is free; chosen by default; add a range to \
+         the pool, or delete Nodes that no longer exist"
     );
     sequence.held.clear();
     assert_eq!(sequence.next(), whole, "again, once it is released");
@@ -181,7 +182,8 @@ fn allocation_state_determines_the_blocks() {
     let two = || node_pool(json!({"cidrs": ["10.0.0.0/23", "10.9.0.0/24", "fd00::/63"]}));
     let full = |ranges: &str, length: u8| {
         format!(
-            "Node w1: pool \"a\" ({ranges}) is full: no block of /{length} is free; chosen by default; add a range to the pool, or delete Nodes that are gone"
+            "Node w1: pool \"a\" ({ranges}) is full: no block of /{length} is free; chosen by default; add a range to \
+             the pool, or delete Nodes that no longer exist"
         )
     };
     let with_services = |services: Value, exclude: Value| {
@@ -403,7 +405,7 @@ fn full_pool_is_refused_with_its_ranges_and_evidence() {
     let object = node_of("windows", json!({}));
     let message = concat!(
         r#"Node w1: pool "windows" (10.1.0.0/16) is full: no block of /24 is free; chosen by "#,
-        "kubernetes.io/os=windows (Node w1); add a range to the pool, or delete Nodes that are gone",
+        "kubernetes.io/os=windows (Node w1); add a range to the pool, or delete Nodes that no longer exist",
     );
     let expected = denied(500, message, by_os("windows", "Node w1", &[("kubernetes.io/os", "windows")]), &[]);
     assert_eq!(assigned_of(&node_created(&object), &two_pools(), &held(&["10.0.0.0/8"])), expected);

@@ -10,7 +10,7 @@ pub const MANAGER: &str = "clusterip-mover";
 /// The fields of `spec` in `fieldsV1` whose owner has set the address.
 pub const OWNED: [&str; 2] = ["f:clusterIP", "f:clusterIPs"];
 
-/// Whether somebody set this Service's address by hand, and so owns it in `metadata.managedFields`.
+/// Whether this Service's address was set by hand: a manager owns it in `metadata.managedFields`.
 ///
 /// The API server computes those before mutating admission, so an address that a webhook or the allocator picked has
 /// no owner. A Service without managedFields shows nothing, and counts as set by hand. Fields that an unfinished move
@@ -32,7 +32,7 @@ pub fn chosen_by_hand(service: &Value) -> Option<bool> {
 }
 
 /// Reduces `metadata.managedFields` to what [`chosen_by_hand`] reads: one owner of an address, or an empty entry if
-/// nobody owns it. Server-side apply allows any number of owners; one that is not the mover is enough.
+/// no manager owns it. Server-side apply allows any number of owners; one that is not the mover is enough.
 pub fn of_address(managers: &[Manager]) -> Vec<Value> {
     let mut kept = Vec::new();
     let (own, others): (Vec<&Manager>, Vec<&Manager>) =

@@ -60,7 +60,7 @@ impl AssignmentWatcher {
         let (assigned, refused) = match computed.await {
             Ok(result) => result,
             Err(error) => {
-                tracing::error!(%error, "the addresses to hold can't be found, those from before stay");
+                tracing::error!(%error, "can't determine the addresses to hold, the previous ones stay");
                 return None;
             }
         };

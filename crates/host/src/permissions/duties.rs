@@ -9,7 +9,7 @@ use clusterip_leases::leader::LEASE;
 const WATCHED: &[&str] = &["list", "watch"];
 const EVENTS: (&str, &str) = ("events.k8s.io", "events");
 
-/// What a process has to do, besides knowing the cluster.
+/// The duties of a process, besides watching the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Duties {
     /// The process's own namespace.

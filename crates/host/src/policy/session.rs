@@ -40,7 +40,7 @@ fn place(number: usize) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Misfit {
     /// Another look-up was recorded.
-    #[error("exchange {number} does not fit\n  expected: {expected}\n  asked:    {asked}")]
+    #[error("exchange {number} does not match\n  expected: {expected}\n  asked:    {asked}")]
     Other {
         /// The number of the exchange, counted from 1.
         number: usize,

@@ -8,7 +8,7 @@ use super::AllocationState;
 use crate::nodes::metrics::Misplaced;
 
 impl AllocationState {
-    /// The next Node whose blocks have to be compared with its pool. The result has to be reported with
+    /// The next Node whose blocks have to be compared with its pool. Report the result with
     /// [`Self::set_standings`].
     pub fn next_to_check(&mut self) -> Option<WatchedNode> {
         loop {

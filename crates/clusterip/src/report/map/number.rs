@@ -1,6 +1,6 @@
 //! Formats numbers for readers.
 
-/// Numbers from here on are written as a power of ten, because nobody compares their digits.
+/// Numbers from here on are written as a power of ten, because their digits do not matter to readers.
 const LONGEST: u128 = 1_000_000_000_000_000;
 
 /// A number with commas between its thousands, or a rounded power of ten if it is very large.

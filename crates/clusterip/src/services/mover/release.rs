@@ -82,7 +82,7 @@ impl Run<'_> {
     pub(super) async fn discard(&self) -> Result<(), RecordError> {
         let deleted = self.mover.records.delete(self.uid).await;
         deleted.inspect_err(|error| {
-            tracing::warn!(service = %self.label(), %error, "the record of a move that has ended was not deleted");
+            tracing::warn!(service = %self.label(), %error, "the record of a finished move was not deleted");
         })
     }
 

@@ -91,7 +91,7 @@ impl Reconciler {
     }
 
     /// Handles a Service that looks half moved. If its move is recorded, the move is finished. Otherwise the Service
-    /// is left alone, since anybody who may write the Service can make it look half moved.
+    /// is left alone, because every user who may write the Service can make it look half moved.
     pub(super) async fn half_moved(&self, id: &ServiceKey, service: &Value) -> Next {
         if let Some(rest) = self.remaining_pause(id) {
             return Next::After(rest);
