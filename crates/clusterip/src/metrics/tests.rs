@@ -5,81 +5,107 @@ use std::fmt::Write as _;
 
 use clusterip_core::answer::Outcome;
 
-use super::*;
+use std::time::{Duration, SystemTime};
+
+use clusterip_agent::metrics::{ExposedMetrics, Renewal, Step};
+use clusterip_core::address::Family;
+use clusterip_host::metrics::ClaimResult;
+
+use super::ServerMetrics;
+use crate::external::metrics::{ExternalFill, Given};
+use crate::nodes::metrics::{Assignment, BlockFill, Misplaced as MisplacedNodes};
+use crate::services::metrics::{FamilyFill, Misplaced, MoveResult, PoolFill};
+use crate::webhook::metrics::{Decision, ResourceKind};
 
 fn fill(family: Family, usable: u128, used: u128, free: u128) -> FamilyFill {
     FamilyFill { family, usable, used, free }
 }
 
 /// A server with a value for each metric.
-fn filled() -> Metrics {
-    let metrics = Metrics::new();
-    metrics.admission(
-        About::Service,
+fn filled() -> ServerMetrics {
+    let metrics = ServerMetrics::new();
+    metrics.admission.answered(
+        ResourceKind::Service,
         Decision::from(Outcome::Allocated),
         Some("linux"),
         Duration::from_nanos(1_953_125),
     );
-    metrics.admission(About::Service, Decision::from(Outcome::Allocated), Some("linux"), Duration::from_secs(9));
-    metrics.admission(About::Service, Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
-    metrics.admission(About::Node, Decision::from(Outcome::Denied), Some("windows"), Duration::from_millis(125));
-    metrics.admission(About::Service, Decision::from(Outcome::Left), None, Duration::from_millis(125));
-    metrics.admission(About::Service, Decision::Error, None, Duration::from_secs(2));
-    metrics.evaluation(Duration::from_micros(600));
-    metrics.evaluation_error();
+    metrics.admission.answered(
+        ResourceKind::Service,
+        Decision::from(Outcome::Allocated),
+        Some("linux"),
+        Duration::from_secs(9),
+    );
+    metrics.admission.answered(
+        ResourceKind::Service,
+        Decision::from(Outcome::Denied),
+        Some("windows"),
+        Duration::from_millis(125),
+    );
+    metrics.admission.answered(
+        ResourceKind::Node,
+        Decision::from(Outcome::Denied),
+        Some("windows"),
+        Duration::from_millis(125),
+    );
+    metrics.admission.answered(ResourceKind::Service, Decision::from(Outcome::Left), None, Duration::from_millis(125));
+    metrics.admission.answered(ResourceKind::Service, Decision::Error, None, Duration::from_secs(2));
+    metrics.evaluation.took(Duration::from_micros(600));
+    metrics.evaluation.error();
     let gone = PoolFill { pool: "gone".into(), families: vec![fill(Family::V4, 1, 1, 0)], squatters: 1 };
-    metrics.pools(&[gone]);
+    metrics.admission.begin_pool(ResourceKind::Service, &[Decision::Allocated, Decision::Denied], "gone");
+    metrics.services.pools(&[gone]);
     let families = vec![fill(Family::V4, 204, 7, 200), fill(Family::V6, 1 << 62, 0, 1 << 62)];
-    metrics.pools(&[PoolFill { pool: "linux".into(), families, squatters: 2 }]);
-    metrics.ledger(3);
-    metrics.claim(ClaimResult::Claimed);
-    metrics.claim(ClaimResult::Taken);
-    metrics.replicas(2, 1);
-    metrics.moved(MoveResult::Moved);
-    metrics.moved(MoveResult::UserChanged);
-    metrics.misplaced(&[(Misplaced::Never, 1)]);
-    metrics.misplaced(&[(Misplaced::ByHand, 2), (Misplaced::Moving, 1), (Misplaced::ByHand, 3)]);
-    metrics.settings_in_use("11", true);
-    metrics.settings_refused();
-    metrics.settings_in_use("22", false);
-    metrics.leader(true);
-    metrics.store_synced("Service", true);
-    metrics.store_synced("Node", false);
-    metrics.watch_error("Node");
-    metrics.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
-    metrics.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+    metrics.admission.begin_pool(ResourceKind::Service, &[Decision::Allocated, Decision::Denied], "linux");
+    metrics.services.pools(&[PoolFill { pool: "linux".into(), families, squatters: 2 }]);
+    metrics.services.ledger(3);
+    metrics.claims.attempt(ClaimResult::Claimed);
+    metrics.claims.attempt(ClaimResult::Taken);
+    metrics.services.replicas(2, 1);
+    metrics.services.moved(MoveResult::Moved);
+    metrics.services.moved(MoveResult::UserChanged);
+    metrics.services.misplaced(&[(Misplaced::Never, 1)]);
+    metrics.services.misplaced(&[(Misplaced::ByHand, 2), (Misplaced::Moving, 1), (Misplaced::ByHand, 3)]);
+    metrics.cluster.settings_in_use("11", true);
+    metrics.cluster.settings_refused();
+    metrics.cluster.settings_in_use("22", false);
+    metrics.services.leader(true);
+    metrics.cluster.store_synced("Service", true);
+    metrics.cluster.store_synced("Node", false);
+    metrics.cluster.watch_error("Node");
+    metrics.admission.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+    metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
     let blocks = |pool: &str, family| BlockFill { pool: pool.into(), family, usable: 256, used: 7, free: 250 };
-    metrics.node_pools(&[blocks("gone", Family::V4)]);
-    metrics.node_pools(&[blocks("nodes", Family::V4), blocks("nodes", Family::V6)]);
-    metrics.node_assigned(Assignment::Assigned);
-    metrics.no_nodes_waiting();
-    metrics.nodes_waiting(3);
-    metrics.misplaced_nodes(&[(MisplacedNodes::Shared, 2)].into());
+    metrics.admission.begin_pool(ResourceKind::Node, &[Decision::Denied], "gone");
+    metrics.nodes.blocks(&[blocks("gone", Family::V4)]);
+    metrics.admission.begin_pool(ResourceKind::Node, &[Decision::Denied], "nodes");
+    metrics.nodes.blocks(&[blocks("nodes", Family::V4), blocks("nodes", Family::V6)]);
+    metrics.nodes.assigned(Assignment::Assigned);
+    metrics.nodes.none_waiting();
+    metrics.nodes.waiting(3);
+    metrics.nodes.misplaced(&[(MisplacedNodes::Shared, 2)].into());
     let external = |pool: &str, family| ExternalFill { pool: pool.into(), family, usable: 31, assigned: 3, held: 2 };
-    metrics.external_pools(&[external("gone", Family::V4)]);
-    metrics.external_pools(&[external("edge", Family::V4), external("edge", Family::V6)]);
-    metrics.external_given(Given::Refused);
-    metrics.external_taken_over();
-    metrics.external_waiting(1);
+    metrics.external.pools(&[external("gone", Family::V4)]);
+    metrics.external.pools(&[external("edge", Family::V4), external("edge", Family::V6)]);
+    metrics.external.given(Given::Refused);
+    metrics.external.taken_over();
+    metrics.external.waiting(1);
     metrics
 }
 
 /// An agent with a value for each metric.
-fn filled_of_agent() -> Metrics {
-    let metrics = Metrics::of_agent();
-    metrics.settings_in_use("11", true);
-    metrics.store_synced("Service", true);
-    metrics.watch_error("Node");
-    metrics.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
-    metrics.agent_holds(7);
-    metrics.agent_alive(true);
-    metrics.agent_renewal(Renewal::Renewed);
-    metrics.agent_network_failed(Step::Hold);
-    metrics.agent_announced();
-    metrics.agent_gave_up();
-    // Metrics of a server, which an agent does not expose.
-    metrics.moved(MoveResult::Moved);
-    metrics.external_taken_over();
+fn filled_of_agent() -> ExposedMetrics {
+    let metrics = ExposedMetrics::new();
+    metrics.cluster.settings_in_use("11", true);
+    metrics.cluster.store_synced("Service", true);
+    metrics.cluster.watch_error("Node");
+    metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
+    metrics.agent.held(7);
+    metrics.agent.alive(true);
+    metrics.agent.renewal(Renewal::Renewed);
+    metrics.agent.failed(Step::Hold);
+    metrics.agent.announced();
+    metrics.agent.given_up();
     metrics
 }
 
@@ -236,8 +262,8 @@ fn durations_are_counted_in_the_right_buckets() {
 
 #[test]
 fn label_values_can_not_forge_lines() {
-    let metrics = Metrics::new();
-    metrics.watch_error("a\"} 1\nforged 1\\");
+    let metrics = ServerMetrics::new();
+    metrics.cluster.watch_error("a\"} 1\nforged 1\\");
     let forged: Vec<_> =
         samples(&metrics.encode()).lines().filter(|l| l.contains("forged")).map(str::to_owned).collect();
     assert_eq!(forged, [r#"clusterip_watch_errors_total{kind="a\"} 1\nforged 1\\"} 1"#]);

@@ -119,6 +119,6 @@ fn leases_left_behind_are_removed_with_preconditions() {
     ];
     for Case { name, seconds, expected } in cases {
         assert_eq!(others.left_behind(at(seconds)), expected, "{name}");
-        assert!(!others.by_name.values().any(|other| other.lives(at(seconds))), "{name}");
+        assert!(!others.by_name.values().any(|other| lives(other, at(seconds))), "{name}");
     }
 }
