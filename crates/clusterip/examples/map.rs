@@ -2,7 +2,7 @@
 //! ends. The ports are printed as JSON.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../tests/map/audits.rs"]
+#[path = "../tests/map/audits/mod.rs"]
 mod audits;
 
 use std::collections::BTreeMap;

@@ -198,7 +198,7 @@ fn service_without_an_address_or_with_another_in_its_status_is_a_finding() {
         "audit-external-status",
         vec![
             Case {
-                name: "all as it should be",
+                name: "held and shown in the status",
                 objects: live(vec![shows(has("web", "10.0.9.10"), "10.0.9.10")]),
                 expected: vec![],
             },

@@ -4,7 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use crate::support::claim_cases::{
-    CILIUM, Case, DEPRECATED, annotated, check, cluster, external_ips, nothing, refused, settings, with,
+    CILIUM, Case, DEPRECATED, annotated, check, cluster, external_ips, nothing, refused, with,
 };
 use crate::support::{answer_of, balancer_of, created, updated, with_record, with_spec};
 use serde_json::json;

@@ -5,7 +5,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use crate::support;
-use crate::support::claim_cases::{DEPRECATED, REMEDY, cluster, settings, with};
+use crate::support::claim_cases::{DEPRECATED, REMEDY, settings, with};
 use crate::support::{
     FakeCluster, allocated, balancer_of, created, denied, external_answer, updated, with_record, with_spec,
 };

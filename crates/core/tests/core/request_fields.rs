@@ -3,7 +3,7 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{created, request, service, with_field};
+use crate::support::{created, service, with_field};
 use clusterip_core::request::Request;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use crate::support::triage_cases::{Case, check};
-use crate::support::{request, service, updated};
+use crate::support::{service, updated};
 use serde_json::{Value, json};
 
 #[test]

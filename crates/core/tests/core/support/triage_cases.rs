@@ -1,6 +1,5 @@
 //! The table of the tests of triage: a request and its verdict.
 
-use super::request;
 use clusterip_core::request::Request;
 use clusterip_core::settings::Settings;
 use clusterip_core::triage::{Triage, triage};
