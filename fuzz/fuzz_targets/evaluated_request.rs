@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use clusterip::policy::request;
+use clusterip_host::policy::request;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 

@@ -3,10 +3,11 @@
 
 #![no_main]
 
-use clusterip::cluster::snapshot::addresses;
-use clusterip::controller::journal::Journal;
-use clusterip::controller::step::{self, Placement, Without};
-use clusterip::controller::{journal, ownership};
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip::services::journal::Journal;
+use clusterip::services::step::{self, Placement, Without};
+use clusterip::services::journal;
+use clusterip_host::cluster::ownership;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 

@@ -5,10 +5,10 @@
 
 use std::net::IpAddr;
 
-use clusterip::agent::external_claims::{self, Claim};
-use clusterip::agent::holder_snapshot::HolderSnapshot;
-use clusterip::agent::observer::Observer;
-use clusterip::cluster::claim_lease;
+use clusterip_failover::external_claims::{self, Claim};
+use clusterip_failover::holder_snapshot::HolderSnapshot;
+use clusterip_failover::observer::Observer;
+use clusterip_leases::claim_lease;
 use k8s_openapi::api::coordination::v1::Lease;
 use libfuzzer_sys::fuzz_target;
 use tokio::time::Instant;

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use clusterip::policy::session;
+use clusterip_host::policy::session;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -36,8 +36,8 @@ pub enum Command {
     Audit(commands::audit::Audit),
     /// Holds external addresses of Services on one node
     #[cfg(target_os = "linux")]
-    #[command(after_long_help = commands::agent::HELP)]
-    Agent(commands::agent::Agent),
+    #[command(after_long_help = clusterip_agent::command::HELP)]
+    Agent(clusterip_agent::command::Agent),
     /// Prints the completion script of a shell
     Completions(Completions),
     /// Prints the manual page
@@ -74,7 +74,11 @@ pub fn run() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            anstream::eprintln!("{}error:{} {error:#}", crate::report::style::ERROR.render(), anstyle::Reset.render());
+            anstream::eprintln!(
+                "{}error:{} {error:#}",
+                clusterip_runtime::style::ERROR.render(),
+                anstyle::Reset.render()
+            );
             ExitCode::from(BAD_INPUT)
         }
     }

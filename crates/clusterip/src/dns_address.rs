@@ -5,9 +5,9 @@ use std::sync::{Arc, PoisonError};
 use clusterip_core::settings::{DnsAddress, Settings};
 use tokio::sync::watch;
 
-use crate::cluster::snapshot::Snapshot;
-use crate::cluster::stores::Stores;
-use crate::live_settings::LiveSettings;
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::cluster::stores::Stores;
+use clusterip_host::live_settings::LiveSettings;
 
 /// The pool that may hand out the tenth address of the Service range, and that address; `None` if there is no such
 /// pool, or if the address is allocated already.

@@ -16,15 +16,15 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::cluster::manifests::{Manifest, Origin};
-use crate::cluster::object;
-use crate::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
-use crate::external::admission_state::concerns;
 use crate::external::plan_state::PlanState;
 use crate::nodes::block_planner::{NodePlan, NodePlanner};
-use crate::policy::module::{Module, ModuleError};
-use crate::policy::service_request::ServiceRequest;
 use crate::pool_use::{self, PoolUse};
+use clusterip_host::cluster::manifests::{Manifest, Origin};
+use clusterip_host::cluster::object;
+use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
+use clusterip_host::external::admission_state::concerns;
+use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_host::policy::service_request::ServiceRequest;
 
 /// The planned result for a Service.
 #[derive(Clone, Debug, Serialize)]
@@ -152,14 +152,11 @@ pub struct Planner<'m> {
     there: BTreeMap<(String, String), Option<Origin>>,
     /// The external addresses of the plan; `None` if the settings have no such pools.
     external: Option<PlanState>,
-    /// Whether look-ups may leave out workloads that the Service at hand does not select.
-    narrow: bool,
 }
 
 impl<'m> Planner<'m> {
-    /// A planner for a cluster with these objects. `narrow` says that the policy is known to ignore workloads that a
-    /// Service does not select. Then look-ups leave them out.
-    pub fn new(module: &'m Module, document: Value, settings: Settings, cluster: Vec<Value>, narrow: bool) -> Self {
+    /// A planner for a cluster with these objects.
+    pub fn new(module: &'m Module, document: Value, settings: Settings, cluster: Vec<Value>) -> Self {
         let mut snapshot = Snapshot::default();
         let mut there = BTreeMap::new();
         for object in cluster {
@@ -175,7 +172,7 @@ impl<'m> Planner<'m> {
                 external.add_existing(&owner(&id(&service)), &service);
             }
         }
-        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, external, narrow }
+        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, external }
     }
 
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
@@ -247,8 +244,8 @@ impl<'m> Planner<'m> {
         let request =
             ServiceRequest { uid: &uid, username: "clusterip-plan", object: &object, old: old.as_ref(), dry_run: true };
         let calls = SnapshotCalls::new(Arc::clone(&self.snapshot));
-        let selector = self.narrow.then(|| selector(&object)).flatten();
-        let calls = match selector {
+        // The policy ignores workloads that a Service does not select, so look-ups leave them out.
+        let calls = match selector(&object) {
             Some(selector) => calls.for_selector(selector),
             None => calls,
         };

@@ -14,10 +14,10 @@ use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{Pool, Settings};
 use serde_json::Value;
 
-use crate::cluster::object::{name, namespace, text};
-use crate::cluster::snapshot::addresses;
-use crate::controller::step::looks_half_moved;
-use crate::policy::service_request::ServiceRequest;
+use crate::services::step::looks_half_moved;
+use clusterip_host::cluster::object::{name, namespace, text};
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::policy::service_request::ServiceRequest;
 
 /// What is known of a Service without asking the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

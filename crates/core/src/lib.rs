@@ -126,6 +126,7 @@ pub mod pod_spec;
 mod pool;
 pub mod request;
 pub mod service;
+pub mod service_key;
 pub mod settings;
 pub mod triage;
 pub mod validate;

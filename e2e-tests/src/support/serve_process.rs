@@ -85,8 +85,8 @@ impl HostBuilder {
     /// Starts the server, and does not wait.
     pub fn spawn(self) -> Host {
         super::use_ring();
-        // The program is free of unsafe code, so `setpriv` sets the signal at the death of the parent, and then becomes
-        // the program.
+        // `setpriv` sets the signal at the death of the parent, and then becomes the program. Without it, this crate
+        // would need unsafe code.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "--"])

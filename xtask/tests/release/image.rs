@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 
-use clusterip::policy::module::EMBEDDED;
 use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType, OciLayout};
 use xtask::annotate::annotate;
 use xtask::image::{CONFIG, Image, LAYER, sha256};
 use xtask::metadata::Metadata;
 use xtask::package;
 
-use crate::support::{annotated, metadata, read};
+use crate::support::{annotated, metadata, module, read};
 
 /// Every file below a folder, by its relative path.
 fn tree(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -71,7 +70,7 @@ fn same_module_gives_the_same_bytes_over_an_older_layout() {
     let (fresh, used) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut older = metadata();
     older.annotations.insert("io.kubewarden.policy.version".to_owned(), "0.0.1".to_owned());
-    Image::new(&annotate(EMBEDDED, older, "").unwrap()).unwrap().write(used.path()).unwrap();
+    Image::new(&annotate(&module(), older, "").unwrap()).unwrap().write(used.path()).unwrap();
     for folder in [&fresh, &used] {
         Image::new(&annotated()).unwrap().write(folder.path()).unwrap();
     }
@@ -128,7 +127,7 @@ fn folder_with_other_files_is_left_alone() {
 
 #[test]
 fn module_without_annotations_is_refused() {
-    let error = Image::new(EMBEDDED).unwrap_err().to_string();
+    let error = Image::new(&module()).unwrap_err().to_string();
     assert_eq!(error, "the module has no section io.kubewarden.metadata: annotate it first");
 }
 
@@ -139,7 +138,7 @@ const PACKAGE: &str =
 fn package_gets_the_digest_of_the_module_and_the_time() {
     let mut metadata = metadata();
     metadata.annotations.insert("io.kubewarden.policy.version".to_owned(), "0.1.0".to_owned());
-    let module = annotate(EMBEDDED, metadata, "").unwrap();
+    let module = annotate(&module(), metadata, "").unwrap();
     let created = "2026-12-24T19:00:00+01:00".parse().unwrap();
     let completed = package::complete(PACKAGE, &module, created).unwrap();
     let expected = PACKAGE

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clusterip::cluster::yaml;
-use clusterip::policy::module::EMBEDDED;
 use serde_json::Value;
 use xtask::annotate::annotate;
 use xtask::metadata::Metadata;
@@ -26,7 +25,12 @@ pub fn metadata() -> Metadata {
     Metadata::from_yaml(&read("policy-metadata.yml")).unwrap()
 }
 
-/// The module of this build with the metadata and the usage text of the repository.
+/// The module, as `make policy.wasm` builds it.
+pub fn module() -> Vec<u8> {
+    fs::read(workspace().join("policy.wasm")).unwrap_or_else(|error| panic!("policy.wasm: {error}"))
+}
+
+/// The module with the metadata and the usage text of the repository.
 pub fn annotated() -> Vec<u8> {
-    annotate(EMBEDDED, metadata(), &read("README.md")).unwrap()
+    annotate(&module(), metadata(), &read("README.md")).unwrap()
 }

@@ -5,14 +5,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use clusterip::cluster::snapshot::{SnapshotCalls, addresses};
-use clusterip::policy::module::Module;
 use clusterip_core::address::Order;
+use clusterip_host::cluster::snapshot::{SnapshotCalls, addresses};
+use clusterip_host::policy::module::Module;
 use serde_json::Value;
 
 use crate::fixtures::{HalfFull, NAMESPACE, create};
 use crate::layout::median;
-use crate::module::policy;
 use crate::table::{Table, micros, time};
 
 const ROUNDS: usize = 15;
@@ -21,7 +20,7 @@ const NAMES_A_ROUND: usize = 200;
 const LOOKUPS_BEFORE_LIST: i32 = 16;
 
 pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
-    let module = Module::new(&policy()?)?;
+    let module = Module::new(EMBEDDED)?;
     let [few, many] = [100, 10_000].map(Cluster::new);
     let (mut few_runs, mut many_runs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..=ROUNDS {

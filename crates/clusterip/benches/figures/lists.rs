@@ -1,36 +1,37 @@
 //! The cost per Service of a list in the guest, compared with the same list in typed objects of the SDK.
 
 use std::collections::HashSet;
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clusterip::cluster::snapshot::addresses;
-use clusterip::policy::host_calls::{HostCall, HostCalls};
-use clusterip::policy::module::Module;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::policy::host_calls::{HostCall, HostCalls};
+use clusterip_host::policy::module::{CompiledModule, EMBEDDED, Module};
 use serde_json::{Value, json};
 
 use crate::fixtures::{HalfFull, create, deployment};
 use crate::layout::median;
-use crate::module::policy;
 use crate::table::{Table, micros, time};
 
 const ROUNDS: usize = 25;
 const FEW: usize = 100;
 const MANY: usize = 10_000;
 
-/// The output of `cargo build --release --target wasm32-unknown-unknown --target-dir target` in benches/typed-list.
-const TYPED_LIST: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/wasm32-unknown-unknown/release/typed_list.wasm");
+/// The guest of benches/typed-list, which `make bench` builds and names to the build script of `guests`.
+#[expect(unsafe_code, reason = "a build script has compiled the guest")]
+fn typed_list() -> Option<CompiledModule> {
+    let code = guests::code("typed-list")?;
+    // SAFETY: the build script of `guests` got this code from `Engine::precompile_module`.
+    Some(unsafe { CompiledModule::from_build_script(code) })
+}
 
 pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
     let lists = [FEW, MANY].map(|services| Arc::new(Prepared::new(&HalfFull::new(services, "lowest"))));
     let mut policies =
-        vec![Policy { module: Module::new(&policy()?)?, settings: |list| &list.settings, few: vec![], many: vec![] }];
-    if Path::new(TYPED_LIST).exists() {
-        let module = Module::new(&fs::read(TYPED_LIST)?)?;
+        vec![Policy { module: Module::new(EMBEDDED)?, settings: |list| &list.settings, few: vec![], many: vec![] }];
+    if let Some(compiled) = typed_list() {
+        let module = Module::new(compiled)?;
         policies.push(Policy { module, settings: |list| &list.range, few: vec![], many: vec![] });
     }
     for round in 0..=ROUNDS {

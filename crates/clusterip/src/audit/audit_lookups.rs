@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::cluster::kubewarden_responses;
-use crate::cluster::snapshot::{Snapshot, SnapshotCalls, map};
-use crate::policy::host_calls::{HostCall, HostCalls};
+use clusterip_host::cluster::kubewarden_responses;
+use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls, map};
+use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 
 /// Which addresses count as free.
 pub enum Free {

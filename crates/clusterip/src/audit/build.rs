@@ -12,10 +12,10 @@ use super::evaluate_services::{self, EvaluateError, EvaluatedService, Evaluation
 use super::input::AuditInput;
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
 use super::{external_audit, findings, node_audit, ranges};
-use crate::cluster::object::name;
-use crate::cluster::snapshot::addresses;
-use crate::controller::ownership::chosen_by_hand;
 use crate::service_placement::{Placement, Standing, Unasked};
+use clusterip_host::cluster::object::name;
+use clusterip_host::cluster::ownership::chosen_by_hand;
+use clusterip_host::cluster::snapshot::addresses;
 
 impl AuditInput<'_> {
     /// Audits the cluster. The policy is not asked again if an answer in `cache` still holds.

@@ -11,13 +11,13 @@ use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
 use super::evaluate_services::{EvaluateError, ListedService, listed};
-use crate::cluster::object::{Packed, text};
-use crate::cluster::service_key::ServiceKey;
-use crate::cluster::snapshot::Snapshot;
-use crate::external::policy_check::{claim_refusal, refusal};
-use crate::external::service_fields::{is_served, shown};
-use crate::live_settings::LiveSettings;
-use crate::policy::module::{Module, ModuleError};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::object::{Packed, text};
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::external::policy_check::{claim_refusal, refusal};
+use clusterip_host::external::service_fields::{is_served, shown};
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::{Module, ModuleError};
 
 /// The field of an address that only the status of a Service contains.
 const STATUS: &str = "status.loadBalancer.ingress";

@@ -6,12 +6,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use serde_json::Value;
 
 use super::evaluate_services::EvaluateError;
-use crate::cluster::object::Packed;
-use crate::cluster::snapshot::Snapshot;
-use crate::live_settings::LiveSettings;
 use crate::nodes::block_placement::{self, Belonging, BlockPlacement};
 use crate::nodes::held_blocks::{HeldBlocks, blocks_of};
-use crate::policy::module::Module;
+use clusterip_host::cluster::object::Packed;
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::Module;
 
 /// A Node and the placement of its blocks.
 pub struct EvaluatedNode {

@@ -10,12 +10,12 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::audit_lookups::{AuditLookups, Free};
-use crate::cluster::object::Packed;
-use crate::cluster::service_key::ServiceKey;
-use crate::cluster::snapshot::Snapshot;
-use crate::live_settings::LiveSettings;
-use crate::policy::module::{Module, ModuleError};
 use crate::service_placement::{Placement, Unasked, as_if_created, unasked};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::object::Packed;
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::{Module, ModuleError};
 
 /// The error of the policy for a Service or Node.
 #[derive(Debug, Error)]

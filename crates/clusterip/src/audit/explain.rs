@@ -17,18 +17,18 @@ use super::evaluate_services::{self, EvaluateError, EvaluatedService};
 use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
 use super::{external_audit, findings, ranges};
-use crate::cluster::object::Packed;
-use crate::cluster::object::{name, namespace, text};
-use crate::cluster::service_key::ServiceKey;
-use crate::cluster::snapshot::addresses;
-use crate::controller::control_plane_services::{Caller, MOVE_OPTION, called_by};
-use crate::controller::misplaced::{MOVE_ANNOTATION, merge};
-use crate::controller::ownership::chosen_by_hand;
-use crate::policy::host_calls::HostCall;
-use crate::policy::module::ModuleError;
-use crate::policy::service_request::ServiceRequest;
-use crate::policy::session::{Exchange, Recorder};
 use crate::service_placement::{Placement, Standing, Unasked, as_if_created, unasked};
+use crate::services::misplaced::{MOVE_ANNOTATION, merge};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::control_plane_services::{Caller, MOVE_OPTION, called_by};
+use clusterip_host::cluster::object::Packed;
+use clusterip_host::cluster::object::{name, namespace, text};
+use clusterip_host::cluster::ownership::chosen_by_hand;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::policy::host_calls::HostCall;
+use clusterip_host::policy::module::ModuleError;
+use clusterip_host::policy::service_request::ServiceRequest;
+use clusterip_host::policy::session::{Exchange, Recorder};
 
 /// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -13,11 +13,11 @@ use super::external_findings as findings;
 use super::external_ranges;
 use super::input::AuditInput;
 use super::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, State};
-use crate::agent::assignments::Assignments;
-use crate::agent::holder_snapshot::HolderSnapshot;
-use crate::cluster::ledger::Owner;
-use crate::cluster::service_key::ServiceKey;
-use crate::external::assignment_builder::assignments;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_failover::assignments::Assignments;
+use clusterip_failover::holder_snapshot::HolderSnapshot;
+use clusterip_host::external::assignment_builder::assignments;
+use clusterip_leases::owner::Owner;
 
 /// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
 /// external addresses. The policy is not asked again if an answer in `cache` still holds.
@@ -131,11 +131,11 @@ mod tests {
 
     use super::super::model::Kind;
     use super::*;
-    use crate::cluster::service_ranges::ServiceRanges;
-    use crate::cluster::snapshot::Snapshot;
-    use crate::controller::control_plane_services::ControlPlaneServices;
-    use crate::live_settings::{LiveSettings, judge};
-    use crate::policy::module::{EMBEDDED, Module};
+    use clusterip_host::cluster::control_plane_services::ControlPlaneServices;
+    use clusterip_host::cluster::service_ranges::ServiceRanges;
+    use clusterip_host::cluster::snapshot::Snapshot;
+    use clusterip_host::live_settings::{LiveSettings, judge};
+    use clusterip_host::policy::module::{EMBEDDED, Module};
 
     fn live(module: &Module, range: &str) -> LiveSettings {
         let matches = json!({"namespaceSelector": {"matchLabels": {"team": "web"}}});

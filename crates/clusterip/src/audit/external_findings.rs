@@ -8,9 +8,9 @@ use clusterip_core::settings::ExternalSettings;
 
 use super::evaluate_external::EvaluatedExternal;
 use super::model::{ExternalPool, ExternalUse, Finding, Kind};
-use crate::agent::assignments::Assignments;
-use crate::agent::external_claims;
-use crate::agent::holder_snapshot::HolderSnapshot;
+use clusterip_failover::assignments::Assignments;
+use clusterip_failover::external_claims;
+use clusterip_failover::holder_snapshot::HolderSnapshot;
 
 /// Adds the problems of one Service.
 pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings: &mut Vec<Finding>) {

@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use super::evaluate_services::{EvaluatedService, Evaluation};
 use super::model::{Finding, Kind, Pool as Used};
-use crate::cluster::object::text;
-use crate::cluster::snapshot::addresses;
-use crate::controller::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
-use crate::controller::misplaced::MOVE_ANNOTATION;
-use crate::controller::ownership::chosen_by_hand;
 use crate::service_placement::{Placement, Standing, Unasked, fits};
+use crate::services::misplaced::MOVE_ANNOTATION;
+use clusterip_host::cluster::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
+use clusterip_host::cluster::object::text;
+use clusterip_host::cluster::ownership::chosen_by_hand;
+use clusterip_host::cluster::snapshot::addresses;
 
 /// Adds the problems of one Service.
 pub fn of_service(

@@ -5,12 +5,12 @@ use std::sync::{Arc, RwLock};
 
 use ipnet::IpNet;
 
-use crate::agent::holder_snapshot::HolderSnapshot;
-use crate::cluster::ledger::Owner;
-use crate::cluster::snapshot::Snapshot;
-use crate::controller::control_plane_services::ControlPlaneServices;
-use crate::live_settings::LiveSettings;
-use crate::policy::module::Module;
+use clusterip_failover::holder_snapshot::HolderSnapshot;
+use clusterip_host::cluster::control_plane_services::ControlPlaneServices;
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::Module;
+use clusterip_leases::owner::Owner;
 
 /// The input of an audit.
 pub struct AuditInput<'m> {

@@ -12,10 +12,10 @@ use super::cache::AuditCache;
 use super::evaluate_services::EvaluateError;
 use super::input::AuditInput;
 use super::model::Audit;
-use crate::agent::holder_snapshot::HolderSnapshot;
-use crate::agent::observer::Observer;
-use crate::cluster::api_error::words;
-use crate::evaluator::Evaluator;
+use clusterip_failover::holder_snapshot::HolderSnapshot;
+use clusterip_failover::observer::Observer;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_runtime::api_error::words;
 
 /// Audits what a server watches. Clones are cheap and share one cache.
 ///

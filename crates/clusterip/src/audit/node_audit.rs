@@ -10,11 +10,11 @@ use super::evaluate_nodes::EvaluatedNode;
 use super::evaluate_services::EvaluateError;
 use super::model::{self, Block, BlockRange, Finding, Nodes, State};
 use super::{evaluate_nodes, node_findings};
-use crate::cluster::snapshot::Snapshot;
-use crate::live_settings::LiveSettings;
 use crate::nodes::block_placement::{BlockPlacement, BlockStanding};
 use crate::nodes::block_usage;
-use crate::policy::module::Module;
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::Module;
 
 /// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools. The policy is
 /// not asked again if an answer in `cache` still holds.
@@ -82,9 +82,9 @@ mod tests {
 
     use super::super::model::Kind;
     use super::*;
-    use crate::cluster::service_ranges::ServiceRanges;
-    use crate::live_settings::judge as checked;
-    use crate::policy::module::EMBEDDED;
+    use clusterip_host::cluster::service_ranges::ServiceRanges;
+    use clusterip_host::live_settings::judge as checked;
+    use clusterip_host::policy::module::EMBEDDED;
 
     fn live(module: &Module, linux: &str) -> LiveSettings {
         let pool = |os: &str, cidr: &str| json!({"name": os, "cidrs": [cidr], "match": {"os": os}});

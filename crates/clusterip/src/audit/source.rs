@@ -14,22 +14,22 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::agent::external_claims::EXTERNAL;
-use crate::agent::heartbeat_state::AGENT;
-use crate::agent::holder_snapshot::HolderSnapshot;
-use crate::cluster::api_error::words;
-use crate::cluster::claim_lease::{CLAIM, Claim, LABEL};
-use crate::cluster::json_list;
-use crate::cluster::kinds::{self, Kind};
-use crate::cluster::ledger::Owner;
-use crate::cluster::live_cluster::{self, LiveError};
-use crate::cluster::manifests;
-use crate::cluster::object;
-use crate::cluster::partial_object::PartialObject;
-use crate::cluster::projection::Projection;
-use crate::cluster::service_ranges::ServiceRanges;
-use crate::cluster::snapshot::Snapshot;
-use crate::controller::control_plane_services::ControlPlaneServices;
+use clusterip_failover::external_claims::EXTERNAL;
+use clusterip_failover::heartbeat_state::AGENT;
+use clusterip_failover::holder_snapshot::HolderSnapshot;
+use clusterip_host::cluster::control_plane_services::ControlPlaneServices;
+use clusterip_host::cluster::json_list;
+use clusterip_host::cluster::kinds::{self, Kind};
+use clusterip_host::cluster::live_cluster::{self, LiveError};
+use clusterip_host::cluster::manifests;
+use clusterip_host::cluster::object;
+use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::cluster::projection::Projection;
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL};
+use clusterip_leases::owner::Owner;
+use clusterip_runtime::api_error::words;
 
 /// A cluster at one moment.
 pub struct Source {

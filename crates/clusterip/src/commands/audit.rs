@@ -7,20 +7,22 @@ use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
 use serde_json::Value;
 
-use super::{connect, deployed};
+use super::deployed;
+use super::settings_file;
 use crate::audit::cache::AuditCache;
 use crate::audit::explain;
 use crate::audit::fail_on::FailOn;
 use crate::audit::input::AuditInput;
 use crate::audit::source::{self, Source};
-use crate::cluster::service_key::ServiceKey;
-use crate::cluster::service_ranges::ServiceRanges;
-use crate::live_settings::{self, LiveSettings, judge};
-use crate::policy::module::{EMBEDDED, Module};
 use crate::report::columns::paint;
-use crate::report::terminal::{harmless, harmless_lines};
-use crate::report::{audit_table, map, style, why_table};
-use crate::settings;
+use crate::report::{audit_table, map, why_table};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::live_settings::{self, LiveSettings, judge};
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_runtime::connect;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
 
 /// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
@@ -92,7 +94,7 @@ impl Audit {
     fn audit(&self) -> anyhow::Result<ExitCode> {
         let (module, settings, source) = match &self.snapshot {
             Some(file) => {
-                let written = settings::read(self.settings.as_deref())?;
+                let written = settings_file::read(self.settings.as_deref())?;
                 let module = Module::new(EMBEDDED)?;
                 let checked = self.judge(&module, &written, &ServiceRanges::default())?;
                 let source = source::of_file(file, &checked.settings)?;

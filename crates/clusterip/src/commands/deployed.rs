@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use crate::cluster::api_error::words;
-use crate::controller::leader::LEASE;
-use crate::live_settings::Source;
+use clusterip_host::live_settings::Source;
+use clusterip_leases::leader::LEASE;
+use clusterip_runtime::api_error::words;
 
 /// The ConfigMap with the settings in our deployments.
 const SETTINGS: &str = "clusterip-settings";

@@ -13,18 +13,18 @@ use clusterip_core::answer::Answer;
 use clusterip_core::settings::Settings;
 use serde_json::Value;
 
-use crate::cluster::live_lookups::LiveLookups;
-use crate::cluster::manifests;
-use crate::cluster::service_ranges::ServiceRanges;
-use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
-use crate::policy::host_calls::HostCalls;
-use crate::policy::module::{Module, ModuleError};
-use crate::policy::request;
-use crate::policy::response::AdmissionResponse;
-use crate::policy::session::{self, Recorder, Replay};
-use crate::report::style;
-use crate::report::terminal::{harmless, harmless_lines};
-use crate::settings;
+use super::settings_file;
+use clusterip_host::cluster::live_lookups::LiveLookups;
+use clusterip_host::cluster::manifests;
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::policy::host_calls::HostCalls;
+use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
+use clusterip_host::policy::request;
+use clusterip_host::policy::response::AdmissionResponse;
+use clusterip_host::policy::session::{self, Recorder, Replay};
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
 
 /// The text at the end of `clusterip evaluate --help`.
 pub const HELP: &str = "\
@@ -62,9 +62,6 @@ pub struct Evaluate {
     /// How to print the response
     #[arg(short, long, value_enum, default_value = "json")]
     output: Output,
-    /// Another policy than the one in this program
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
 }
 
 /// How to print a response.
@@ -93,11 +90,10 @@ impl Evaluate {
     }
 
     fn evaluate(&self) -> anyhow::Result<ExitCode> {
-        let document = settings::read(self.settings.as_deref())?;
+        let document = settings_file::read(self.settings.as_deref())?;
         let request = self.request()?;
-        // Compiling takes time, so the request is read first.
-        let module = super::module(self.policy.as_deref())?;
-        let settings = settings::check(&module, &document, self.settings.as_deref())?;
+        let module = Module::new(EMBEDDED)?;
+        let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
         let source = self.source(&settings)?;
 
         let mut recorder = Arc::new(Recorder::new(source.calls()));

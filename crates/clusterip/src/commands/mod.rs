@@ -1,26 +1,20 @@
 //! The commands: each reads its arguments, calls the module that does the work, and prints the result.
 
-#[cfg(target_os = "linux")]
-pub mod agent;
 pub mod audit;
-pub mod connect;
 pub mod deployed;
 pub mod evaluate;
-mod in_force;
 pub mod move_;
 pub mod plan;
 pub mod serve;
-mod stop;
+mod settings_file;
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::cluster::manifests;
-use crate::policy::module::{EMBEDDED, Module};
+use clusterip_host::cluster::manifests;
 
 /// Writes to standard output. A reader that stopped reading (`| head`) is not an error.
 ///
@@ -32,14 +26,6 @@ pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
-}
-
-/// Loads the policy from a file, or the one that is embedded in this program.
-fn module(file: Option<&Path>) -> anyhow::Result<Module> {
-    Ok(match file {
-        Some(file) => Module::new(&fs::read(file).with_context(|| file.display().to_string())?)?,
-        None => Module::new(EMBEDDED)?,
-    })
 }
 
 /// Reads the objects of a snapshot file.

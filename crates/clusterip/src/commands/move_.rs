@@ -14,31 +14,33 @@ use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::{connect, deployed};
-use crate::cluster::api_error::words;
-use crate::cluster::ledger::Ledger;
-use crate::cluster::object::text;
-use crate::cluster::service_key::ServiceKey;
-use crate::cluster::snapshot::addresses;
-use crate::cluster::stores::Stores;
-use crate::controller::hand_over;
-use crate::controller::identity::{Identity, Role};
-use crate::controller::journal::Journal;
-use crate::controller::leader::{Acquisition, Leader};
-use crate::controller::lease::Timing;
-use crate::controller::misplaced::{self, Allowed, Finding, Misplaced, Verdict};
-use crate::controller::outcome::{Outcome, Unmoved};
-use crate::controller::reconcile::{BY_HAND, Movable, Reconciler};
-use crate::controller::requests::Request;
-use crate::evaluator::{Evaluation, Evaluator};
-use crate::live_settings::Follower;
-use crate::metrics::{Metrics, Misplaced as Reason};
-use crate::permissions::{self, Duties};
-use crate::policy::module::{EMBEDDED, Module};
+use super::deployed;
+use crate::metrics::ServerMetrics;
 use crate::report::columns::paint;
 use crate::report::moves::{Row, listed, table};
-use crate::report::style;
-use crate::report::terminal::harmless;
+use crate::services::hand_over;
+use crate::services::journal::Journal;
+use crate::services::metrics::Misplaced as Reason;
+use crate::services::misplaced::{self, Allowed, Finding, Misplaced, Verdict};
+use crate::services::outcome::{Outcome, Unmoved};
+use crate::services::reconcile::{BY_HAND, Movable, Reconciler};
+use crate::services::requests::Request;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::ledger::Ledger;
+use clusterip_host::cluster::object::text;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::stores::Stores;
+use clusterip_host::evaluator::{Evaluation, Evaluator};
+use clusterip_host::live_settings::Follower;
+use clusterip_host::permissions::{self, Duties};
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_leases::election::Timing;
+use clusterip_leases::identity::{Identity, Role};
+use clusterip_leases::leader::{Acquisition, Leader};
+use clusterip_runtime::api_error::words;
+use clusterip_runtime::connect;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless;
 
 /// The text at the end of `clusterip help move`.
 pub const HELP: &str = "\
@@ -123,14 +125,16 @@ impl Move {
         let client = connect::client(self.kubeconfig.as_deref()).await?;
         let namespace = deployed::server_namespace(&client, self.server_namespace.as_deref()).await?;
         let source = deployed::settings(&client, &namespace, self.settings.as_deref()).await?;
-        let module = Arc::new(tokio::task::spawn_blocking(|| Module::new(EMBEDDED)).await??);
-        let metrics = Arc::new(Metrics::new());
+        let module = Arc::new(Module::new(EMBEDDED)?);
+        let metrics = ServerMetrics::new();
         let ledger = Ledger::default();
         let seen = ledger.clone();
-        let (stores, _changes) = Stores::new(client.clone(), Arc::clone(&metrics), move |address| seen.seen(address));
+        let (stores, _changes) =
+            Stores::new(client.clone(), metrics.cluster.clone(), move |address| seen.seen(address));
         stores.ask_for_service_cidrs().await;
         let follower =
-            Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), Arc::clone(&metrics)).await?;
+            Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), metrics.cluster.clone())
+                .await?;
         let settings = follower.subscribe();
         let load_balancers = self.load_balancers;
         let duties = Duties { namespace: namespace.clone(), moves: true, load_balancers, ..Duties::default() };
@@ -138,10 +142,10 @@ impl Move {
         stores.watch(&settings.borrow().settings);
         stores.completed().await;
         stores.control_plane_services().settled().await;
-        let evaluator = Evaluator::new(module, settings, stores, ledger, Arc::clone(&metrics));
+        let evaluator = Evaluator::new(module, settings, stores, ledger, metrics.evaluation.clone());
         // The user has seen the list, so a Service with ready endpoints may move, too.
         let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
-        let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), &namespace, metrics, allowed));
+        let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), &namespace, metrics.services, allowed));
 
         anstream::eprintln!("settings: {}", harmless(&source.to_string()));
         let (rows, jobs) = self.list(&reconciler).await?;

@@ -11,15 +11,17 @@ use clusterip_core::settings::Settings;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-use crate::cluster::manifests::{self, Manifest};
-use crate::cluster::service_ranges::ServiceRanges;
-use crate::cluster::snapshot::addresses;
-use crate::cluster::{live_cluster, object};
+use super::settings_file;
 use crate::manifest_planner::Planner;
+use crate::policy::module::{EMBEDDED, Module};
 use crate::report;
-use crate::report::style;
-use crate::report::terminal::{harmless, harmless_lines};
-use crate::settings;
+use clusterip_host::cluster::manifests::{self, Manifest};
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::{live_cluster, object};
+use clusterip_host::live_settings::complete;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
 
 /// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\
@@ -51,9 +53,6 @@ pub struct Plan {
     /// Take the objects that exist already from the cluster of the current context
     #[arg(long)]
     cluster: bool,
-    /// Another policy than the one in this program
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
 }
 
 /// How to print a plan.
@@ -77,17 +76,16 @@ impl Plan {
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
-        let written = settings::read(self.settings.as_deref())?;
+        let written = settings_file::read(self.settings.as_deref())?;
         let sources = manifests::read(&self.paths)?;
         let manifests = manifests::parse(&sources, &self.namespace)?;
-        // Compiling takes time, so the manifests are read first.
-        let module = super::module(self.policy.as_deref())?;
+        let module = Module::new(EMBEDDED)?;
         let there = match &self.snapshot {
             Some(file) => super::snapshot(file)?,
             None if self.cluster => {
-                let settings = settings::check(
+                let settings = settings_file::check(
                     &module,
-                    &settings::complete(written.clone(), &ServiceRanges::default()),
+                    &complete(written.clone(), &ServiceRanges::default()),
                     self.settings.as_deref(),
                 )?;
                 live_cluster::objects(&settings)?
@@ -96,8 +94,8 @@ impl Plan {
         };
         let known = there.iter().map(Cow::Borrowed);
         let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
-        let document = settings::complete(written, &ServiceRanges::of(known));
-        let settings = settings::check(&module, &document, self.settings.as_deref())?;
+        let document = complete(written, &ServiceRanges::of(known));
+        let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
 
         warn_of_dns_address(&settings, &there, &manifests);
         for manifest in &manifests {
@@ -106,7 +104,7 @@ impl Plan {
         let has_pools = !settings.nodes.pools.is_empty();
         let planned = |manifest: &&Manifest| manifest.is_service() || (has_pools && manifest.is_node());
         let planned = manifests.iter().filter(planned).count() as u64;
-        let planner = Planner::new(&module, document, settings, there, self.policy.is_none());
+        let planner = Planner::new(&module, document, settings, there);
         let mut bar = Bar::new(planned);
         let plan = planner.plan(&manifests, |done| bar.show(done))?;
         bar.end();

@@ -16,13 +16,13 @@ use clap::{Args, ValueEnum};
 
 use self::controllers::Election;
 use self::running::Running;
-use self::startup::{Connection, Startup, compile_policy};
+use self::startup::{Connection, Startup};
 use self::webhook::Webhook;
-use crate::cluster::replica_claims;
-use crate::logging::Logging;
-use crate::permissions::{self, Duties};
 use crate::webhook::admission::OnError;
 use crate::webhook::{authority, registration};
+use clusterip_host::cluster::replica_claims;
+use clusterip_host::permissions::{self, Duties};
+use clusterip_runtime::logging::Logging;
 
 /// The text at the end of `clusterip help serve`.
 pub const HELP: &str = "\
@@ -139,7 +139,9 @@ impl Serve {
     async fn serve(self) -> anyhow::Result<()> {
         let connection = Connection::open(&self).await?;
         let mut leader = connection.leader();
-        let module = compile_policy(&mut leader).await?;
+        // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
+        let _ = leader.look().await;
+        let module = Arc::new(Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY))?);
         let (stores, changes) = connection.stores().await;
         let duties = self.duties(&connection.namespace);
         let follower = connection.settings(&module, &stores, &duties).await?;

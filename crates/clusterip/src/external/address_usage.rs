@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use clusterip_core::address::Family;
 use clusterip_core::settings::ExternalSettings;
 
-use crate::metrics::external_metrics::ExternalFill;
+use crate::external::metrics::ExternalFill;
 
 /// How full each pool is, for each of its families, in the order of the settings. `assigned` are the addresses of
 /// Services, each with whether it is held.

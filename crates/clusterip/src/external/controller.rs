@@ -31,24 +31,24 @@ use tokio::time::{Instant, sleep, sleep_until};
 mod assign;
 
 use super::address_usage;
-use super::assignment_builder::assignments;
 use super::holder_reports::{Assigned, HolderReport, HolderReports};
-use super::policy_check::refusal;
-use super::service_fields::{is_served, recorded, shown};
-use crate::agent::assignments::Assignments;
-use crate::agent::observer::Observer;
-use crate::background;
-use crate::cluster::api_error::{chain, words};
-use crate::cluster::backoff::RetryBackoff;
-use crate::cluster::object::{service_path, text};
-use crate::cluster::partial_object::PartialObject;
-use crate::cluster::service_key::ServiceKey;
-use crate::controller::called::called;
-use crate::controller::event_recorder::{CONTROLLER, Told, tell_about};
-use crate::controller::leader::Leadership;
-use crate::evaluator::Evaluator;
-use crate::live_settings::LiveSettings;
-use crate::metrics::Metrics;
+use crate::external::metrics::ExternalMetrics;
+use crate::services::called::called;
+use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_failover::assignments::Assignments;
+use clusterip_failover::observer::Observer;
+use clusterip_host::cluster::object::{service_path, text};
+use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_host::external::assignment_builder::assignments;
+use clusterip_host::external::policy_check::refusal;
+use clusterip_host::external::service_fields::{is_served, recorded, shown};
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_leases::leader::Leadership;
+use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::background;
+use clusterip_runtime::backoff::RetryBackoff;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHERED: Duration = Duration::from_millis(300);
@@ -69,7 +69,7 @@ pub struct Controller {
     /// Whether this process leads. Only the leader handles external addresses.
     pub leadership: watch::Receiver<Leadership>,
     /// The metrics of external addresses.
-    pub metrics: Arc<Metrics>,
+    pub metrics: ExternalMetrics,
 }
 
 /// The state of one term of leadership.
@@ -99,8 +99,8 @@ impl Controller {
             }
             let ended = self.term(shutdown.as_mut()).await;
             // Only the leader reports these metrics.
-            self.metrics.external_pools(&[]);
-            self.metrics.external_waiting(0);
+            self.metrics.pools(&[]);
+            self.metrics.waiting(0);
             if ended {
                 return;
             }
@@ -186,7 +186,7 @@ impl Controller {
         let ids: BTreeSet<ServiceKey> = services.iter().map(ServiceKey::of).collect();
         term.waiting.retain(|id, _| ids.contains(id));
         let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
-        self.metrics.external_pools(&address_usage::of(external, &held));
+        self.metrics.pools(&address_usage::of(external, &held));
         for service in &services {
             let has = recorded(service, external);
             if is_served(service, external) {
@@ -199,7 +199,7 @@ impl Controller {
             }
         }
         self.report_holders(&services, &assigned, term).await;
-        self.metrics.external_waiting(term.waiting.len());
+        self.metrics.waiting(term.waiting.len());
     }
 
     /// Reports the changes of holders.
@@ -218,7 +218,7 @@ impl Controller {
         for report in term.holder_reports.changes(seen.collect(), Instant::now()) {
             let Some(assignment) = assigned.get(&report.address()) else { continue };
             if let HolderReport::Held { before: Some(_), .. } = report {
-                self.metrics.external_taken_over();
+                self.metrics.taken_over();
             }
             let ServiceKey { namespace, name } = &assignment.service;
             let ((reason, warning), note) = (report.reason(), report.note());

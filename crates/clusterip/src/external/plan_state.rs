@@ -8,9 +8,9 @@ use clusterip_core::external::Held;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use super::addresses_in_use::{claimed, in_use};
-use super::service_fields::{is_served, shown};
-use crate::cluster::object::text;
+use clusterip_host::cluster::addresses_in_use::{claimed, in_use};
+use clusterip_host::cluster::object::text;
+use clusterip_host::external::service_fields::{is_served, shown};
 
 /// The external addresses of the pools during a plan.
 ///

@@ -21,7 +21,7 @@ use self::stage::Stage;
 use super::held_blocks::HeldBlocks;
 use super::patch::{BlockWrite, WriteOutcome};
 use super::watched_node::WatchedNode;
-use crate::metrics::node_metrics::Misplaced;
+use crate::nodes::metrics::Misplaced;
 
 /// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

@@ -9,20 +9,20 @@ use clusterip_core::answer::Answer;
 use clusterip_core::node::Allocation;
 use serde::Serialize;
 
-use crate::live_settings::LiveSettings;
-use crate::metrics::Metrics;
-use crate::policy::module::{Instance, Module, ModuleError};
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::metrics::EvaluationMetrics;
+use clusterip_host::policy::module::{Instance, Module, ModuleError};
 
 /// Asks the policy, and keeps an instance of its module. The instance can't move to another thread.
 pub struct Asker {
     module: Arc<Module>,
-    metrics: Arc<Metrics>,
+    metrics: EvaluationMetrics,
     kept: Option<Instance>,
 }
 
 impl Asker {
     /// Asks the policy in `module`, and counts errors in `metrics`.
-    pub fn new(module: Arc<Module>, metrics: Arc<Metrics>) -> Self {
+    pub fn new(module: Arc<Module>, metrics: EvaluationMetrics) -> Self {
         Self { module, metrics, kept: None }
     }
 
@@ -36,7 +36,7 @@ impl Asker {
         settings: &LiveSettings,
         allocation: &Allocation,
     ) -> Result<Answer, ModuleError> {
-        self.answer(request, settings, allocation).inspect_err(|_| self.metrics.evaluation_error())
+        self.answer(request, settings, allocation).inspect_err(|_| self.metrics.error())
     }
 
     /// An instance that failed may have been stopped halfway, so it is not kept.

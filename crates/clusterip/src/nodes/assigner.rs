@@ -30,15 +30,16 @@ use super::held_blocks::blocks_of;
 use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
-use crate::cluster::partial_object::PartialObject;
-use crate::cluster::stores::Stores;
-use crate::controller::called::called;
-use crate::controller::leader::Leadership;
-use crate::live_settings::LiveSettings;
-use crate::metrics::Metrics;
-use crate::metrics::node_metrics::{Assignment, Misplaced};
-use crate::policy::module::Module;
-use crate::policy::node_request::NodeRequest;
+use crate::nodes::metrics::NodeMetrics;
+use crate::nodes::metrics::{Assignment, Misplaced};
+use crate::services::called::called;
+use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::cluster::stores::Stores;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::metrics::EvaluationMetrics;
+use clusterip_host::policy::module::Module;
+use clusterip_host::policy::node_request::NodeRequest;
+use clusterip_leases::leader::Leadership;
 
 /// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
@@ -60,7 +61,9 @@ pub struct Assigner {
     /// Until when this process leads without another renewal; `None` while it does not lead.
     pub term: watch::Receiver<Option<Instant>>,
     /// The metrics that count assignments.
-    pub metrics: Arc<Metrics>,
+    pub metrics: NodeMetrics,
+    /// The metrics of evaluations.
+    pub evaluation: EvaluationMetrics,
 }
 
 impl Assigner {
@@ -91,7 +94,7 @@ impl Assigner {
                 called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
             }
             let stop = self.term(shutdown.as_mut()).await;
-            self.metrics.no_nodes_waiting();
+            self.metrics.none_waiting();
             if stop {
                 return;
             }
@@ -109,8 +112,8 @@ impl Assigner {
             counted: None,
             writer: Writer::new(self.client.clone(), self.term.clone()),
             events: EventQueue::start(self.client.clone()),
-            metrics: Arc::clone(&self.metrics),
-            asker: Asker::new(Arc::clone(&self.module), Arc::clone(&self.metrics)),
+            metrics: self.metrics.clone(),
+            asker: Asker::new(Arc::clone(&self.module), self.evaluation.clone()),
         };
         let mut writes: JoinSet<(BlockWrite, WriteOutcome)> = JoinSet::new();
         let stop = loop {
@@ -207,7 +210,7 @@ struct Term {
     counted: Option<(usize, BTreeMap<Misplaced, u64>)>,
     writer: Writer,
     events: EventQueue,
-    metrics: Arc<Metrics>,
+    metrics: NodeMetrics,
 }
 
 impl Term {
@@ -297,19 +300,19 @@ impl Term {
             Decision::Blocks(_) => {}
             Decision::Full { message, .. } => {
                 if self.allocation_state.is_news(name, message) {
-                    self.metrics.node_assigned(Assignment::Full);
+                    self.metrics.assigned(Assignment::Full);
                     tracing::warn!(node = name, reason = message, "no pod cidr");
                     self.events.tell(node, Reason::NotAvailable, message);
                 }
             }
             Decision::NoMatchingPool(reason) => {
                 if self.allocation_state.is_news(name, reason) {
-                    self.metrics.node_assigned(Assignment::NoPool);
+                    self.metrics.assigned(Assignment::NoPool);
                     tracing::info!(node = name, reason, "left without a pod cidr");
                 }
             }
             Decision::Failed(reason) => {
-                self.metrics.node_assigned(Assignment::Failed);
+                self.metrics.assigned(Assignment::Failed);
                 tracing::error!(node = name, reason, "no pod cidr");
             }
         }
@@ -320,11 +323,11 @@ impl Term {
         let blocks = || write.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match &outcome {
             WriteOutcome::Written => {
-                self.metrics.node_assigned(Assignment::Assigned);
+                self.metrics.assigned(Assignment::Assigned);
                 tracing::info!(node = name, blocks = blocks(), "assigned");
             }
             WriteOutcome::Changed(_) => {
-                self.metrics.node_assigned(Assignment::Conflict);
+                self.metrics.assigned(Assignment::Conflict);
                 tracing::info!(
                     node = name,
                     blocks = blocks(),
@@ -333,7 +336,7 @@ impl Term {
             }
             WriteOutcome::Gone => tracing::info!(node = name, blocks = blocks(), "deleted meanwhile: not assigned"),
             WriteOutcome::Refused(reason) => {
-                self.metrics.node_assigned(Assignment::Failed);
+                self.metrics.assigned(Assignment::Failed);
                 let note = format!("pod CIDRs {} could not be assigned: {reason}; it is tried again", blocks());
                 tracing::warn!(node = name, blocks = blocks(), reason, "refused: trying again");
                 if self.allocation_state.is_news(name, reason) {
@@ -341,7 +344,7 @@ impl Term {
                 }
             }
             WriteOutcome::Unclear { reason, .. } => {
-                self.metrics.node_assigned(Assignment::Failed);
+                self.metrics.assigned(Assignment::Failed);
                 tracing::warn!(node = name, blocks = blocks(), reason, "may not be assigned: trying again");
             }
             WriteOutcome::TooLate => tracing::info!(node = name, "not assigned: this process does not lead any more"),
@@ -353,8 +356,8 @@ impl Term {
     fn update_metrics(&mut self) {
         let now = (self.allocation_state.waiting(), self.allocation_state.misplaced());
         if self.counted.as_ref() != Some(&now) {
-            self.metrics.nodes_waiting(now.0);
-            self.metrics.misplaced_nodes(&now.1);
+            self.metrics.waiting(now.0);
+            self.metrics.misplaced(&now.1);
             self.counted = Some(now);
         }
     }

@@ -11,8 +11,8 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::held_blocks::HeldBlocks;
-use crate::policy::module::{Instance, ModuleError};
-use crate::policy::node_request::NodeRequest;
+use clusterip_host::policy::module::{Instance, ModuleError};
+use clusterip_host::policy::node_request::NodeRequest;
 
 /// The pool of a Node, and whether the blocks of the Node lie in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::policy::module::{EMBEDDED, Module};
+    use clusterip_host::policy::module::{EMBEDDED, Module};
 
     static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
 

@@ -13,11 +13,11 @@ use serde_json::{Map, Value};
 
 use super::block_usage;
 use super::held_blocks::{HeldBlocks, blocks_of, fields_of};
-use crate::cluster::manifests::{Manifest, Origin};
-use crate::cluster::object::{self, Packed};
-use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
-use crate::policy::module::{Module, ModuleError};
-use crate::policy::node_request::NodeRequest;
+use clusterip_host::cluster::manifests::{Manifest, Origin};
+use clusterip_host::cluster::object::{self, Packed};
+use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_host::policy::node_request::NodeRequest;
 
 /// The planned result for a Node.
 #[derive(Clone, Debug, Serialize)]

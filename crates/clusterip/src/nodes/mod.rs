@@ -16,6 +16,7 @@ pub mod block_placement;
 pub mod block_planner;
 pub mod block_usage;
 pub mod held_blocks;
+pub mod metrics;
 pub mod node_events;
 pub mod patch;
 pub mod pool_blocks;

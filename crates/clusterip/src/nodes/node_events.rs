@@ -5,7 +5,7 @@ use kube::Client;
 use tokio::sync::mpsc;
 
 use super::watched_node::WatchedNode;
-use crate::controller::event_recorder::{Told, tell_about};
+use crate::services::event_recorder::{Told, tell_about};
 
 /// The number of Events that may wait to be written. Further Events are dropped; the log contains all of them.
 const WAITING: usize = 1000;

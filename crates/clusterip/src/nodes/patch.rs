@@ -19,9 +19,9 @@ use tokio::time::{Instant, timeout};
 
 use super::held_blocks::fields_of;
 use super::watched_node::WatchedNode;
-use crate::cluster::api_error::words;
-use crate::cluster::partial_object::PartialObject;
-use crate::controller::event_recorder::CONTROLLER;
+use crate::services::event_recorder::CONTROLLER;
+use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_runtime::api_error::words;
 
 /// How long the API server has for one request: less than the time between the end of a term and the moment at which
 /// another process may lead.

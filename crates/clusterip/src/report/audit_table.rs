@@ -6,13 +6,13 @@ use clap::ValueEnum;
 
 use super::columns::{self, paint};
 use super::moves::listed;
-use super::style;
 use super::table::count;
-use super::terminal::harmless;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
 };
 use crate::nodes::block_usage;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless;
 
 /// The length of a fill bar, in characters.
 const BAR: u128 = 20;

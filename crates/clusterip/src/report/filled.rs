@@ -9,9 +9,9 @@ use clusterip_core::external::{self, RECORD_ANNOTATION};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::cluster::manifest_edit::{Edit, Fields, apply};
-use crate::cluster::manifests::{self, Manifest, Origin, Source};
 use crate::manifest_planner::Plan;
+use clusterip_host::cluster::manifest_edit::{Edit, Fields, apply};
+use clusterip_host::cluster::manifests::{self, Manifest, Origin, Source};
 
 /// A manifest whose text has no place for an address or block.
 #[derive(Debug, Error)]

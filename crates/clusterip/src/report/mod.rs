@@ -6,7 +6,5 @@ pub mod filled;
 pub mod json;
 pub mod map;
 pub mod moves;
-pub mod style;
 pub mod table;
-pub mod terminal;
 pub mod why_table;

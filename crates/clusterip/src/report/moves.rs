@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::columns::{self, paint};
-use super::style;
-use super::terminal::harmless;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless;
 
 /// A misplaced Service, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

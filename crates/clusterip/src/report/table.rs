@@ -10,11 +10,11 @@ use clusterip_core::external::claim::in_record;
 
 use super::columns::{self, paint};
 use super::json::{ExternalSummary, Summary};
-use super::style;
-use super::terminal::harmless;
 use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless;
 
 /// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with
 /// their denials and warnings below them, and finally a line with the totals of each. The text has colours; the

@@ -4,10 +4,10 @@ use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 
 use super::columns::{self, paint};
-use super::style;
-use super::terminal::harmless;
 use crate::audit::explain::{Explanation, Place};
 use crate::audit::model::{ExternalAddress, Holder, Kept};
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless;
 
 /// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
 ///

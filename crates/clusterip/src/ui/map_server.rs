@@ -16,17 +16,16 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use hyper_util::rt::TokioTimer;
-use thiserror::Error;
-use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::host;
 use crate::audit::model::Audit;
-use crate::background;
 use crate::report::map;
-use crate::webhook::connection::{ConnectionLimiter, ConnectionLimits, track};
+use clusterip_runtime::background;
+use clusterip_runtime::http::connection::{ConnectionLimiter, ConnectionLimits};
+use clusterip_runtime::http::refusal::Refusal;
+use clusterip_runtime::http::server::{Purpose, Server, ServerError, TimeLimits};
 
 /// Audits the cluster as it is now. The call may block.
 pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + Send + Sync>;
@@ -64,50 +63,27 @@ impl Default for Limits {
     }
 }
 
-/// Why the server could not start or stopped.
-#[derive(Debug, Error)]
-pub enum UiError {
-    /// The server can't listen on its address.
-    #[error("listening on {address} for the map failed: {reason}; choose another address with --ui")]
-    Listen {
-        /// The address to listen on.
-        address: SocketAddr,
-        /// The error of the operating system.
-        reason: std::io::Error,
-    },
-    /// The server stopped with an error.
-    #[error("serving the map on {address} failed: {reason}")]
-    Serve {
-        /// The address that it listened on.
-        address: SocketAddr,
-        /// The error of the operating system.
-        reason: std::io::Error,
-    },
-}
+const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
 
 /// A server that listens and does not answer yet.
 #[derive(Debug)]
-pub struct UiServer {
-    listener: TcpListener,
-    address: SocketAddr,
+pub struct MapServer {
+    server: Server,
     limits: Limits,
 }
 
-impl UiServer {
+impl MapServer {
     /// Listens on `address`.
     ///
     /// # Errors
     /// If the address can't be bound.
-    pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, UiError> {
-        let failed = |reason| UiError::Listen { address, reason };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, limits })
+    pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
+        Ok(Self { server: Server::bind(address, PURPOSE).await?, limits })
     }
 
     /// The address that the server listens on, with the actual port if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.server.local_addr()
     }
 
     /// Serves the map at `/` and the audit at `/audit.json` until `shutdown` completes. Each request makes a new
@@ -115,33 +91,18 @@ impl UiServer {
     ///
     /// # Errors
     /// If serving fails.
-    pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), UiError> {
-        let Self { listener, address, limits } = self;
-        let drain = limits.drain;
+    pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
+        let Self { server, limits } = self;
         let connections = ConnectionLimiter::new(ConnectionLimits {
             most: limits.connections,
             per_peer: limits.connections.div_ceil(2),
             silence: limits.silence,
             idle: limits.idle,
         });
-        let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
-        let mut server =
-            axum_server::Server::from_listener(listener).acceptor(connections.clone()).handle(handle.clone());
-        // Without a timer the time limits have no effect.
-        server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
+        let time = TimeLimits { head: limits.head, silence: limits.silence, drain: limits.drain };
         let turns = Semaphore::new(limits.audits);
-        let app = Arc::new(AppState { source, address, turns, limits });
-        let router = router(app).layer(middleware::from_fn_with_state(connections, track));
-        let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
-        let stopping = async {
-            shutdown.await;
-            handle.graceful_shutdown(Some(drain));
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            served = serving => served.map_err(|reason| UiError::Serve { address, reason }),
-            () = stopping => Ok(()),
-        }
+        let app = Arc::new(AppState { source, address: server.local_addr(), turns, limits });
+        server.serve(router(app), connections.clone(), connections, time, shutdown).await
     }
 }
 
@@ -157,20 +118,10 @@ fn router(app: Arc<AppState>) -> Router {
         .route("/", get(page))
         .route("/audit.json", get(json))
         .route("/favicon.ico", get(async || StatusCode::NO_CONTENT))
-        .fallback(unknown)
-        .method_not_allowed_fallback(other_method)
+        .fallback(async |uri: Uri| Refusal::unknown_path(&uri, "/ or /audit.json"))
+        .method_not_allowed_fallback(async |request: Request| Refusal::other_method(&request, "GET and HEAD"))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), guarded))
         .with_state(app)
-}
-
-/// An error response with a message.
-struct Refusal(StatusCode, String);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let Self(status, message) = self;
-        (status, format!("{message}\n")).into_response()
-    }
 }
 
 async fn guarded(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
@@ -194,15 +145,6 @@ async fn guarded(State(app): State<Arc<AppState>>, request: Request, next: Next)
     let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(policy);
     response
-}
-
-async fn unknown(uri: Uri) -> Refusal {
-    Refusal(StatusCode::NOT_FOUND, format!("not found: {:.100} (try / or /audit.json)", uri.path()))
-}
-
-async fn other_method(request: Request) -> Refusal {
-    let message = format!("{:.100} accepts only GET, not {:.20}", request.uri().path(), request.method().as_str());
-    Refusal(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
 async fn page(State(app): State<Arc<AppState>>) -> Result<Response, Refusal> {

@@ -1,7 +1,6 @@
 //! Reviews admission requests with the policy and the ledger.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clusterip_core::answer::{Answer, Audit, Outcome};
@@ -11,14 +10,14 @@ use serde_json::Value;
 
 use super::node_review;
 use super::review::{Reviewer, about};
-use crate::cluster::ledger::Owner;
-use crate::cluster::lookups::Subject;
-use crate::cluster::object::text;
-use crate::cluster::snapshot::addresses;
-use crate::evaluator::Evaluator;
-use crate::metrics::{About, Decision, Metrics};
 use crate::nodes::held_blocks::blocks_of;
-use crate::policy::response::AdmissionResponse;
+use crate::webhook::metrics::{AdmissionMetrics, Decision, ResourceKind};
+use clusterip_host::cluster::lookups::Subject;
+use clusterip_host::cluster::object::text;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_host::policy::response::AdmissionResponse;
+use clusterip_leases::owner::Owner;
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
 /// answered as `--on-error` says. Objects that others created meanwhile are unknown here; the API server refuses an
@@ -38,13 +37,13 @@ pub enum OnError {
 /// Reviews requests by the policy.
 pub struct Admission {
     evaluator: Evaluator,
-    metrics: Arc<Metrics>,
+    metrics: AdmissionMetrics,
     on_error: OnError,
 }
 
 impl Admission {
     /// A reviewer that uses this evaluator.
-    pub fn new(evaluator: Evaluator, metrics: Arc<Metrics>, on_error: OnError) -> Self {
+    pub fn new(evaluator: Evaluator, metrics: AdmissionMetrics, on_error: OnError) -> Self {
         Self { evaluator, metrics, on_error }
     }
 
@@ -56,7 +55,7 @@ impl Admission {
         }
         let object = request.get("object").unwrap_or(&Value::Null);
         let owner = owner(request, object);
-        if about(request) == About::Node {
+        if about(request) == ResourceKind::Node {
             return node_review::judge(&self.evaluator, request, owner);
         }
         let (namespace, name) = owner.id();
@@ -122,10 +121,10 @@ impl Admission {
         Ok(answer)
     }
 
-    fn on_error(&self, kind: About, reason: &str) -> Answer {
+    fn on_error(&self, kind: ResourceKind, reason: &str) -> Answer {
         let message = format!("clusterip-policy could not decide: {reason}");
         match self.on_error {
-            _ if kind == About::Node => node_review::undecided(message),
+            _ if kind == ResourceKind::Node => node_review::undecided(message),
             OnError::Deny => Answer { accepted: false, message: Some(message), code: Some(500), ..Answer::default() },
             OnError::Allow => Answer { accepted: true, warnings: Some(vec![message]), ..Answer::default() },
         }
@@ -153,7 +152,7 @@ impl Reviewer for Admission {
             None if answer.accepted => Decision::Left,
             None => Decision::Denied,
         };
-        self.metrics.admission(kind, decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
+        self.metrics.answered(kind, decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
         respond(request, answer)
     }
 
@@ -162,7 +161,7 @@ impl Reviewer for Admission {
         let mut answer = self.on_error(kind, reason);
         answer.code = answer.code.map(|_| code);
         log(kind, request, &answer, true);
-        self.metrics.admission(kind, Decision::Error, None, Duration::ZERO);
+        self.metrics.answered(kind, Decision::Error, None, Duration::ZERO);
         respond(request, answer)
     }
 }
@@ -198,13 +197,13 @@ fn lies_in_pool(settings: &Settings, audit: &Audit, addresses: &[IpAddr]) -> boo
 }
 
 /// Logs one line for each decision.
-fn log(kind: About, request: &Value, answer: &Answer, failed: bool) {
+fn log(kind: ResourceKind, request: &Value, answer: &Answer, failed: bool) {
     let object = request.get("object").unwrap_or(&Value::Null);
     let generated = text(object, &["metadata", "generateName"]);
     let (namespace, name) = (text(request, &["namespace"]), text(request, &["name"]));
     let name = if name.is_empty() { format!("{generated}…") } else { name.to_owned() };
     // A Node has no namespace.
-    let namespace = (kind != About::Node).then_some(namespace);
+    let namespace = (kind != ResourceKind::Node).then_some(namespace);
     let audit = answer.audit();
     let decision = audit.as_ref().map_or(if answer.accepted { "left" } else { "denied" }, |audit| audit.outcome.name());
     let pool = audit.as_ref().and_then(|audit| audit.pool.as_deref());
@@ -219,7 +218,7 @@ fn log(kind: About, request: &Value, answer: &Answer, failed: bool) {
         return;
     }
     // For a Node, the blocks that others have set are logged; for a Service, the addresses that it gets.
-    let is_node = kind == About::Node;
+    let is_node = kind == ResourceKind::Node;
     let podcidrs = is_node.then(|| listed(&blocks_of(object)));
     let warnings = answer.warnings.as_ref().filter(|_| is_node).map(|warnings| warnings.join("; "));
     let clusterip = (!is_node).then(|| listed(&answer.mutated_object.as_ref().map(addresses).unwrap_or_default()));

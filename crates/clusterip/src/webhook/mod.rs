@@ -4,8 +4,8 @@
 pub mod admission;
 pub mod authority;
 pub mod client_ca;
-pub mod connection;
 pub mod issuer;
+pub mod metrics;
 pub mod node_review;
 mod peer_limits;
 pub mod registration;

@@ -10,9 +10,9 @@ use clusterip_core::answer::Answer;
 use clusterip_core::settings::Explicit;
 use serde_json::Value;
 
-use crate::cluster::ledger::Owner;
-use crate::cluster::lookups::Subject;
-use crate::evaluator::Evaluator;
+use clusterip_host::cluster::lookups::Subject;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_leases::owner::Owner;
 
 /// The policy's answer about a Node. A Node gets no address, so nothing is reserved or claimed for it.
 ///

@@ -23,8 +23,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, tim
 mod configuration;
 
 use self::configuration::{manifest, more_webhooks, trust};
-use crate::cluster::yaml::YamlError;
-use crate::live_settings::LiveSettings;
+use clusterip_host::cluster::yaml::YamlError;
+use clusterip_host::live_settings::LiveSettings;
 
 /// The name of the configuration in the deployment, and of the deployment's own namespace.
 pub const NAME: &str = "clusterip-policy";

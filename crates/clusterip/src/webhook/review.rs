@@ -9,8 +9,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::metrics::About;
-use crate::policy::response::{AdmissionResponse, Status};
+use crate::webhook::metrics::ResourceKind;
+use clusterip_host::policy::response::{AdmissionResponse, Status};
 
 /// Answers admission requests.
 pub trait Reviewer: Send + Sync + 'static {
@@ -203,7 +203,7 @@ fn panic_response(request: &Value, cause: &(dyn Any + Send)) -> AdmissionRespons
     tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request failed");
     let subject = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
     let message = format!("the review of {subject} failed: {cause}; see the log of clusterip");
-    let allowed = kind == About::Node;
+    let allowed = kind == ResourceKind::Node;
     AdmissionResponse {
         uid: String::new(),
         allowed,
@@ -216,11 +216,11 @@ fn panic_response(request: &Value, cause: &(dyn Any + Send)) -> AdmissionRespons
 }
 
 /// The kind of object that a request is about.
-pub fn about(request: &Value) -> About {
+pub fn about(request: &Value) -> ResourceKind {
     let kind = |field: &str| request.get("kind").and_then(|kind| kind.get(field)).and_then(Value::as_str);
     match (kind("group").unwrap_or_default(), kind("kind")) {
-        ("", Some("Service")) => About::Service,
-        ("", Some("Node")) => About::Node,
-        _ => About::Other,
+        ("", Some("Service")) => ResourceKind::Service,
+        ("", Some("Node")) => ResourceKind::Node,
+        _ => ResourceKind::Other,
     }
 }

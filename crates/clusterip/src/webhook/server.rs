@@ -12,15 +12,12 @@ use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum_server::accept::Accept;
 use axum_server::tls_rustls::RustlsAcceptor;
-use hyper_util::rt::TokioTimer;
 use jiff::SignedDuration;
-use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -29,10 +26,14 @@ mod limits;
 
 use self::body::{Unread, read};
 pub use self::limits::Limits;
-use super::connection::{ConnectionLimiter, ConnectionLimits, host, track};
 use super::peer_limits::{Peer, PeerLimits};
 use super::review::{self, Reviewer};
 use super::tls::Certificate;
+use clusterip_runtime::http::connection::{ConnectionLimiter, ConnectionLimits, host};
+use clusterip_runtime::http::refusal::Refusal;
+use clusterip_runtime::http::server::{Purpose, Server, ServerError, TimeLimits};
+use clusterip_runtime::http::status::probe_response;
+use clusterip_runtime::metrics::CONTENT_TYPE as METRICS_TYPE;
 
 /// What the server answers with: the policy, and what the rest of the program reports about itself.
 #[derive(Clone)]
@@ -45,50 +46,27 @@ pub struct Backend {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
-/// A server that can't start, or stops with an error.
-#[derive(Debug, Error)]
-pub enum ServerError {
-    /// Listening on the address failed.
-    #[error("listening on {address} failed: {reason}; choose another address with --listen")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The error of the system.
-        reason: std::io::Error,
-    },
-    /// Serving failed.
-    #[error("serving on {address} failed: {reason}")]
-    Serve {
-        /// The address.
-        address: SocketAddr,
-        /// The error of the system.
-        reason: std::io::Error,
-    },
-}
+const PURPOSE: Purpose = Purpose { serves: "the webhook", flag: "--listen" };
 
 /// A server that listens but does not answer yet.
 #[derive(Debug)]
-pub struct Server {
-    listener: TcpListener,
-    address: SocketAddr,
+pub struct WebhookServer {
+    server: Server,
     limits: Limits,
 }
 
-impl Server {
+impl WebhookServer {
     /// Listens on the address.
     ///
     /// # Errors
     /// If the address can't be used.
     pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
-        let failed = |reason| ServerError::Listen { address, reason };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, limits })
+        Ok(Self { server: Server::bind(address, PURPOSE).await?, limits })
     }
 
-    /// The address that the server listens on, with the actual port if port 0 was asked for.
+    /// The address that the server listens on, with the actual port if port 0 was requested.
     pub fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.server.local_addr()
     }
 
     /// Answers requests until `shutdown`. Then `/readyz` reports `stopping`, and requests in flight are completed.
@@ -101,7 +79,7 @@ impl Server {
         certificate: &Certificate,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServerError> {
-        let Self { listener, address, limits } = self;
+        let Self { server, limits } = self;
         let connections = ConnectionLimiter::new(ConnectionLimits {
             most: limits.connections,
             per_peer: limits.connections_per_peer,
@@ -110,34 +88,14 @@ impl Server {
         });
         let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
         let tls = Identifier(tls.acceptor(connections.clone()));
-        let app = AppState::new(backend, limits.clone(), connections, certificate.asks_for_clients());
-        let app = Arc::new(app);
-        let router = router(Arc::clone(&app));
-        let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
-        let mut server = axum_server::Server::from_listener(listener).acceptor(tls).handle(handle.clone());
-        // Without a timer the time limits have no effect. The windows bound what a peer may send before it is read.
-        server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
-        server
-            .http_builder()
-            .http2()
-            .timer(TokioTimer::new())
-            .keep_alive_interval(limits.silence / 3)
-            .keep_alive_timeout(limits.silence / 3)
-            .initial_stream_window_size(64 << 10)
-            .initial_connection_window_size(256 << 10)
-            .max_concurrent_streams(250);
-        let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
+        let time = TimeLimits { head: limits.head, silence: limits.silence, drain: limits.drain };
+        let app = Arc::new(AppState::new(backend, limits, connections.clone(), certificate.asks_for_clients()));
         let stopping = async {
             shutdown.await;
             app.stopping.store(true, Ordering::Release);
-            sleep(limits.linger).await;
-            handle.graceful_shutdown(Some(limits.drain));
-            std::future::pending::<()>().await;
+            sleep(app.limits.linger).await;
         };
-        tokio::select! {
-            served = serving => served.map_err(|reason| ServerError::Serve { address, reason }),
-            () = stopping => Ok(()),
-        }
+        server.serve(router(Arc::clone(&app)), tls, connections, time, stopping).await
     }
 }
 
@@ -201,33 +159,14 @@ fn router(app: Arc<AppState>) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .fallback(unknown)
+        .fallback(async |uri: Uri| Refusal::unknown_path(&uri, "/mutate, /healthz, /readyz or /metrics"))
         .method_not_allowed_fallback(other_method)
-        .layer(middleware::from_fn_with_state(app.connections.clone(), track))
         .with_state(app)
 }
 
-/// An error response with a text instead of a review.
-#[derive(Debug, PartialEq, Eq)]
-struct Refusal(StatusCode, String);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let Self(status, message) = self;
-        (status, format!("{message}\n")).into_response()
-    }
-}
-
-async fn unknown(uri: Uri) -> Refusal {
-    let message = format!("not found: {:.100} (try /mutate, /healthz, /readyz or /metrics)", uri.path());
-    Refusal(StatusCode::NOT_FOUND, message)
-}
-
 async fn other_method(request: Request) -> Refusal {
-    let path = request.uri().path();
-    let supported = if path == "/mutate" { "POST" } else { "GET and HEAD" };
-    let message = format!("{path} does not support {:.20}, only {supported}", request.method().as_str());
-    Refusal(StatusCode::METHOD_NOT_ALLOWED, message)
+    let accepted = if request.uri().path() == "/mutate" { "POST" } else { "GET and HEAD" };
+    Refusal::other_method(&request, accepted)
 }
 
 async fn healthz() -> &'static str {
@@ -239,15 +178,11 @@ async fn readyz(State(app): State<Arc<AppState>>) -> Response {
     if app.stopping.load(Ordering::Acquire) {
         reasons.insert(0, "stopping".to_owned());
     }
-    if reasons.is_empty() {
-        return "ready\n".into_response();
-    }
-    Refusal(StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n")).into_response()
+    probe_response("ready", reasons)
 }
 
 async fn metrics(State(app): State<Arc<AppState>>) -> Response {
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(CONTENT_TYPE, content_type)], (app.backend.metrics)()).into_response()
+    ([(CONTENT_TYPE, METRICS_TYPE)], (app.backend.metrics)()).into_response()
 }
 
 async fn mutate(

@@ -209,7 +209,7 @@ fn unreadable_files_are_named() {
     }
     let folder = Folder::new("bad-files");
     folder.write("empty/.hidden.yaml", SERVICE).write("mixed/a.yaml", SERVICE).write("mixed/deep/b.yml", "kind: [");
-    folder.write("good.yaml", SERVICE).write("not.wasm", "(not a module)");
+    folder.write("good.yaml", SERVICE);
     let none = "No such file or directory (os error 2)";
     let rows = [
         Case { name: "a missing file", args: &["gone.yaml"], message: format!("gone.yaml: {none}") },
@@ -235,18 +235,10 @@ fn unreadable_files_are_named() {
             args: &["good.yaml", "--snapshot", "gone.yaml"],
             message: format!("snapshot: gone.yaml: {none}"),
         },
-        Case {
-            name: "a missing policy",
-            args: &["good.yaml", "--policy", "gone.wasm"],
-            message: format!("gone.wasm: {none}"),
-        },
     ];
     for Case { name, args, message } in rows {
         assert_eq!(folder.run(&[&["plan"], args].concat()), Done::refused(message), "{name}");
     }
-    let no_module = folder.run(&["plan", "good.yaml", "--policy", "not.wasm"]);
-    assert_eq!((no_module.status, no_module.stdout.as_str()), (2, ""));
-    assert!(no_module.stderr.starts_with("error: the policy can't be loaded: "), "{no_module:?}");
 }
 
 #[test]

@@ -123,11 +123,6 @@ fn look_ups_use_the_selected_source() {
         Case { name: "an empty cluster", args: &[], os: "linux" },
         Case { name: "a snapshot", args: &["--snapshot", "cluster.yaml"], os: "windows" },
         Case { name: "a session", args: &["--session", "session.yml", "--settings", "settings.json"], os: "windows" },
-        Case {
-            name: "another policy, which is the same",
-            args: &["--policy", env!("CLUSTERIP_POLICY_MODULE")],
-            os: "linux",
-        },
     ];
     for Case { name, args, os } in rows {
         let done = folder.run(&[&["evaluate", "--request", "request.json", "-o", "decoded"], args].concat());

@@ -152,10 +152,3 @@ fn file_order_changes_rows_but_not_addresses() {
     assert_eq!(forth.len(), 3);
     assert_eq!(forth, back);
 }
-
-#[test]
-fn another_policy_module_can_be_used() {
-    let embedded = env!("CARGO_MANIFEST_DIR").to_owned() + "/../../policy.wasm";
-    let run = |more: &[&str]| Folder::workspace().run(&plan(&["examples/shop", "-o", "json"], more));
-    assert_eq!(run(&["--policy", &embedded]), run(&[]));
-}

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::support::guest;
 use clusterip::cluster::ledger::Ledger;
 use clusterip::cluster::stores::Stores;
 use clusterip::evaluator::Evaluator;
 use clusterip::live_settings::LiveSettings;
 use clusterip::metrics::Metrics;
-use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip::policy::module::{CompiledModule, EMBEDDED, Module};
 use clusterip::policy::response::{AdmissionResponse, Status};
 use clusterip::webhook::admission::{Admission, OnError};
 use clusterip::webhook::review::Reviewer as _;
@@ -15,25 +16,6 @@ use clusterip_core::settings::Settings;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-
-const TRAPS: &str = r#"(module
-  (memory (export "memory") 1)
-  (func (export "__guest_call") (param i32 i32) (result i32) unreachable))"#;
-
-/// A policy that gives this answer to everything.
-fn answers(answer: &Value) -> String {
-    let (text, quoted) = (answer.to_string(), answer.to_string().replace('"', "\\\""));
-    format!(
-        r#"(module
-  (import "wapc" "__guest_response" (func $respond (param i32 i32)))
-  (memory (export "memory") 1)
-  (data (i32.const 0) "{quoted}")
-  (func (export "__guest_call") (param i32 i32) (result i32)
-    (call $respond (i32.const 0) (i32.const {}))
-    (i32.const 1)))"#,
-        text.len()
-    )
-}
 
 fn node(spec: Value) -> Value {
     json!({
@@ -53,7 +35,7 @@ fn node(spec: Value) -> Value {
 }
 
 /// The response to a request with this policy and with pools of Nodes whose `explicit` has this value.
-fn reviewed(policy: &[u8], explicit: &str, on_error: OnError, request: &Value) -> (AdmissionResponse, String) {
+fn reviewed(policy: CompiledModule, explicit: &str, on_error: OnError, request: &Value) -> (AdmissionResponse, String) {
     // No server listens at this address.
     let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let metrics = Arc::new(Metrics::new());
@@ -63,7 +45,7 @@ fn reviewed(policy: &[u8], explicit: &str, on_error: OnError, request: &Value) -
     let (_settings, settings) = watch::channel(Arc::new(live));
     let (stores, _changes) = Stores::new(client, Arc::clone(&metrics), |_| ());
     let ledger = Ledger::default();
-    let module = Arc::new(Module::new(&wat::parse_bytes(policy).unwrap()).unwrap());
+    let module = Arc::new(Module::new(policy).unwrap());
     let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));
     let answer = Admission::new(evaluator, Arc::clone(&metrics), on_error).review(request);
     assert!(ledger.is_empty());
@@ -80,13 +62,12 @@ fn counted(decision: &str) -> String {
 async fn node_is_judged_and_never_changed() {
     struct Trapping {
         name: &'static str,
-        policy: &'static str,
         explicit: &'static str,
         decision: &'static str,
     }
-    struct Case<'a> {
+    struct Case {
         name: &'static str,
-        policy: &'a str,
+        policy: CompiledModule,
         explicit: &'static str,
         answer: AdmissionResponse,
         decision: &'static str,
@@ -107,22 +88,15 @@ async fn node_is_judged_and_never_changed() {
         status: Some(Status { message: Some("it is taken".to_owned()), code: Some(403) }),
         ..allowed.clone()
     };
-    let refuses = answers(&json!({"accepted": false, "message": "it is taken", "code": 403}));
-    let changed = node(json!({"podCIDR": "10.0.9.0/24", "podCIDRs": ["10.0.9.0/24"]}))["object"].clone();
-    let changes = answers(&json!({"accepted": true, "mutated_object": changed}));
+    let (traps, refuses, changes) = (guest("traps"), guest("denies"), guest("changes the Node"));
     let trap = "clusterip-policy could not decide: the policy did not answer: ";
     for on_error in [OnError::Deny, OnError::Allow] {
         let rows = [
-            Trapping { name: "a policy that traps", policy: TRAPS, explicit: "warn", decision: "error" },
-            Trapping {
-                name: "a policy that traps, where blocks are denied",
-                policy: TRAPS,
-                explicit: "deny",
-                decision: "error",
-            },
+            Trapping { name: "a policy that traps", explicit: "warn", decision: "error" },
+            Trapping { name: "a policy that traps, where blocks are denied", explicit: "deny", decision: "error" },
         ];
-        for Trapping { name, policy, explicit, decision } in rows {
-            let (found, count) = reviewed(policy.as_bytes(), explicit, on_error, &node(json!({})));
+        for Trapping { name, explicit, decision } in rows {
+            let (found, count) = reviewed(traps, explicit, on_error, &node(json!({})));
             let said = found.warnings.clone().and_then(|mut warnings| warnings.pop()).unwrap_or_default();
             assert!(said.starts_with(trap), "{name}: {found:?}");
             assert_eq!((found, count), (warned(&said), counted(decision)), "{name}");
@@ -130,35 +104,35 @@ async fn node_is_judged_and_never_changed() {
         let rows = [
             Case {
                 name: "a policy that would change it",
-                policy: &changes,
+                policy: changes,
                 explicit: "warn",
                 answer: allowed.clone(),
                 decision: "left",
             },
             Case {
                 name: "a policy that refuses it, though settings don't say so",
-                policy: &refuses,
+                policy: refuses,
                 explicit: "warn",
                 answer: warned("clusterip-policy could not decide: it is taken"),
                 decision: "error",
             },
             Case {
                 name: "a policy that refuses it, though nothing is looked at",
-                policy: &refuses,
+                policy: refuses,
                 explicit: "allow",
                 answer: warned("clusterip-policy could not decide: it is taken"),
                 decision: "error",
             },
             Case {
                 name: "a policy that refuses it as the settings say",
-                policy: &refuses,
+                policy: refuses,
                 explicit: "deny",
                 answer: denied.clone(),
                 decision: "denied",
             },
         ];
         for Case { name, policy, explicit, answer, decision } in rows {
-            let found = reviewed(policy.as_bytes(), explicit, on_error, &node(json!({})));
+            let found = reviewed(policy, explicit, on_error, &node(json!({})));
             assert_eq!(found, (answer, counted(decision)), "{name}");
         }
     }

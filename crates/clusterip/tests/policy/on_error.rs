@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::support::guest;
 use clusterip::cluster::ledger::Ledger;
 use clusterip::cluster::stores::Stores;
 use clusterip::evaluator::Evaluator;
@@ -15,11 +16,6 @@ use clusterip_core::settings::Settings;
 use kube::{Client, Config};
 use serde_json::json;
 use tokio::sync::watch;
-
-/// A policy that traps on every call.
-const TRAPS: &str = r#"(module
-  (memory (export "memory") 1)
-  (func (export "__guest_call") (param i32 i32) (result i32) unreachable))"#;
 
 #[tokio::test]
 async fn request_without_an_answer_is_treated_as_on_error_says() {
@@ -39,7 +35,7 @@ async fn request_without_an_answer_is_treated_as_on_error_says() {
         let (_settings, settings) = watch::channel(Arc::new(live));
         let (stores, _changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
         let ledger = Ledger::default();
-        let module = Arc::new(Module::new(&wat::parse_str(TRAPS).unwrap()).unwrap());
+        let module = Arc::new(Module::new(guest("traps")).unwrap());
         let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));
         let admission = Admission::new(evaluator, Arc::clone(&metrics), on_error);
         let request = json!({

@@ -9,18 +9,18 @@ use tokio::time::Instant;
 
 use super::Moves;
 use super::startup::Startup;
-use crate::cluster::stores::Change;
-use crate::commands::connect;
-use crate::commands::stop::until;
-use crate::controller::competing_server::CompetingServer;
-use crate::controller::leader::{Leader, Leadership};
-use crate::controller::misplaced::Allowed;
-use crate::controller::reconcile::Reconciler;
-use crate::controller::replicas::Replicas;
-use crate::controller::service_controller::Controller;
 use crate::external;
 use crate::nodes::assigner::Assigner;
-use crate::policy::module::Module;
+use crate::services::misplaced::Allowed;
+use crate::services::reconcile::Reconciler;
+use crate::services::replicas::Replicas;
+use crate::services::service_controller::Controller;
+use clusterip_host::cluster::stores::Change;
+use clusterip_host::policy::module::Module;
+use clusterip_leases::competing_server::CompetingServer;
+use clusterip_leases::leader::{Leader, Leadership};
+use clusterip_runtime::connect;
+use clusterip_runtime::shutdown::until;
 
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
 /// all other tasks rely on the leadership.
@@ -66,7 +66,7 @@ impl Startup<'_> {
             ready: self.arguments.moves == Moves::Always,
             load_balancers: self.arguments.move_load_balancers,
         };
-        let metrics = Arc::clone(&self.metrics);
+        let metrics = self.metrics.services.clone();
         Reconciler::new(self.evaluator.clone(), self.client.clone(), &self.namespace, metrics, allowed)
     }
 
@@ -74,7 +74,7 @@ impl Startup<'_> {
     /// nothing while they use other settings.
     pub(super) fn claim_addresses(&mut self, reconciler: Reconciler, election: &mut Election) -> Reconciler {
         let Some(claims) = self.claims.take() else { return reconciler };
-        let (me, settings, metrics) = (self.me.clone(), self.settings.clone(), Arc::clone(&self.metrics));
+        let (me, settings, metrics) = (self.me.clone(), self.settings.clone(), self.metrics.services.clone());
         let replicas = Replicas::new(self.client.clone(), &self.namespace, me, settings, metrics);
         let reconciler = reconciler.agreeing(replicas.subscribe());
         let (leadership, ended) = (election.leadership.clone(), until(election.ended.clone()));
@@ -94,7 +94,8 @@ impl Startup<'_> {
             settings: self.settings.clone(),
             leadership: election.leadership.clone(),
             term: election.term.clone(),
-            metrics: Arc::clone(&self.metrics),
+            metrics: self.metrics.nodes.clone(),
+            evaluation: self.metrics.evaluation.clone(),
         };
         let assigned = assigner.start(self.tasks.until_stop())?;
         self.tasks.try_spawn(async move { assigned.await.context("the node CIDR controller") });
@@ -109,7 +110,7 @@ impl Startup<'_> {
             namespace: self.agents_namespace.clone(),
             settings: self.settings.clone(),
             leadership: election.leadership.clone(),
-            metrics: Arc::clone(&self.metrics),
+            metrics: self.metrics.external.clone(),
         };
         let end = self.tasks.until_stop();
         self.tasks.spawn(async move { controller.run(end).await });

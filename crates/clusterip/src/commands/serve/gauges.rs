@@ -6,18 +6,20 @@ use std::time::SystemTime;
 
 use tokio::sync::watch;
 
-use crate::cluster::stores::State;
-use crate::controller::leader::Leadership;
-use crate::controller::reconcile::Reconciler;
-use crate::metrics::{FamilyFill, Metrics, PoolFill};
+use crate::metrics::ServerMetrics;
 use crate::nodes::held_blocks::blocks_of;
 use crate::nodes::pool_blocks;
 use crate::pool_use;
+use crate::services::metrics::{FamilyFill, PoolFill};
+use crate::services::reconcile::Reconciler;
+use crate::webhook::metrics::{Decision, ResourceKind};
 use crate::webhook::tls::Certificate;
+use clusterip_host::cluster::stores::State;
+use clusterip_leases::leader::Leadership;
 
 /// The gauges that are computed for each scrape.
 pub(super) struct Gauges {
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<ServerMetrics>,
     pub(super) reconciler: Arc<Reconciler>,
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) certificate: Certificate,
@@ -54,29 +56,37 @@ impl Gauges {
                 }
             }
         }
-        self.metrics.pools(&pools);
-        self.metrics.node_pools(&{
+        let admission = &self.metrics.admission;
+        for pool in &pools {
+            admission.begin_pool(ResourceKind::Service, &[Decision::Allocated, Decision::Denied], &pool.pool);
+        }
+        self.metrics.services.pools(&pools);
+        let blocks = {
             let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
             pool_blocks::of(&settings.settings, || {
                 snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect()
             })
-        });
-        self.metrics.ledger(in_flight.len());
+        };
+        for pool in &blocks {
+            admission.begin_pool(ResourceKind::Node, &[Decision::Denied], &pool.pool);
+        }
+        self.metrics.nodes.blocks(&blocks);
+        self.metrics.services.ledger(in_flight.len());
         let leads = self.leadership.borrow().leads();
-        self.metrics.leader(leads);
+        self.metrics.services.leader(leads);
         if !leads {
             // Only the leader reports misplaced Services.
-            self.metrics.misplaced(&[]);
+            self.metrics.services.misplaced(&[]);
         }
         for ((_, kind), state) in evaluator.stores().states().iter() {
-            self.metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+            self.metrics.cluster.store_synced(kind, matches!(state, State::Synced | State::Absent));
         }
         for (kind, followed) in evaluator.stores().control_plane_services().followed() {
-            self.metrics.store_synced(&kind, followed);
+            self.metrics.cluster.store_synced(&kind, followed);
         }
-        self.metrics.certificate_expiry(self.certificate.not_after());
+        self.metrics.admission.certificate_expiry(self.certificate.not_after());
         let blind = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
-        self.metrics.api_server_contact(SystemTime::now() - blind);
+        self.metrics.cluster.api_server_contact(SystemTime::now() - blind);
         self.metrics.encode()
     }
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::LOG_TARGET;
 use super::controllers::Election;
 use super::webhook::Webhook;
-use crate::commands::stop::{shutdown_signal, until};
+use clusterip_runtime::shutdown::{shutdown_signal, until};
 
 /// The tasks of the server. Each one ends by itself after `stop`; all are aborted if this is dropped.
 pub(super) struct Tasks {

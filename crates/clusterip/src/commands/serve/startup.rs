@@ -9,22 +9,22 @@ use tokio::sync::{mpsc, watch};
 use super::running::Tasks;
 use super::{LOG_TARGET, Serve};
 use crate::audit::live_audit::LiveAudit;
-use crate::cluster::ledger::Ledger;
-use crate::cluster::replica_claims::{self, Claims};
-use crate::cluster::stores::{Change, Stores};
-use crate::commands::connect;
-use crate::commands::in_force::{followed, say_what_is_missing};
-use crate::controller::identity::{Identity, Role};
-use crate::controller::leader::Leader;
-use crate::controller::lease::Timing;
 use crate::dns_address;
-use crate::evaluator::Evaluator;
-use crate::live_settings::{Follower, LiveSettings, Source};
-use crate::metrics::Metrics;
-use crate::permissions::Duties;
-use crate::policy::budget::Budget;
-use crate::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
-use crate::ui::map_server::{Limits, UiServer};
+use crate::metrics::ServerMetrics;
+use crate::ui::map_server::{Limits, MapServer};
+use clusterip_host::cluster::ledger::Ledger;
+use clusterip_host::cluster::replica_claims::{self, Claims};
+use clusterip_host::cluster::stores::{Change, Stores};
+use clusterip_host::evaluator::Evaluator;
+use clusterip_host::live_settings::follow::{followed, say_what_is_missing};
+use clusterip_host::live_settings::{Follower, LiveSettings, Source};
+use clusterip_host::permissions::Duties;
+use clusterip_host::policy::budget::Budget;
+use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
+use clusterip_leases::election::Timing;
+use clusterip_leases::identity::{Identity, Role};
+use clusterip_leases::leader::Leader;
+use clusterip_runtime::connect;
 
 /// The connection to the cluster, and the values of the server that depend on no settings.
 pub(super) struct Connection<'a> {
@@ -33,7 +33,7 @@ pub(super) struct Connection<'a> {
     /// The namespace of the server.
     pub(super) namespace: String,
     agents_namespace: String,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ServerMetrics>,
     /// The identity of this process in Leases.
     me: Identity,
     ledger: Ledger,
@@ -45,7 +45,7 @@ impl<'a> Connection<'a> {
         let client = connect::client(arguments.kubeconfig.as_deref()).await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let agents_namespace = arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(ServerMetrics::new());
         let me = Identity::new(Role::Serve);
         Ok(Self { arguments, client, namespace, agents_namespace, metrics, me, ledger: Ledger::default() })
     }
@@ -60,7 +60,7 @@ impl<'a> Connection<'a> {
     pub(super) async fn stores(&self) -> (Stores, mpsc::UnboundedReceiver<Change>) {
         let seen = self.ledger.clone();
         let (stores, changes) =
-            Stores::new(self.client.clone(), Arc::clone(&self.metrics), move |address| seen.seen(address));
+            Stores::new(self.client.clone(), self.metrics.cluster.clone(), move |address| seen.seen(address));
         stores.ask_for_service_cidrs().await;
         (stores, changes)
     }
@@ -74,16 +74,8 @@ impl<'a> Connection<'a> {
     ) -> anyhow::Result<Follower> {
         let (file, name) = (self.arguments.settings.as_deref(), self.arguments.settings_configmap.as_deref());
         let source = Source::chosen(file, name, &self.client, &self.namespace);
-        followed(source, module, stores.service_cidrs(), &self.metrics, &self.client, duties).await
+        Ok(followed(source, module, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
     }
-}
-
-/// Compiles the policy, and reads the leader's Lease meanwhile.
-pub(super) async fn compile_policy(leader: &mut Leader) -> anyhow::Result<Arc<Module>> {
-    let compile = || Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY));
-    // A lease that a dead leader left behind expires while everything else starts. An error here is reported later.
-    let (module, _) = tokio::join!(tokio::task::spawn_blocking(compile), leader.look());
-    Ok(Arc::new(module??))
 }
 
 /// The values that the steps of the startup share. Each step is a method that starts one duty of the server.
@@ -99,7 +91,7 @@ pub(super) struct Startup<'a> {
     pub(super) stores: Stores,
     /// The identity of this process in Leases.
     pub(super) me: Identity,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<ServerMetrics>,
     pub(super) agents_namespace: String,
     /// The namespace of the server.
     pub(super) namespace: String,
@@ -118,9 +110,9 @@ impl<'a> Startup<'a> {
         let Connection { arguments, client, namespace, agents_namespace, metrics, me, ledger } = connection;
         stores.watch(&settings.borrow().settings);
         let claims = (arguments.claims == replica_claims::Kept::Lease)
-            .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), Arc::clone(&metrics)));
+            .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
         let evaluator =
-            Evaluator::new(Arc::clone(module), settings.clone(), stores.clone(), ledger, Arc::clone(&metrics));
+            Evaluator::new(Arc::clone(module), settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
         let evaluator = match &claims {
             Some(claims) => evaluator.claiming(claims.clone()),
             None => evaluator,
@@ -161,7 +153,7 @@ impl<'a> Startup<'a> {
     /// Serves the map of all pools, if `--ui` asks for it.
     pub(super) async fn serve_map(&mut self) -> anyhow::Result<()> {
         let Some(address) = self.arguments.ui else { return Ok(()) };
-        let ui = UiServer::bind(address, Limits::default()).await?;
+        let ui = MapServer::bind(address, Limits::default()).await?;
         let audit = LiveAudit::new(self.evaluator.clone()).reading_leases(self.client.clone(), &self.agents_namespace);
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
         let end = self.tasks.until_stop();

@@ -11,16 +11,17 @@ use super::controllers::Election;
 use super::gauges::Gauges;
 use super::startup::Startup;
 use super::{CLAIMING_THREADS, LOG_TARGET};
-use crate::cluster::replica_claims;
-use crate::commands::stop::until;
-use crate::controller::competing_server::CompetingServer;
-use crate::controller::reconcile::Reconciler;
+use crate::services::reconcile::Reconciler;
 use crate::webhook::admission::Admission;
 use crate::webhook::authority::{self, Authority};
 use crate::webhook::client_ca::ClientCaFile;
 use crate::webhook::registration::{self, Registration};
-use crate::webhook::server::{Backend, Limits, Server, ServerError};
+use crate::webhook::server::{Backend, Limits, WebhookServer};
 use crate::webhook::tls::{Certificate, CertificateFiles};
+use clusterip_host::cluster::replica_claims;
+use clusterip_leases::competing_server::CompetingServer;
+use clusterip_runtime::http::server::ServerError;
+use clusterip_runtime::shutdown::until;
 
 /// The interval at which certificate files are checked for changes.
 const LOOK_AT_FILES: Duration = Duration::from_secs(5);
@@ -34,7 +35,7 @@ pub(super) struct Webhook {
 
 impl Webhook {
     /// Answers requests.
-    pub(super) fn start(server: Server, backend: Backend, certificate: Certificate) -> Self {
+    pub(super) fn start(server: WebhookServer, backend: Backend, certificate: Certificate) -> Self {
         let (close, closed) = watch::channel(false);
         let end = until(closed);
         Self { server: tokio::spawn(async move { server.run(backend, &certificate, end).await }), close }
@@ -43,13 +44,13 @@ impl Webhook {
 
 impl Startup<'_> {
     /// Listens for HTTPS connections, and answers none yet.
-    pub(super) async fn listen(&self) -> anyhow::Result<Server> {
+    pub(super) async fn listen(&self) -> anyhow::Result<WebhookServer> {
         let mut limits = Limits::default();
         if self.arguments.claims == replica_claims::Kept::Lease {
             // A review mostly waits for its claim.
             limits.reviews = limits.reviews.max(CLAIMING_THREADS);
         }
-        let server = Server::bind(self.arguments.listen, limits).await?;
+        let server = WebhookServer::bind(self.arguments.listen, limits).await?;
         tracing::info!(target: LOG_TARGET, listen = %server.local_addr(), namespace = self.namespace, "serving");
         Ok(server)
     }
@@ -116,7 +117,7 @@ impl Startup<'_> {
     ) -> Backend {
         let (metrics, leadership) = (Arc::clone(&self.metrics), election.leadership.clone());
         let gauges = Gauges { metrics, reconciler, leadership, certificate: certificate.clone() };
-        let (evaluator, metrics) = (self.evaluator.clone(), Arc::clone(&self.metrics));
+        let (evaluator, metrics) = (self.evaluator.clone(), self.metrics.admission.clone());
         let (stores, certificate) = (self.stores.clone(), certificate.clone());
         let competing_server = self.competing_server(election);
         Backend {

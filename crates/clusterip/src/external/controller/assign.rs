@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{AGAIN, Controller, Term, about, record};
-use crate::background;
-use crate::cluster::api_error::words;
-use crate::cluster::ledger::Owner;
-use crate::cluster::lookups::Subject;
-use crate::cluster::object::{service_path, text};
-use crate::cluster::service_key::ServiceKey;
-use crate::controller::event_recorder::{CONTROLLER, Told, tell_about};
-use crate::metrics::external_metrics::Given;
-use crate::policy::service_request::ServiceRequest;
+use crate::external::metrics::Given;
+use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::lookups::Subject;
+use clusterip_host::cluster::object::{service_path, text};
+use clusterip_host::policy::service_request::ServiceRequest;
+use clusterip_leases::owner::Owner;
+use clusterip_runtime::api_error::words;
+use clusterip_runtime::background;
 
 /// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
 struct Without {
@@ -30,7 +30,7 @@ impl Controller {
         let Without { uid, reason, result } = match self.decide(&id).await {
             Ok(result) => {
                 if let Some(result) = result {
-                    self.metrics.external_given(result);
+                    self.metrics.given(result);
                 }
                 term.waiting.remove(&id);
                 return;
@@ -40,7 +40,7 @@ impl Controller {
         let before = term.waiting.insert(id.clone(), (Instant::now() + AGAIN, reason.clone()));
         let said = before.is_some_and(|(_, before)| before == reason);
         if !said || result == Given::Failed {
-            self.metrics.external_given(result);
+            self.metrics.given(result);
         }
         if said {
             return;

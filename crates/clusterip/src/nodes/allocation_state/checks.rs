@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::block_placement::BlockStanding;
 use super::super::watched_node::WatchedNode;
 use super::AllocationState;
-use crate::metrics::node_metrics::Misplaced;
+use crate::nodes::metrics::Misplaced;
 
 impl AllocationState {
     /// The next Node whose blocks have to be compared with its pool. The result has to be reported with

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::super::block_placement::BlockStanding;
 use super::*;
-use crate::cluster::object::Packed;
+use clusterip_host::cluster::object::Packed;
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()

@@ -7,7 +7,7 @@ use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
 use super::{NAME, RegistrationError, WRITTEN_FOR, Wanted};
-use crate::cluster::yaml;
+use clusterip_host::cluster::yaml;
 
 /// The webhook configuration of the deployment. A configuration for a URL is derived from it.
 const DEPLOYED: &str = include_str!("../../../../../deploy/webhook/webhook-configuration.yaml");

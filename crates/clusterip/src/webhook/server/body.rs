@@ -11,7 +11,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::peer_limits::Peer;
-use super::{AppState, Refusal};
+use super::AppState;
+use clusterip_runtime::http::refusal::Refusal;
 
 /// A body, with its permits for the memory that bodies may take.
 #[derive(Default)]

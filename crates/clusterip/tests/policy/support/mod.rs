@@ -1,4 +1,5 @@
-//! Calls operations of the embedded module: bytes in, bytes out. And requests to call it with.
+//! Calls operations of the embedded module: bytes in, bytes out. And requests to call it with, and guests to use instead
+//! of it.
 
 pub mod plans;
 pub mod snapshots;
@@ -6,7 +7,7 @@ pub mod snapshots;
 use std::sync::{Arc, LazyLock};
 
 use clusterip::policy::host_calls::{HostCall, HostCalls};
-use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip::policy::module::{CompiledModule, EMBEDDED, Module};
 use clusterip_core::answer::Answer;
 use serde_json::{Value, json};
 
@@ -16,6 +17,14 @@ pub static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unw
 /// Calls an operation of a fresh instance. An error is a trap, or an error of the guest.
 pub fn call(operation: &str, payload: &[u8], calls: Arc<dyn HostCalls>) -> Result<Vec<u8>, String> {
     MODULE.call(operation, payload.to_vec(), Some(calls)).map_err(|error| error.to_string())
+}
+
+/// A guest of `crates/guests`.
+#[expect(unsafe_code, reason = "a build script has compiled the guests")]
+pub fn guest(name: &str) -> CompiledModule {
+    let code = guests::code(name).unwrap_or_else(|| panic!("{name:?} is no guest"));
+    // SAFETY: the build script of `guests` got this code from `Engine::precompile_module`.
+    unsafe { CompiledModule::from_build_script(code) }
 }
 
 /// A host without any objects.

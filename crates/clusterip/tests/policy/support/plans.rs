@@ -47,7 +47,7 @@ pub fn plan(sources: &[Source]) -> (Plan, Result<String, String>) {
 pub fn plan_with(document: Value, sources: &[Source]) -> (Plan, Result<String, String>) {
     let manifests = manifests::parse(sources, "default").unwrap();
     let settings = Settings::from_value(&document).unwrap();
-    let planner = Planner::new(&MODULE, document, settings, Vec::new(), true);
+    let planner = Planner::new(&MODULE, document, settings, Vec::new());
     let plan = planner.plan(&manifests, |_| {}).unwrap();
     let filled = filled::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());
     (plan, filled)

@@ -1,0 +1,186 @@
+//! `clusterip agent`: holds external addresses on one node.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::Context;
+use clap::Args;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::event_loop::Agent as AddressAgent;
+use crate::health::Health;
+use crate::linux::LinuxNetwork;
+use crate::metrics::ExposedMetrics;
+use clusterip_host::cluster::kinds;
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::stores::{State, Stores};
+use clusterip_host::external::assignment_watcher::AssignmentWatcher;
+use clusterip_host::live_settings::Source;
+use clusterip_host::live_settings::follow::followed;
+use clusterip_host::permissions::Duties;
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_runtime::connect;
+use clusterip_runtime::http::status::{Status, StatusServer};
+use clusterip_runtime::logging::Logging;
+use clusterip_runtime::shutdown::{shutdown_signal, until};
+
+/// The text at the end of `clusterip help agent`.
+pub const HELP: &str = "\
+Examples:
+  On each node, as deploy/external runs it:
+    clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
+      --settings-namespace clusterip-policy
+  If the addresses belong to another interface than that of the default route:
+    clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
+      --settings-namespace clusterip-policy --interface eth1
+
+It needs CAP_NET_ADMIN, CAP_NET_RAW, the network of the node, and the program nft.
+It serves /healthz, /readyz and /metrics over plain HTTP.
+
+Exit status: 0 after SIGTERM or SIGINT, when all addresses were released; 2 if it can't start or go on.";
+
+/// Arguments of `agent`.
+#[derive(Debug, Args)]
+pub struct Agent {
+    /// How to reach the cluster; without it: the service account of the Pod, or $KUBECONFIG
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The name of the Node that this runs on
+    #[arg(long, value_name = "NAME")]
+    node: String,
+    /// The interface that addresses are added to [default: that of the default route]
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// The settings; read again when the file changes [default: `{}`, no external addresses]
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// The ConfigMap with the settings in its key `settings.yaml`; followed
+    #[arg(long, value_name = "NAME", conflicts_with = "settings")]
+    settings_configmap: Option<String>,
+    /// The namespace of that ConfigMap, where `clusterip serve` runs [default: the own namespace]
+    #[arg(long, value_name = "NAMESPACE", requires = "settings_configmap")]
+    settings_namespace: Option<String>,
+    /// The own namespace, with the Leases [default: that of the service account or kubeconfig]
+    #[arg(long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Where to serve probes and metrics, over plain HTTP
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    logging: Logging,
+}
+
+impl Agent {
+    /// Holds the external addresses of this node until SIGTERM or SIGINT arrives.
+    ///
+    /// # Errors
+    /// If the agent can't start or can't go on.
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.logging.start()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let done = runtime.block_on(self.work());
+        // A watch may still be in the middle of a request that no task waits for.
+        runtime.shutdown_background();
+        done.map(|()| ExitCode::SUCCESS)
+    }
+
+    async fn work(self) -> anyhow::Result<()> {
+        // The network comes first because it needs no cluster: no address of an earlier process may remain on the
+        // interface.
+        let network = LinuxNetwork::begin(self.interface.as_deref()).await?;
+        let client = connect::client(self.kubeconfig.as_deref()).await?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let metrics = Arc::new(ExposedMetrics::new());
+        let module = Arc::new(Module::new(EMBEDDED)?);
+        let status = StatusServer::bind(self.listen).await?;
+        // `clusterip serve` reports overlaps of Service ranges with pools, and writes the Events about settings.
+        let (_unknown, ranges) = watch::channel(ServiceRanges::default());
+        let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
+        let settings_namespace = self.settings_namespace.as_deref().unwrap_or(&namespace);
+        let source = Source::chosen(file, name, &client, settings_namespace);
+        let duties = self.duties(&namespace);
+        let follower = followed(source, &module, ranges, &metrics.cluster, &client, &duties).await?.silently();
+        let settings = follower.subscribe();
+        let (stores, changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
+        stores.watch_kinds(kinds::of_agent());
+        let (stop, stopped) = watch::channel(false);
+        let (health, seen) = watch::channel(Health::new());
+        tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "serving probes and metrics");
+        let report = probe_status(&seen, &stores, &metrics);
+        let mut served = tokio::spawn(status.run(report, until(stopped.clone())));
+        let followed = tokio::spawn(follower.run(until(stopped.clone())));
+        let mut shutdown_signal = std::pin::pin!(shutdown_signal());
+        tokio::select! {
+            () = stores.completed() => {}
+            // No address is held yet.
+            () = &mut shutdown_signal => return Ok(()),
+        }
+        let mut watcher = AssignmentWatcher { module, settings, stores, changes, refused: BTreeSet::new() };
+        let (tell, assignments) =
+            watch::channel(Arc::new(watcher.look().await.context("the addresses to hold can't be found")?));
+        let assigned = tokio::spawn(watcher.run(tell, until(stopped.clone())));
+        let heartbeat = connect::client(self.kubeconfig.as_deref()).await?;
+        let node = self.node.clone();
+        health.send_modify(|health| health.beat = Instant::now());
+        let agent =
+            AddressAgent { client, heartbeat, namespace, node, assignments, network, metrics: metrics.agent.clone() };
+        let mut held = tokio::spawn(agent.run(health, until(stopped)));
+        let failed = tokio::select! {
+            () = &mut shutdown_signal => {
+                tracing::info!("stopping: releasing all addresses");
+                None
+            }
+            ended = &mut served => Some(ended.context("the server of probes and metrics").and_then(|ended| Ok(ended?))),
+            ended = &mut held => Some(ended.context("the task that holds addresses")),
+        };
+        stop.send_replace(true);
+        if !held.is_finished() {
+            held.await?;
+        }
+        for task in [assigned, followed] {
+            task.await?;
+        }
+        tracing::info!("stopped");
+        failed.unwrap_or(Ok(()))
+    }
+
+    fn duties(&self, namespace: &str) -> Duties {
+        Duties {
+            namespace: namespace.to_owned(),
+            agent: true,
+            settings: self.settings_configmap.clone(),
+            settings_namespace: self.settings_namespace.clone(),
+            ..Duties::default()
+        }
+    }
+}
+
+/// The answers of the agent's endpoints.
+fn probe_status(health: &watch::Receiver<Health>, stores: &Stores, metrics: &Arc<ExposedMetrics>) -> Status {
+    let (liveness, readiness) = (health.clone(), health.clone());
+    let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
+    Status {
+        // The loop begins only when the stores are complete. Until then the agent counts as alive.
+        liveness_errors: Arc::new(move || {
+            let health = liveness.borrow();
+            health.liveness_error(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()
+        }),
+        readiness_errors: Arc::new({
+            let stores = stores.clone();
+            move || stores.lagging().into_iter().chain(readiness.borrow().readiness_error()).collect()
+        }),
+        metrics: Arc::new(move || {
+            for ((_, kind), state) in stores.states().iter() {
+                metrics.cluster.store_synced(kind, matches!(state, State::Synced | State::Absent));
+            }
+            let blind = stores.stale_since().map(|since| since.elapsed()).unwrap_or_default();
+            metrics.cluster.api_server_contact(SystemTime::now() - blind);
+            metrics.encode()
+        }),
+    }
+}

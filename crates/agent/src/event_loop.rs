@@ -1,0 +1,290 @@
+//! The event loop of an agent: it passes events to `AgentState` and carries out its plans.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+
+use futures::stream::{BoxStream, FuturesUnordered};
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Error as KubeError, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::health::Health;
+use super::heartbeat::Heartbeat;
+use super::network::Network;
+use super::reconciler::NetworkReconciler;
+use crate::metrics::AgentMetrics;
+use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
+use clusterip_failover::assignments::Assignments;
+use clusterip_failover::external_claims::EXTERNAL;
+use clusterip_failover::heartbeat_state::{AGENT, name as heartbeat_name};
+use clusterip_failover::state::AgentState;
+use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
+use clusterip_leases::claim_lease::LABEL;
+use clusterip_leases::version::Version;
+use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::backoff::RetryBackoff;
+
+/// The agent of one node, which holds external addresses.
+pub struct Agent<N> {
+    /// The client for reading and writing Leases.
+    pub client: Client,
+    /// A second client, with connections of its own, for the heartbeat and for watching other agents. If a connection
+    /// that carries many claims breaks, the agent notices only when a request times out; the heartbeat must not wait
+    /// for that.
+    pub heartbeat: Client,
+    /// Namespace of the Leases.
+    pub namespace: String,
+    /// Name of this Node.
+    pub node: String,
+    /// The assigned addresses and the Nodes that may hold them. The first value must be complete, because the agent
+    /// releases every address that it does not contain.
+    pub assignments: watch::Receiver<Arc<Assignments>>,
+    /// The network of this node. It must hold no address of an earlier process.
+    pub network: N,
+    /// The agent's metrics.
+    pub metrics: AgentMetrics,
+}
+
+impl<N: Network> Agent<N> {
+    /// Runs until `shutdown` completes; then releases all addresses, so that other nodes can take them at once.
+    ///
+    /// `health` is updated for the probes of the agent.
+    pub async fn run(self, health: watch::Sender<Health>, shutdown: impl Future<Output = ()>) {
+        let leases: Api<Lease> = Api::namespaced(self.client, &self.namespace);
+        let watched: Api<Lease> = Api::namespaced(self.heartbeat, &self.namespace);
+        let mut heartbeat = Heartbeat::new(watched.clone(), &self.node, health.clone(), self.metrics.clone());
+        let desired = watch::Sender::new(DesiredState::default());
+        let (observed, observed_here) = watch::channel(ObservedState::default());
+        let mut reconciler = NetworkReconciler::new(&self.network, desired.subscribe(), observed, &self.metrics);
+        let mut event_loop = EventLoop {
+            own: heartbeat_name(&self.node),
+            state: AgentState::new(&self.node, Instant::now()),
+            term: heartbeat.subscribe(),
+            assignments: self.assignments,
+            observed: observed_here,
+            desired,
+            health,
+            metrics: self.metrics.clone(),
+            listing: Vec::new(),
+            own_heartbeat_seen: Instant::now(),
+            leases,
+            watched,
+        };
+        {
+            let mut reconcile = pin!(reconciler.run());
+            {
+                let mut renew = pin!(heartbeat.run());
+                let mut run = pin!(event_loop.run());
+                let mut shutdown = pin!(shutdown);
+                tokio::select! {
+                    biased;
+                    () = &mut shutdown => {}
+                    // The network comes first: an expired hold must be released in time.
+                    () = &mut reconcile => {}
+                    () = &mut renew => {}
+                    () = &mut run => {}
+                }
+            }
+            let off = timeout(RELEASE_TIMEOUT, async {
+                tokio::select! {
+                    () = &mut reconcile => {}
+                    () = event_loop.drain() => {}
+                }
+            });
+            if off.await.is_err() {
+                tracing::warn!(
+                    "not all addresses could be released: other nodes take them over when the heartbeat expires"
+                );
+                return;
+            }
+        }
+        heartbeat.give_back().await;
+    }
+}
+
+type Writing = Pin<Box<dyn Future<Output = (LeaseWrite, WriteOutcome)> + Send>>;
+type Events = BoxStream<'static, Result<Event<Lease>, watcher::Error>>;
+
+/// The state of the event loop.
+struct EventLoop {
+    own: String,
+    leases: Api<Lease>,
+    watched: Api<Lease>,
+    state: AgentState,
+    term: watch::Receiver<Option<clusterip_failover::heartbeat_state::Term>>,
+    assignments: watch::Receiver<Arc<Assignments>>,
+    observed: watch::Receiver<ObservedState>,
+    desired: watch::Sender<DesiredState>,
+    health: watch::Sender<Health>,
+    metrics: AgentMetrics,
+    /// The Leases of a list that is still being received.
+    listing: Vec<Lease>,
+    /// When the watch last delivered this agent's own heartbeat, or when it had no heartbeat to deliver.
+    own_heartbeat_seen: Instant,
+}
+
+impl EventLoop {
+    async fn run(&mut self) {
+        let mut writing: FuturesUnordered<Writing> = FuturesUnordered::new();
+        let mut events = self.events();
+        // If the sender of the assignments is dropped, the loop continues with the last assignments.
+        let mut followed = true;
+        loop {
+            let now = Instant::now();
+            let replan_at = self.plan(now, &mut writing);
+            if self.watch_is_broken(now) {
+                tracing::warn!(
+                    "the watch of leases does not deliver the heartbeat of this agent: restarting the watch"
+                );
+                self.own_heartbeat_seen = now;
+                events = self.events();
+            }
+            tokio::select! {
+                biased;
+                Ok(()) = self.term.changed() => {}
+                Ok(()) = self.observed.changed() => {}
+                changed = self.assignments.changed(), if followed => followed = changed.is_ok(),
+                Some((write, outcome)) = writing.next(), if !writing.is_empty() => {
+                    self.state.done(&write, outcome, Instant::now());
+                }
+                Some(event) = events.next() => self.handle_event(event, Instant::now()),
+                () = sleep_until(replan_at.unwrap_or(now)), if replan_at.is_some() => {}
+            }
+        }
+    }
+
+    /// Stops planning, and waits until all held addresses are released.
+    async fn drain(&mut self) {
+        self.state.stop();
+        let plan = self.state.plan(Instant::now(), Timestamp::now());
+        let number = plan.desired.number;
+        self.desired.send_replace(plan.desired);
+        // The network also reports the addresses that it has released.
+        let left = self.observed.wait_for(|observed| observed.number >= number && observed.addresses.is_empty()).await;
+        drop(left);
+        self.health.send_modify(|health| health.holding.clear());
+        self.metrics.held(0);
+    }
+
+    /// Plans, sends the writes, and returns when to plan again.
+    fn plan(&mut self, now: Instant, writing: &mut FuturesUnordered<Writing>) -> Option<Instant> {
+        let term = self.term.borrow_and_update().clone();
+        if term.is_none() {
+            self.own_heartbeat_seen = now;
+        }
+        self.state.set_term(term);
+        self.state.assign(Arc::clone(&self.assignments.borrow_and_update()));
+        let observed = self.observed.borrow_and_update().clone();
+        self.metrics.held(observed.addresses.len());
+        self.health.send_if_modified(|health| {
+            let other = health.holding != observed.addresses;
+            health.holding.clone_from(&observed.addresses);
+            other
+        });
+        self.state.set_observed(observed);
+        let plan = self.state.plan(now, Timestamp::now());
+        self.desired.send_if_modified(|known| {
+            let other = *known != plan.desired;
+            *known = plan.desired;
+            other
+        });
+        for address in plan.given_up {
+            self.metrics.given_up();
+            tracing::error!(%address, "this node can't hold the address: leaving it to other nodes for a while");
+        }
+        for write in plan.writes {
+            writing.push(carry_out(self.leases.clone(), write).boxed());
+        }
+        plan.replan_at
+    }
+
+    /// Whether the watch is broken. A broken watch looks like a cluster without changes, but this agent renews its own
+    /// heartbeat, so a working watch delivers at least that.
+    fn watch_is_broken(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.own_heartbeat_seen) >= WATCH_SILENCE
+    }
+
+    fn events(&self) -> Events {
+        let selector = format!("{LABEL} in ({AGENT},{EXTERNAL})");
+        let config = watcher::Config::default().labels(&selector);
+        watcher(self.watched.clone(), config).backoff(RetryBackoff::default()).boxed()
+    }
+
+    fn handle_event(&mut self, event: Result<Event<Lease>, watcher::Error>, now: Instant) {
+        match event {
+            Ok(Event::Init) => self.listing.clear(),
+            Ok(Event::InitApply(lease)) => {
+                self.note_own_heartbeat(&lease, now);
+                self.listing.push(lease);
+            }
+            Ok(Event::InitDone) => self.state.only(&std::mem::take(&mut self.listing), now),
+            Ok(Event::Apply(lease)) => {
+                self.note_own_heartbeat(&lease, now);
+                self.state.see(&lease, now);
+            }
+            Ok(Event::Delete(lease)) => self.state.gone(&lease, now),
+            Err(error) => {
+                tracing::warn!(reason = chain(&error), "the leases of agents can't be watched, trying again");
+            }
+        }
+    }
+
+    fn note_own_heartbeat(&mut self, lease: &Lease, now: Instant) {
+        if lease.metadata.name.as_deref() == Some(self.own.as_str()) {
+            self.own_heartbeat_seen = now;
+        }
+    }
+}
+
+/// Writes or removes a Lease, if it still has the version that the agent has observed.
+async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteOutcome) {
+    let name = write.lease.name_any();
+    let sent = async {
+        let parameters = PostParams::default();
+        if write.kind == WriteKind::Remove {
+            let preconditions = Some(Version::of(&write.lease).preconditions());
+            let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+            return leases.delete(&name, &parameters).await.map(|_| write.lease.clone());
+        }
+        match write.lease.resource_version() {
+            Some(_) => leases.replace(&name, &parameters, &write.lease).await.map(Box::new),
+            None => leases.create(&parameters, &write.lease).await.map(Box::new),
+        }
+    };
+    let exists = write.lease.resource_version().is_some();
+    let outcome = match timeout(REQUEST_TIMEOUT, sent).await {
+        Ok(Ok(lease)) => {
+            log_written(&write);
+            WriteOutcome::Written(lease)
+        }
+        Ok(Err(KubeError::Api(status))) if status.code == 409 => WriteOutcome::Changed,
+        Ok(Err(KubeError::Api(status))) if status.code == 404 && exists => WriteOutcome::Gone,
+        Ok(Err(error)) => {
+            tracing::warn!(lease = name, kind = ?write.kind, reason = words(&error), "a lease can't be written");
+            WriteOutcome::Unclear
+        }
+        Err(_) => {
+            tracing::warn!(lease = name, kind = ?write.kind, "no answer to a lease write within {REQUEST_TIMEOUT:?}");
+            WriteOutcome::Unclear
+        }
+    };
+    (write, outcome)
+}
+
+fn log_written(write: &LeaseWrite) {
+    let lease = write.lease.name_any();
+    match write.kind {
+        WriteKind::Claim => tracing::info!(lease, "claimed"),
+        WriteKind::GiveBack => tracing::info!(lease, "gave back"),
+        WriteKind::End => tracing::warn!(lease, "ended the heartbeat of an agent that was silent"),
+        WriteKind::PutBack => tracing::warn!(lease, "put back the missing heartbeat of an agent that holds addresses"),
+        WriteKind::Remove => tracing::debug!(lease, "removed"),
+    }
+}

@@ -1,0 +1,193 @@
+//! The loop that renews the heartbeat, the Lease that shows that an agent is alive.
+//!
+//! [`HeartbeatState`] decides what to write and what an answer means; this loop sends the requests to the API server.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, PostParams};
+use kube::{Error as KubeError, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::health::Health;
+use crate::metrics::AgentMetrics;
+use crate::metrics::Renewal;
+pub use clusterip_failover::heartbeat_state::Term;
+use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, name};
+use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};
+use clusterip_runtime::api_error::words;
+
+/// The number of requests that a renewal may take: after a conflicting write the Lease is read again.
+const TRIES: usize = 4;
+
+/// Renews the heartbeat of this agent.
+pub(super) struct Heartbeat {
+    leases: Api<Lease>,
+    name: String,
+    heartbeat_state: HeartbeatState,
+    term: watch::Sender<Option<Term>>,
+    health: watch::Sender<Health>,
+    metrics: AgentMetrics,
+}
+
+impl Heartbeat {
+    pub(super) fn new(leases: Api<Lease>, node: &str, health: watch::Sender<Health>, metrics: AgentMetrics) -> Self {
+        let term = watch::Sender::new(None);
+        Self { leases, name: name(node), heartbeat_state: HeartbeatState::new(node), term, health, metrics }
+    }
+
+    /// Notifies whenever the term is renewed or ends.
+    pub(super) fn subscribe(&self) -> watch::Receiver<Option<Term>> {
+        self.term.subscribe()
+    }
+
+    /// Renews the heartbeat forever.
+    pub(super) async fn run(&mut self) {
+        loop {
+            let begin = Instant::now();
+            self.health.send_modify(|health| health.beat = begin);
+            self.heartbeat_state.lapse_if_over(begin);
+            let renewed = match self.heartbeat_state.until() {
+                // A renewal that is answered after the end of the term is useless.
+                Some(until) => timeout_at(until, self.renew()).await.unwrap_or_else(|_| {
+                    self.heartbeat_state.forget();
+                    Err("no answer before the term ended".to_owned())
+                }),
+                None => self.renew().await,
+            };
+            self.publish();
+            let result = if renewed == Ok(true) { Renewal::Renewed } else { Renewal::Failed };
+            self.metrics.renewal(result);
+            let next = match renewed {
+                Ok(true) => begin + HEARTBEAT.retry.saturating_sub(jitter()),
+                Ok(false) => begin + RETRY_PAUSE,
+                Err(reason) => {
+                    tracing::warn!(lease = self.name, reason, "the heartbeat of this agent can't be renewed");
+                    Instant::now() + RETRY_PAUSE
+                }
+            };
+            match self.heartbeat_state.until() {
+                Some(until) if until < next => {
+                    sleep_until(until).await;
+                    self.publish();
+                }
+                _ => sleep_until(next).await,
+            }
+        }
+    }
+
+    /// Gives the heartbeat back, so that other agents need not wait until it expires. Call this only after all
+    /// addresses were released.
+    pub(super) async fn give_back(&mut self) {
+        self.heartbeat_state.lapse();
+        self.publish();
+        let mut tries = 0;
+        while tries < TRIES {
+            tries += 1;
+            if self.heartbeat_state.is_unclear() {
+                match timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await {
+                    Ok(Ok(lease)) => self.heartbeat_state.read(lease, Instant::now()),
+                    Ok(Err(_)) | Err(_) => continue,
+                }
+            }
+            let Some(lease) = self.heartbeat_state.give_back(Timestamp::now()) else { return };
+            let written =
+                timeout(REQUEST_TIMEOUT, self.leases.replace(&self.name, &PostParams::default(), &lease)).await;
+            if matches!(written, Ok(Ok(_))) {
+                tracing::info!(lease = self.name, "gave the heartbeat of this agent back");
+                return;
+            }
+            self.heartbeat_state.forget();
+        }
+        tracing::warn!(
+            lease = self.name,
+            "the heartbeat of this agent can't be given back: other agents wait until it expires"
+        );
+    }
+
+    /// Whether the heartbeat was renewed; `false` if another agent of this node may be alive.
+    async fn renew(&mut self) -> Result<bool, String> {
+        for _ in 0..TRIES {
+            match self.heartbeat_state.next(Instant::now(), Timestamp::now()) {
+                NextAction::Wait => {
+                    self.heartbeat_state.forget();
+                    return Ok(false);
+                }
+                NextAction::Read => {
+                    let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(timed_out)?;
+                    let lease = read.map_err(|error| words(&error))?;
+                    self.heartbeat_state.read(lease, Instant::now());
+                    // If other agents have ended the term, it is over at once.
+                    self.publish();
+                }
+                NextAction::Write(lease) => {
+                    let sent = Instant::now();
+                    let parameters = PostParams::default();
+                    // Until the write is answered, the state of the Lease is unknown.
+                    self.heartbeat_state.forget();
+                    let written = timeout(REQUEST_TIMEOUT, async {
+                        match lease.resource_version() {
+                            Some(_) => self.leases.replace(&self.name, &parameters, &lease).await,
+                            None => self.leases.create(&parameters, &lease).await,
+                        }
+                    });
+                    match written.await.map_err(timed_out)? {
+                        Ok(lease) => {
+                            self.heartbeat_state.wrote(lease, sent, Instant::now());
+                            if self.heartbeat_state.until().is_some() {
+                                return Ok(true);
+                            }
+                        }
+                        // Another writer was faster, or an earlier request of this agent succeeded although it
+                        // seemed to have failed, or the Lease was removed.
+                        Err(KubeError::Api(status)) if status.code == 409 || is_missing(&status, &self.name) => {}
+                        Err(error) => return Err(words(&error)),
+                    }
+                }
+            }
+        }
+        Err("other writers keep changing it".to_owned())
+    }
+
+    fn publish(&self) {
+        let term = self.heartbeat_state.term(Instant::now());
+        self.term.send_if_modified(|known| {
+            if *known == term {
+                return false;
+            }
+            match (&*known, &term) {
+                (None, Some(term)) => tracing::info!(identity = %term.identity, "this agent may hold addresses"),
+                (Some(_), None) => tracing::warn!("this agent may hold no address until its heartbeat is renewed"),
+                _ => {}
+            }
+            known.clone_from(&term);
+            true
+        });
+        self.metrics.alive(term.is_some());
+        self.health.send_if_modified(|health| {
+            let other = health.alive != term.is_some();
+            health.alive = term.is_some();
+            other
+        });
+    }
+}
+
+/// Whether this Lease does not exist. The API server also answers 404 if the namespace does not exist.
+fn is_missing(status: &kube::core::Status, name: &str) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
+}
+
+fn timed_out(_: tokio::time::error::Elapsed) -> String {
+    format!("no answer within {REQUEST_TIMEOUT:?}")
+}
+
+/// A random duration by which the next renewal is sent earlier.
+fn jitter() -> Duration {
+    // The standard library seeds each `RandomState` from the system's randomness.
+    let random = RandomState::new().build_hasher().finish();
+    let longest = u64::try_from(JITTER.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(random % longest.max(1))
+}

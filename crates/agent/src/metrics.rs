@@ -1,0 +1,167 @@
+//! The metrics of an agent.
+
+use clusterip_host::metrics::ClusterMetrics;
+use clusterip_runtime::label_values;
+use clusterip_runtime::metrics::{Component, Exposition, ScrapeLock, length};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Labelled;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+label_values! {
+    /// The result of a renewal of the heartbeat.
+    Renewal {
+        /// The heartbeat was renewed.
+        Renewed = "renewed",
+        /// The heartbeat was not renewed: the renewal failed and is tried again, or another agent of the same node may
+        /// be alive.
+        Failed = "failed",
+    }
+}
+
+label_values! {
+    /// A step on the network of the node.
+    Step {
+        /// The address is added or kept, with its ports open.
+        Hold = "hold",
+        /// The address is removed.
+        Release = "release",
+        /// The address is announced to the neighbours.
+        Announce = "announce",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RenewalLabels {
+    result: Renewal,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StepLabels {
+    step: Step,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VersionLabels {
+    version: &'static str,
+}
+
+/// The metrics of an agent. Clones share the values.
+#[derive(Clone, Default)]
+pub struct AgentMetrics {
+    held: Gauge,
+    alive: Gauge,
+    renewals: Labelled<RenewalLabels, Counter>,
+    failures: Labelled<StepLabels, Counter>,
+    announcements: Counter,
+    given_up: Counter,
+}
+
+impl Component for AgentMetrics {
+    fn register(&self, registry: &mut Registry) {
+        let info: Labelled<VersionLabels, Gauge> = Labelled::default();
+        info.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+        registry.register("agent_info", "The version of the agent; always 1", info);
+        registry.register(
+            "agent_alive",
+            "Whether this agent may hold addresses: its heartbeat is renewed",
+            self.alive.clone(),
+        );
+        registry.register(
+            "agent_held_addresses",
+            "External addresses that may be on the network of this node",
+            self.held.clone(),
+        );
+        registry.register(
+            "agent_heartbeats",
+            "Renewals of the heartbeat of this agent, by result",
+            self.renewals.clone(),
+        );
+        registry.register(
+            "agent_network_failures",
+            "Failed steps on the network of this node; they are tried again",
+            self.failures.clone(),
+        );
+        registry.register(
+            "agent_announcements",
+            "Announcements of addresses to the neighbours, including repeated ones",
+            self.announcements.clone(),
+        );
+        registry.register(
+            "agent_given_up_addresses",
+            "Addresses that were left to other nodes because this one can't hold them",
+            self.given_up.clone(),
+        );
+        for &result in Renewal::ALL {
+            drop(self.renewals.get_or_create(&RenewalLabels { result }));
+        }
+        for &step in Step::ALL {
+            drop(self.failures.get_or_create(&StepLabels { step }));
+        }
+    }
+}
+
+impl AgentMetrics {
+    /// Sets how many addresses may be on the network of this agent's node.
+    pub fn held(&self, addresses: usize) {
+        self.held.set(length(addresses));
+    }
+
+    /// Sets whether this agent may hold addresses.
+    pub fn alive(&self, alive: bool) {
+        self.alive.set(i64::from(alive));
+    }
+
+    /// Records an attempt to renew this agent's heartbeat.
+    pub fn renewal(&self, result: Renewal) {
+        self.renewals.get_or_create(&RenewalLabels { result }).inc();
+    }
+
+    /// Records a failed step on the network of this agent's node.
+    pub fn failed(&self, step: Step) {
+        self.failures.get_or_create(&StepLabels { step }).inc();
+    }
+
+    /// Records an announcement of an address.
+    pub fn announced(&self) {
+        self.announcements.inc();
+    }
+
+    /// Records an address that was left to other nodes because this node can't hold it.
+    pub fn given_up(&self) {
+        self.given_up.inc();
+    }
+}
+
+/// What an agent exposes: its own metrics, and those of the cluster and the settings that it follows.
+pub struct ExposedMetrics {
+    /// The agent's own metrics.
+    pub agent: AgentMetrics,
+    /// The cluster and the settings.
+    pub cluster: ClusterMetrics,
+    exposition: Exposition,
+}
+
+impl Default for ExposedMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ExposedMetrics {
+    /// All metrics of an agent, with the value zero.
+    pub fn new() -> Self {
+        let lock = ScrapeLock::default();
+        let (agent, cluster) = (AgentMetrics::default(), ClusterMetrics::new(lock.clone()));
+        let mut exposition = Exposition::new(lock);
+        exposition.add(&cluster);
+        exposition.add(&agent);
+        Self { agent, cluster, exposition }
+    }
+
+    /// All metrics in the OpenMetrics text format.
+    pub fn encode(&self) -> String {
+        self.exposition.encode()
+    }
+}

@@ -1,0 +1,42 @@
+//! The interface between an agent and the network of its node.
+
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::future::Future;
+use std::net::IpAddr;
+
+use tokio::time::Instant;
+
+use clusterip_failover::assignments::Protocol;
+
+/// The outcome of [`Network::hold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldOutcome {
+    /// The address was added: neighbours do not know yet that it is at this node.
+    Added,
+    /// The address was on the node already.
+    Kept,
+}
+
+/// The network of a node. A failed call is retried. A call that takes too long is cancelled.
+pub trait Network: Send + Sync + 'static {
+    /// Why a call failed.
+    type Error: Error + Send + Sync + 'static;
+
+    /// Holds the address on this node with these ports open until `until`, or until it is released, even if it is
+    /// not called again. For an address that is there already, the call extends the time and replaces the ports; if
+    /// another program has removed the address meanwhile, the call adds it again.
+    fn hold(
+        &self,
+        address: IpAddr,
+        ports: &BTreeSet<(Protocol, u16)>,
+        until: Instant,
+    ) -> impl Future<Output = Result<HoldOutcome, Self::Error>> + Send;
+
+    /// Removes the address from this node. If the address is not there, the call does nothing.
+    fn release(&self, address: IpAddr) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Tells the neighbours that the address is at this node. The agent announces an address after it was added,
+    /// and again some more times, because a neighbour may miss an announcement.
+    fn announce(&self, address: IpAddr) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}

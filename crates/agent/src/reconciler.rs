@@ -1,0 +1,242 @@
+//! Applies the desired state of a plan to the network.
+//!
+//! Every hold carries a deadline and is released when it expires, even if no new plan arrives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+
+use super::network::{HoldOutcome, Network};
+use crate::metrics::AgentMetrics;
+use crate::metrics::Step;
+use clusterip_failover::agent_plan::{DesiredState, Hold, ObservedState};
+use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MOST_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
+
+/// The number of addresses that are handled at once.
+const AT_ONCE: usize = 16;
+
+/// How long additions may delay the next removals.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// The last known state of an address.
+#[derive(Clone, Debug, Default)]
+struct AddressState {
+    /// The hold that is in effect; `None` if the address may not be on the network.
+    held: Option<Hold>,
+    /// The number of announcements since the address was added.
+    announced: usize,
+    /// When the address is announced next; `None` if it was announced often enough.
+    next: Option<Instant>,
+    /// The time before which no step is retried.
+    again: Option<Instant>,
+    /// The number of consecutive failures.
+    failures: u32,
+}
+
+impl AddressState {
+    /// The state of an address that is about to be added.
+    fn coming(now: Instant) -> Self {
+        Self { next: Some(now), ..Self::default() }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.again.is_none_or(|again| now >= again)
+    }
+
+    /// Whether the address has to be held or announced now, given the desired `hold`.
+    fn needs_work(&self, hold: &Hold, now: Instant) -> bool {
+        self.is_due(now) && (self.held.as_ref() != Some(hold) || self.next.is_some_and(|next| now >= next))
+    }
+}
+
+/// Keeps the network in its desired state.
+pub(super) struct NetworkReconciler<'a, N> {
+    network: &'a N,
+    desired: watch::Receiver<DesiredState>,
+    observed: watch::Sender<ObservedState>,
+    metrics: &'a AgentMetrics,
+    /// The pauses between repeated announcements.
+    pauses: &'a [Duration],
+    done: BTreeMap<IpAddr, AddressState>,
+}
+
+impl<'a, N: Network> NetworkReconciler<'a, N> {
+    pub(super) fn new(
+        network: &'a N,
+        desired: watch::Receiver<DesiredState>,
+        observed: watch::Sender<ObservedState>,
+        metrics: &'a AgentMetrics,
+    ) -> Self {
+        Self { network, desired, observed, metrics, pauses: &ANNOUNCEMENT_PAUSES, done: BTreeMap::new() }
+    }
+
+    /// Reconciles forever.
+    pub(super) async fn run(&mut self) {
+        loop {
+            let desired = self.desired.borrow_and_update().clone();
+            self.reconcile(&desired).await;
+            let next = self.next(&desired, Instant::now());
+            tokio::select! {
+                changed = self.desired.changed() => if changed.is_err() {
+                    std::future::pending::<()>().await;
+                },
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
+            }
+        }
+    }
+
+    /// Releases and holds the addresses that are due now. Releases come first.
+    async fn reconcile(&mut self, desired: &DesiredState) {
+        let now = Instant::now();
+        let lasts = |address: &IpAddr| desired.held.get(address).is_some_and(|hold| now < hold.until);
+        let going: Vec<IpAddr> = self
+            .done
+            .iter()
+            .filter(|(address, done)| !lasts(address) && done.is_due(now))
+            .map(|(address, _)| *address)
+            .collect();
+        let (network, metrics, pauses) = (self.network, self.metrics, self.pauses);
+        let released: Vec<(IpAddr, bool)> = stream::iter(going)
+            .map(|address| async move {
+                (address, try_step(metrics, Step::Release, address, network.release(address)).await.is_some())
+            })
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        for (address, gone) in released {
+            if gone {
+                self.done.remove(&address);
+            } else if let Some(done) = self.done.get_mut(&address) {
+                // The release may have succeeded nevertheless, so the address may not be on the network.
+                *done = AddressState { again: Some(Instant::now() + RETRY_PAUSE), ..AddressState::coming(now) };
+            }
+        }
+        // From now on an address that is about to be added may be on the network.
+        let mut coming = Vec::new();
+        for (address, hold) in desired.held.iter().filter(|(address, _)| lasts(address)) {
+            let done = self.done.entry(*address).or_insert_with(|| AddressState::coming(now));
+            if done.needs_work(hold, now) {
+                coming.push((*address, hold.clone(), done.clone()));
+            }
+        }
+        self.publish(desired.number);
+        let mut steps = stream::iter(coming)
+            .map(|(address, hold, done)| async move {
+                let done = hold_and_announce(network, metrics, pauses, address, hold, done).await;
+                (address, done)
+            })
+            .buffer_unordered(AT_ONCE);
+        // Additions must not delay removals for long. Additions that do not complete in time are repeated in the next
+        // round.
+        let end = now + ROUND;
+        while let Ok(Some((address, done))) = timeout_at(end, steps.next()).await {
+            self.done.insert(address, done);
+        }
+        drop(steps);
+        self.publish(desired.number);
+    }
+
+    /// When the next step is due if the desired state does not change.
+    fn next(&self, desired: &DesiredState, now: Instant) -> Option<Instant> {
+        let more = self.done.iter().filter_map(|(address, done)| {
+            let hold = desired.held.get(address).filter(|hold| now < hold.until);
+            // An address outside of the desired state was not released in this round, or waits for its next try.
+            let behind = hold.is_none() || done.held.as_ref() != hold;
+            done.again.or(if behind { Some(now) } else { done.next })
+        });
+        let ends = self.done.keys().filter_map(|address| desired.held.get(address)).map(|hold| hold.until);
+        more.chain(ends.filter(|end| *end > now)).min()
+    }
+
+    fn publish(&self, number: u64) {
+        let addresses: BTreeSet<IpAddr> = self.done.keys().copied().collect();
+        let failing = self.done.iter().filter(|(_, done)| done.failures >= MOST_FAILURES).map(|(address, _)| *address);
+        let now = ObservedState { number, addresses, failing: failing.collect() };
+        self.observed.send_if_modified(|known| {
+            let other = *known != now;
+            *known = now;
+            other
+        });
+    }
+}
+
+/// Holds an address, and announces it if an announcement is due.
+async fn hold_and_announce<N: Network>(
+    network: &N,
+    metrics: &AgentMetrics,
+    pauses: &[Duration],
+    address: IpAddr,
+    hold: Hold,
+    mut done: AddressState,
+) -> AddressState {
+    // The hold may have expired since the round began: other addresses came first, or the process was paused.
+    let lasts = || Instant::now() < hold.until;
+    if done.held.as_ref() != Some(&hold) {
+        let held = match lasts() {
+            true => try_step(metrics, Step::Hold, address, network.hold(address, &hold.ports, hold.until)).await,
+            false => None,
+        };
+        match held {
+            Some(HoldOutcome::Kept) => {}
+            // This also happens to an address that was held before, if another program has removed it.
+            Some(HoldOutcome::Added) => {
+                done = AddressState { failures: done.failures, ..AddressState::coming(Instant::now()) }
+            }
+            None => return done.failed(),
+        }
+        done.held = Some(hold.clone());
+    }
+    done.again = None;
+    if done.next.is_some_and(|next| Instant::now() >= next) {
+        let announced = match lasts() {
+            true => try_step(metrics, Step::Announce, address, network.announce(address)).await,
+            false => None,
+        };
+        if announced.is_none() {
+            return done.failed();
+        }
+        metrics.announced();
+        done.next = pauses.get(done.announced).map(|pause| Instant::now() + *pause);
+        done.announced += 1;
+    }
+    done.failures = 0;
+    done
+}
+
+impl AddressState {
+    /// The state after a failure: the address is held and announced again after a pause.
+    fn failed(self) -> Self {
+        let failures = self.failures.saturating_add(1);
+        let again = Some(Instant::now() + RETRY_PAUSE);
+        Self { held: None, again, failures, next: self.next.or(Some(Instant::now())), ..self }
+    }
+}
+
+/// Runs one step with its time limit; `None` if it failed.
+async fn try_step<T, E: fmt::Display>(
+    metrics: &AgentMetrics,
+    step: Step,
+    address: IpAddr,
+    work: impl Future<Output = Result<T, E>>,
+) -> Option<T> {
+    let reason = match timeout(STEP_TIMEOUT, pin!(work)).await {
+        Ok(Ok(done)) => return Some(done),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no result within {STEP_TIMEOUT:?}"),
+    };
+    metrics.failed(step);
+    tracing::warn!(%address, step = step.as_str(), reason, "a step on the network failed: it is retried");
+    None
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,126 @@
+//! The metrics of external addresses in the server.
+
+use clusterip_core::address::Family;
+use clusterip_runtime::label_values;
+use clusterip_runtime::metrics::{Component, Number, ScrapeLock, length};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Labelled;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+label_values! {
+    /// The result of assigning external addresses to a Service that did not get them at admission.
+    Given {
+        /// The Service has its addresses.
+        Assigned = "assigned",
+        /// The Service was changed by another client meanwhile.
+        Conflict = "conflict",
+        /// The policy could not be asked, or the addresses could not be written; the assignment is tried again.
+        Failed = "failed",
+        /// The policy does not assign an address. This is counted once until the policy answers differently.
+        Refused = "refused",
+    }
+}
+
+/// The addresses of one family in the ranges of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExternalFill {
+    /// The name of the pool.
+    pub pool: String,
+    /// The address family.
+    pub family: Family,
+    /// How many addresses the pool may hand out, used or not.
+    pub usable: u128,
+    /// How many addresses Services have.
+    pub assigned: u64,
+    /// How many of those a node holds.
+    pub held: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AddressLabels {
+    pool: String,
+    family: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GivenLabels {
+    result: Given,
+}
+
+/// The metrics of external addresses.
+#[derive(Clone, Default)]
+pub struct ExternalMetrics {
+    lock: ScrapeLock,
+    addresses: Labelled<AddressLabels, Number>,
+    given: Labelled<GivenLabels, Counter>,
+    takeovers: Counter,
+    waiting: Gauge,
+}
+
+impl Component for ExternalMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "external_pool_addresses",
+            "Addresses of the external pool: usable ones, those that Services have, and those that a node holds; \
+             none if this process is not the leader",
+            self.addresses.clone(),
+        );
+        registry.register(
+            "external_assignments",
+            "Assignments of external addresses to Services after their admission, by result",
+            self.given.clone(),
+        );
+        registry.register(
+            "external_takeovers",
+            "External addresses that moved to another node while this process was the leader",
+            self.takeovers.clone(),
+        );
+        registry.register(
+            "external_services_waiting",
+            "Services that wait for an external address; 0 if this process is not the leader",
+            self.waiting.clone(),
+        );
+        for &result in Given::ALL {
+            drop(self.given.get_or_create(&GivenLabels { result }));
+        }
+    }
+}
+
+impl ExternalMetrics {
+    /// Metrics that change together while they hold `lock`.
+    pub fn new(lock: ScrapeLock) -> Self {
+        Self { lock, ..Self::default() }
+    }
+
+    /// Sets the usage of all pools. Pools that are not in the list are removed.
+    pub fn pools(&self, pools: &[ExternalFill]) {
+        let _lock = self.lock.hold();
+        self.addresses.clear();
+        for fill in pools {
+            let counts =
+                [("usable", fill.usable as f64), ("assigned", fill.assigned as f64), ("held", fill.held as f64)];
+            for (state, count) in counts {
+                let labels = AddressLabels { pool: fill.pool.clone(), family: fill.family.to_string(), state };
+                self.addresses.get_or_create(&labels).set(count);
+            }
+        }
+    }
+
+    /// Records an attempt to assign external addresses to a Service.
+    pub fn given(&self, result: Given) {
+        self.given.get_or_create(&GivenLabels { result }).inc();
+    }
+
+    /// Records that another node than before holds an external address.
+    pub fn taken_over(&self) {
+        self.takeovers.inc();
+    }
+
+    /// Sets how many Services wait for an external address.
+    pub fn waiting(&self, services: usize) {
+        self.waiting.set(length(services));
+    }
+}

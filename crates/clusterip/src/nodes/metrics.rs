@@ -1,0 +1,153 @@
+//! The metrics of Nodes and their blocks.
+
+use std::collections::BTreeMap;
+
+use clusterip_core::address::Family;
+use clusterip_runtime::label_values;
+use clusterip_runtime::metrics::{Component, Number, ScrapeLock, length, whole};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Labelled;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+label_values! {
+    /// The result of assigning blocks to a Node.
+    Assignment {
+        /// The Node has its blocks.
+        Assigned = "assigned",
+        /// The Node was changed by another client meanwhile.
+        Conflict = "conflict",
+        /// The blocks could not be written; the assignment is tried again.
+        Failed = "failed",
+        /// The pool is full. This is counted once until the result changes.
+        Full = "full",
+        /// No pool matches the Node. This is counted once until the result changes.
+        NoPool = "no_pool",
+    }
+}
+
+label_values! {
+    /// What is wrong with the blocks of a Node.
+    Misplaced {
+        /// The blocks contain addresses that are never handed out.
+        Withheld = "withheld",
+        /// The blocks are not in a pool.
+        Outside = "outside",
+        /// Other Nodes have the same blocks.
+        Shared = "shared",
+        /// The blocks are in another pool than that of the Node.
+        WrongPool = "wrong_pool",
+    }
+}
+
+/// The blocks of one family in the ranges of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockFill {
+    /// The name of the pool.
+    pub pool: String,
+    /// The address family.
+    pub family: Family,
+    /// How many blocks the pool may hand out, used or not.
+    pub usable: u128,
+    /// How many blocks Nodes have, completely or in part.
+    pub used: u128,
+    /// How many blocks the pool can hand out now.
+    pub free: u128,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BlockLabels {
+    pool: String,
+    family: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AssignmentLabels {
+    result: Assignment,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MisplacedLabels {
+    reason: Misplaced,
+}
+
+/// The metrics of Nodes.
+#[derive(Clone, Default)]
+pub struct NodeMetrics {
+    lock: ScrapeLock,
+    blocks: Labelled<BlockLabels, Number>,
+    assignments: Labelled<AssignmentLabels, Counter>,
+    misplaced: Labelled<MisplacedLabels, Gauge>,
+    waiting: Gauge,
+}
+
+impl Component for NodeMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "node_pool_blocks",
+            "Blocks of the pool of Nodes: usable ones, those that Nodes have, and those that are free now",
+            self.blocks.clone(),
+        );
+        registry.register("node_assignments", "Assignments of pod CIDRs to Nodes, by result", self.assignments.clone());
+        registry.register(
+            "misplaced_nodes",
+            "Nodes with wrong pod CIDRs, by reason; 0 if this process is not the leader",
+            self.misplaced.clone(),
+        );
+        registry.register(
+            "nodes_waiting",
+            "Nodes that wait for pod CIDRs; 0 if this process is not the leader",
+            self.waiting.clone(),
+        );
+        for &result in Assignment::ALL {
+            drop(self.assignments.get_or_create(&AssignmentLabels { result }));
+        }
+        self.misplaced(&BTreeMap::new());
+    }
+}
+
+impl NodeMetrics {
+    /// Metrics that change together while they hold `lock`.
+    pub fn new(lock: ScrapeLock) -> Self {
+        Self { lock, ..Self::default() }
+    }
+
+    /// Sets the usage of all pools. Pools that are not in the list are removed.
+    pub fn blocks(&self, pools: &[BlockFill]) {
+        let _lock = self.lock.hold();
+        self.blocks.clear();
+        for fill in pools {
+            for (state, count) in [("usable", fill.usable), ("used", fill.used), ("free", fill.free)] {
+                let labels = BlockLabels { pool: fill.pool.clone(), family: fill.family.to_string(), state };
+                self.blocks.get_or_create(&labels).set(count as f64);
+            }
+        }
+    }
+
+    /// Records an attempt to assign blocks to a Node.
+    pub fn assigned(&self, result: Assignment) {
+        self.assignments.get_or_create(&AssignmentLabels { result }).inc();
+    }
+
+    /// Sets the number of Nodes with wrong blocks by reason. Reasons that are not in the list become zero.
+    pub fn misplaced(&self, nodes: &BTreeMap<Misplaced, u64>) {
+        let _lock = self.lock.hold();
+        for &reason in Misplaced::ALL {
+            let count = nodes.get(&reason).copied().unwrap_or_default();
+            self.misplaced.get_or_create(&MisplacedLabels { reason }).set(whole(count));
+        }
+    }
+
+    /// Sets how many Nodes wait for blocks.
+    pub fn waiting(&self, nodes: usize) {
+        self.waiting.set(length(nodes));
+    }
+
+    /// Resets the numbers of waiting and misplaced Nodes: this process no longer manages Nodes.
+    pub fn none_waiting(&self) {
+        self.waiting(0);
+        self.misplaced(&BTreeMap::new());
+    }
+}

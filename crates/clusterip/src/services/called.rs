@@ -1,0 +1,29 @@
+//! Waits until a task that only the leader carries out has something to do.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_leases::leader::Leadership;
+
+/// Returns `true` once this process leads and `about` is true of the settings in force. Returns `false` if that can't
+/// happen any more, because the settings or the leadership are not published any more.
+pub async fn called(
+    settings: &mut watch::Receiver<Arc<LiveSettings>>,
+    leadership: &mut watch::Receiver<Leadership>,
+    about: fn(&LiveSettings) -> bool,
+) -> bool {
+    loop {
+        if about(&settings.borrow_and_update()) && leadership.borrow_and_update().leads() {
+            return true;
+        }
+        let changed = tokio::select! {
+            changed = settings.changed() => changed,
+            changed = leadership.changed() => changed,
+        };
+        if changed.is_err() {
+            return false;
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Writes Events about moves, Nodes and external addresses for people to read.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+use clusterip_core::service_key::ServiceKey;
+
+/// The `reportingController` of all Events.
+pub const CONTROLLER: &str = "clusterip";
+/// The longest note of an Event that the API server accepts, in bytes.
+const LONGEST_NOTE: usize = 1024;
+
+/// The content of an Event about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told<'t> {
+    /// The UID of the object.
+    pub uid: &'t str,
+    /// Whether the Event is of type `Warning`, because somebody should look at the object.
+    pub warning: bool,
+    /// The reason, in one word such as `AddressMoved`.
+    pub reason: &'t str,
+    /// The full message. It is cut to 1024 bytes.
+    pub note: String,
+}
+
+/// Writes an Event about a Service. Events are for people, and nothing depends on them, so a failure is only logged.
+pub async fn tell(client: &Client, id: &ServiceKey, told: Told<'_>) {
+    let about = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Service".to_owned()),
+        namespace: Some(id.namespace.clone()),
+        name: Some(id.name.clone()),
+        uid: Some(told.uid.to_owned()),
+        ..ObjectReference::default()
+    };
+    tell_about(client, about, "Move", told).await;
+}
+
+/// Writes an Event about any object. `action` names what was done or tried.
+pub async fn tell_about(client: &Client, about: ObjectReference, action: &str, told: Told<'_>) {
+    let Told { warning, reason, mut note, .. } = told;
+    while note.len() > LONGEST_NOTE {
+        note.pop();
+    }
+    let event = Event {
+        type_: if warning { EventType::Warning } else { EventType::Normal },
+        reason: reason.to_owned(),
+        note: Some(note),
+        action: action.to_owned(),
+        secondary: None,
+    };
+    // A recorder that is kept counts a second move as a repetition of the first, and shows the old note.
+    let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
+    let recorder = Recorder::new(client.clone(), reporter);
+    if let Err(error) = recorder.publish(&event, &about).await {
+        tracing::warn!(namespace = about.namespace, name = about.name, %error, "an event was not written");
+    }
+}

@@ -1,0 +1,219 @@
+//! The metrics of Services: the usage of their pools, moves, and replicas.
+
+use clusterip_core::address::Family;
+use clusterip_runtime::label_values;
+use clusterip_runtime::metrics::{Component, Number, ScrapeLock, length, whole};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Labelled;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+label_values! {
+    /// The result of a move.
+    MoveResult {
+        /// The Service has an address of the right pool.
+        Moved = "moved",
+        /// The Service has its old address again, because no other was available.
+        Kept = "kept",
+        /// The Service has an address that the API server picked, because not even the old one was available.
+        Unmanaged = "unmanaged",
+        /// A user changed the Service during the move; the change was kept.
+        UserChanged = "user_changed",
+        /// There was nothing left to move.
+        Nothing = "nothing",
+        /// The move could not be completed, and is tried again.
+        Failed = "failed",
+    }
+}
+
+label_values! {
+    /// What happens with a misplaced Service, and why.
+    Misplaced {
+        /// The Service is being moved, or waits for its turn.
+        Moving = "moving",
+        /// The address was set by hand.
+        ByHand = "by_hand",
+        /// The Service has ready endpoints with the present address.
+        ReadyEndpoints = "ready_endpoints",
+        /// The Service is a load balancer.
+        LoadBalancer = "load_balancer",
+        /// The annotation of the Service, or the command line, forbids moves.
+        Never = "never",
+        /// The pool has no free address.
+        PoolFull = "pool_full",
+        /// A brake of the controller stops the move for now.
+        Brake = "brake",
+        /// The control plane calls the Service.
+        ControlPlane = "control_plane",
+        /// The Service looks half moved, but no move of it is recorded.
+        NotRecorded = "not_recorded",
+    }
+}
+
+/// The usage of a pool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolFill {
+    /// The name of the pool.
+    pub pool: String,
+    /// The usage by family; families without a range are missing.
+    pub families: Vec<FamilyFill>,
+    /// How many Services have an address of the pool but belong elsewhere.
+    pub squatters: u64,
+}
+
+/// The usage of a pool's ranges of one family.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FamilyFill {
+    /// The address family.
+    pub family: Family,
+    /// How many addresses the pool may hand out, used or not.
+    pub usable: u128,
+    /// How many addresses are in use, including those set by hand in the reserved part.
+    pub used: u128,
+    /// How many addresses the pool can hand out now.
+    pub free: u128,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReplicaLabels {
+    settings: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolFamilyLabels {
+    pool: String,
+    family: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolLabels {
+    pool: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MoveLabels {
+    result: MoveResult,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MisplacedLabels {
+    reason: Misplaced,
+}
+
+/// The metrics of Services.
+#[derive(Clone, Default)]
+pub struct ServiceMetrics {
+    lock: ScrapeLock,
+    usable: Labelled<PoolFamilyLabels, Number>,
+    used: Labelled<PoolFamilyLabels, Number>,
+    free: Labelled<PoolFamilyLabels, Number>,
+    squatters: Labelled<PoolLabels, Gauge>,
+    ledger: Gauge,
+    replicas: Labelled<ReplicaLabels, Gauge>,
+    moves: Labelled<MoveLabels, Counter>,
+    misplaced: Labelled<MisplacedLabels, Gauge>,
+    leader: Gauge,
+}
+
+impl ServiceMetrics {
+    /// Metrics that change together while they hold `lock`.
+    pub fn new(lock: ScrapeLock) -> Self {
+        Self { lock, ..Self::default() }
+    }
+
+    /// Sets the usage of all pools. Pools that are not in the list are removed.
+    pub fn pools(&self, pools: &[PoolFill]) {
+        let _lock = self.lock.hold();
+        for family in [&self.usable, &self.used, &self.free] {
+            family.clear();
+        }
+        self.squatters.clear();
+        for fill in pools {
+            let pool = || fill.pool.clone();
+            self.squatters.get_or_create(&PoolLabels { pool: pool() }).set(whole(fill.squatters));
+            for family in &fill.families {
+                let labels = PoolFamilyLabels { pool: pool(), family: family.family.to_string() };
+                self.usable.get_or_create(&labels).set(family.usable as f64);
+                self.used.get_or_create(&labels).set(family.used as f64);
+                self.free.get_or_create(&labels).set(family.free as f64);
+            }
+        }
+    }
+
+    /// Sets how many addresses the ledger has reserved.
+    pub fn ledger(&self, addresses: usize) {
+        self.ledger.set(length(addresses));
+    }
+
+    /// Sets how many replicas are alive that use the same settings as this one, including itself, and how many that use
+    /// others.
+    pub fn replicas(&self, same: usize, other: usize) {
+        let _lock = self.lock.hold();
+        for (settings, count) in [("same", same), ("other", other)] {
+            self.replicas.get_or_create(&ReplicaLabels { settings }).set(length(count));
+        }
+    }
+
+    /// Records a move that ended.
+    pub fn moved(&self, result: MoveResult) {
+        self.moves.get_or_create(&MoveLabels { result }).inc();
+    }
+
+    /// Sets the number of misplaced Services by reason. Reasons that are not in the list become zero.
+    pub fn misplaced(&self, services: &[(Misplaced, u64)]) {
+        let _lock = self.lock.hold();
+        for &reason in Misplaced::ALL {
+            let count = services.iter().filter(|(why, _)| *why == reason).map(|(_, count)| count).sum();
+            self.misplaced.get_or_create(&MisplacedLabels { reason }).set(whole(count));
+        }
+    }
+
+    /// Sets whether this process is the leader.
+    pub fn leader(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
+    }
+}
+
+impl Component for ServiceMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "pool_usable_addresses",
+            "Addresses that the pool may hand out, used or not",
+            self.usable.clone(),
+        );
+        registry.register(
+            "pool_used_addresses",
+            "Addresses of the pool that are in use, including those set by hand in its reserved part",
+            self.used.clone(),
+        );
+        registry.register("pool_free_addresses", "Addresses that the pool can hand out now", self.free.clone());
+        registry.register(
+            "pool_squatters",
+            "Services with an address of the pool that belong elsewhere",
+            self.squatters.clone(),
+        );
+        registry.register(
+            "ledger_addresses",
+            "Addresses handed out that the cluster does not show yet",
+            self.ledger.clone(),
+        );
+        registry.register(
+            "replicas",
+            "Live replicas including this one, by whether they use the same settings as this one",
+            self.replicas.clone(),
+        );
+        registry.register("moves", "Moves of Services to another address, by result", self.moves.clone());
+        registry.register(
+            "misplaced_services",
+            "Services outside of their pool, by whether they are moved or why not",
+            self.misplaced.clone(),
+        );
+        registry.register("leader", "Whether this process moves Services", self.leader.clone());
+        for &result in MoveResult::ALL {
+            drop(self.moves.get_or_create(&MoveLabels { result }));
+        }
+        self.misplaced(&[]);
+        self.replicas(1, 0);
+    }
+}

@@ -1,0 +1,269 @@
+//! Finds out whether a Service is misplaced, and whether it moves.
+
+use std::net::IpAddr;
+use std::sync::PoisonError;
+
+use clusterip_core::settings::Pool;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::endpoints;
+use super::journal::Journal;
+use super::requests::Request;
+use crate::service_placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
+use crate::services::metrics::Misplaced as Reason;
+use clusterip_host::cluster::control_plane_services::{MOVE_OPTION, called_by};
+use clusterip_host::cluster::lookups::Subject;
+use clusterip_host::cluster::object::{name, namespace, text};
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::evaluator::{Evaluation, Evaluator};
+use clusterip_host::policy::module::ModuleError;
+use clusterip_host::policy::service_request::ServiceRequest;
+use clusterip_leases::owner::Owner;
+
+/// The annotation by which the author of a Service says when it may move: `never` or `now`.
+pub use clusterip_core::annotations::MOVE_ANNOTATION;
+
+/// Which misplaced Services may be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowed {
+    /// Whether any are moved. If not, only those move that an administrator asks for.
+    pub any: bool,
+    /// Whether Services move although they have ready endpoints that can be reached at their present address.
+    pub ready: bool,
+    /// Whether Services of type `LoadBalancer` move.
+    pub load_balancers: bool,
+}
+
+/// The result of [`look`].
+pub enum Finding {
+    /// The Service is in place, or is ignored.
+    InPlace,
+    /// No pool is for the Service, but its address lies in a pool.
+    Squats {
+        /// The pools that its addresses lie in.
+        pools: Vec<String>,
+    },
+    /// The Service looks as if its move had begun and not ended. Only a record tells whether that is so.
+    HalfMoved,
+    /// The Service belongs elsewhere.
+    Misplaced(Box<Misplaced>),
+}
+
+/// A Service that belongs elsewhere.
+pub struct Misplaced {
+    /// The namespace of the Service.
+    pub namespace: String,
+    /// The name of the Service.
+    pub name: String,
+    /// The UID of the Service.
+    pub uid: String,
+    /// The present addresses, primary first.
+    pub from: Vec<IpAddr>,
+    /// The pools that the addresses lie in; empty for addresses outside of all pools.
+    pub lies_in: Vec<String>,
+    /// The pool that the Service belongs to.
+    pub pool: String,
+    /// Why the Service belongs there: the evidence, as text.
+    pub evidence: String,
+    /// Who asked for the move.
+    pub asked_by: AskedBy,
+    /// Whether the Service moves, or why not.
+    pub verdict: Verdict,
+}
+
+/// Who asked for a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedBy {
+    /// The controller, which found the Service.
+    Controller,
+    /// The author of the Service, by the annotation [`MOVE_ANNOTATION`]. The move skips what protects the Service
+    /// itself: its cooldown, and its ready endpoints.
+    Author,
+    /// An administrator, by a [`Request`] or by `clusterip move`. The move skips every brake, too.
+    Administrator,
+}
+
+/// What is done about a misplaced Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The Service moves, once [`hold_targets`] holds addresses for it.
+    Move,
+    /// The Service stays.
+    Report {
+        /// The reason, as a label of the metric.
+        reason: Reason,
+        /// The reason in full, for messages.
+        detail: String,
+    },
+}
+
+impl Misplaced {
+    /// Why the Service moves, for Events and logs.
+    pub fn why(&self) -> String {
+        let from =
+            if self.lies_in.is_empty() { "no pool".to_owned() } else { format!("pool {}", self.lies_in.join(", ")) };
+        format!("it lies in {from}, and belongs to pool {}: {}", self.pool, self.evidence)
+    }
+}
+
+/// Looks at a Service as the stores show it. `request` is an administrator's request to move it. Holds no address.
+///
+/// # Errors
+/// [`ModuleError`] if the policy does not answer.
+pub fn look(
+    evaluator: &Evaluator,
+    service: &Value,
+    allowed: Allowed,
+    request: Option<&Request>,
+) -> Result<Finding, ModuleError> {
+    let settings = evaluator.settings();
+    let settings = &settings.settings;
+    match unasked(settings, service) {
+        Some(Unasked::HalfMoved) => return Ok(Finding::HalfMoved),
+        Some(Unasked::Foreign) => return Ok(Finding::InPlace),
+        None => {}
+    }
+    let answer = ask(evaluator, service, true)?.answer;
+    let placement = Placement::of(settings, service, &answer);
+    let pool = match (placement.standing, placement.pool) {
+        (Standing::Squats, _) => return Ok(Finding::Squats { pools: placement.lies_in }),
+        (Standing::Misplaced, Some(pool)) => pool,
+        _ => return Ok(Finding::InPlace),
+    };
+    let (namespace, name) = (namespace(service), name(service));
+    let wish = text(service, &["metadata", "annotations", MOVE_ANNOTATION]);
+    let asked_by = match (request, wish) {
+        (Some(_), _) => AskedBy::Administrator,
+        (None, "now") => AskedBy::Author,
+        (None, _) => AskedBy::Controller,
+    };
+    let report = |reason, detail: String| Verdict::Report { reason, detail };
+    let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
+    let disturbed = {
+        let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
+        endpoints::disturbed(&snapshot, namespace, name, &lies_in)
+    };
+    let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
+        report(Reason::Never, "nothing is moved here".to_owned())
+    } else if wish == "never" {
+        report(Reason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
+    } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
+        report(Reason::LoadBalancer, "type LoadBalancer: a cloud might take its load balancer down".to_owned())
+    } else if let Some(detail) = control_plane(evaluator, namespace, name, request) {
+        report(Reason::ControlPlane, detail)
+    } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Controller {
+        report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached where it is"))
+    } else if answer.mutated_object.is_none() {
+        report(Reason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
+    } else {
+        Verdict::Move
+    };
+    Ok(Finding::Misplaced(Box::new(Misplaced {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        uid: text(service, &["metadata", "uid"]).to_owned(),
+        lies_in: placement.lies_in,
+        from: placement.addresses,
+        pool,
+        evidence: placement.evidence.unwrap_or_default(),
+        asked_by,
+        verdict,
+    })))
+}
+
+/// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request
+/// moves it anyway.
+fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Option<&Request>) -> Option<String> {
+    if request.is_some_and(|request| request.control_plane) {
+        return None;
+    }
+    match evaluator.stores().control_plane_services().callers(namespace, name) {
+        Ok(callers) if callers.is_empty() => None,
+        Ok(callers) => Some(format!(
+            "{}: the API server could not call it while it moves; `clusterip move {MOVE_OPTION} {namespace}/{name}` moves \
+             it",
+            called_by(&callers)
+        )),
+        Err(unknown) => Some(unknown.to_string()),
+    }
+}
+
+/// Holds addresses for a Service that moves. Returns all its addresses after the move, including one that stays, and
+/// the evaluation that holds them.
+///
+/// # Errors
+/// [`NoTarget`] if there are no addresses for it.
+pub fn hold_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
+    let evaluation = ask(evaluator, service, false).map_err(NoTarget::Unanswered)?;
+    let new = evaluation.answer.mutated_object.as_ref().map(addresses);
+    match (pool_of(&evaluation), new) {
+        (Some(pool), Some(new)) => Ok((merge(pool, &addresses(service), &new), evaluation)),
+        _ => Err(NoTarget::Full(evaluation.answer.audit().and_then(|audit| audit.reason).unwrap_or_default())),
+    }
+}
+
+/// Why there are no addresses for a Service that is to move.
+#[derive(Debug, Error)]
+pub enum NoTarget {
+    /// The pool has no free address. Contains the policy's reason.
+    #[error("{0}")]
+    Full(String),
+    /// The policy does not answer.
+    #[error(transparent)]
+    Unanswered(ModuleError),
+}
+
+/// Whether the policy would give these addresses to a Service, which is given as it was before its move. `false` if
+/// the policy does not answer.
+pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) -> bool {
+    let Ok(evaluation) = ask(evaluator, service, true) else { return false };
+    pool_of(&evaluation).is_some_and(|pool| addresses.iter().all(|address| fits(pool, *address)))
+}
+
+/// Asks the policy about a Service as it would be written, with all its addresses.
+///
+/// # Errors
+/// The reason, if the policy refuses the Service or does not answer.
+pub fn judge(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
+    let uid = text(service, &["metadata", "uid"]);
+    let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
+    let owner = Owner::new(namespace(service), name(service), "");
+    let subject = Subject { owner, own: addresses(service), dry_run: true };
+    let answer = evaluator.evaluate(&request, &subject).map_err(|error| error.to_string())?.answer;
+    match answer.accepted {
+        true => Ok(()),
+        false => Err(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned())),
+    }
+}
+
+/// Asks the policy. With `look`, no address is held.
+fn ask(evaluator: &Evaluator, service: &Value, look: bool) -> Result<Evaluation, ModuleError> {
+    let owner = Owner::new(namespace(service), name(service), "");
+    let subject = Subject { owner, own: addresses(service), dry_run: look };
+    evaluator.evaluate(&as_if_created(service), &subject)
+}
+
+fn pool_of(evaluation: &Evaluation) -> Option<&Pool> {
+    evaluation.settings.settings.pool(&evaluation.answer.audit()?.pool?)
+}
+
+/// The Service as it was before its recorded move began, with its present selector.
+pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
+    let mut spec = journal.spec.clone();
+    if let Some(selector) = service.pointer("/spec/selector") {
+        spec.insert("selector".to_owned(), selector.clone());
+    }
+    let mut was = service.clone();
+    was["spec"] = spec.into();
+    was
+}
+
+/// The addresses after a move: for each family the present address if it fits the pool, otherwise the new one.
+pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
+    let target = |address: &IpAddr| {
+        let of_family = new.iter().find(|new| new.is_ipv4() == address.is_ipv4());
+        of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)
+    };
+    from.iter().map(target).collect()
+}

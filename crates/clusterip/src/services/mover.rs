@@ -1,0 +1,362 @@
+//! Gives a Service another address without deleting it.
+//!
+//! # Expected flow
+//! A `ClusterIP` can't be changed, but a Service without one may be given any. [`Mover::start`] turns the Service
+//! into an `ExternalName` for some milliseconds, and then gives it everything back, at the new address. Before that
+//! it writes a [record](super::records) of all that is needed to finish into the server's namespace. [`super::step`]
+//! defines the steps.
+//!
+//! # Guarantees
+//! - The Service is never deleted or created. Its UID stays, and so does everything that depends on it.
+//! - Nothing is changed if the API server refuses the first write, which is tried by a dry run.
+//! - A move may be cut off anywhere. [`Mover::resume`] finishes it from the record. It may be called again, and does
+//!   nothing if nothing is left to do. Before it restores an address or an external address, it asks the policy.
+//! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
+//! - Changes that others make meanwhile are kept. Each write names the version that it was made from.
+//! - A move ends: after [`Limits::total`] with an error, and the record stays for [`Mover::resume`].
+//!
+//! # Caveats
+//! - Another Service may take the old address, the new address or a node port meanwhile. Then the mover takes the
+//!   next address that [`Targets`] has, otherwise the old one, otherwise one that the API server picks. A node port
+//!   is waited for, and then replaced. The [`Outcome`] says so.
+//! - JSON is sent back as it came. A typed client would drop the fields that it does not know.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::Value;
+use tokio::time::Instant;
+
+mod move_error;
+mod placing;
+mod release;
+mod requests;
+
+pub use self::move_error::MoveError;
+use self::placing::Placing;
+use super::attempt::{Attempt, next_target, same_families};
+use super::journal::Journal;
+use super::outcome::{LARGEST, Outcome, Unmoved, shown};
+use super::records::Records;
+use super::refusal::Refusal;
+use super::step::{self, Step};
+use super::targets::Targets;
+use clusterip_host::cluster::object::service_path;
+use clusterip_host::cluster::ownership::set_by_hand;
+use clusterip_host::cluster::snapshot::addresses;
+
+/// A move to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The namespace of the Service.
+    pub namespace: String,
+    /// The name of the Service.
+    pub name: String,
+    /// The UID of the Service. Another Service of the same name is not moved.
+    pub uid: String,
+    /// All addresses that the Service is to have, primary first, in its order of families. A family that stays has
+    /// its old address here.
+    pub addresses: Vec<IpAddr>,
+    /// Why the Service moves, for the Event and the log.
+    pub why: String,
+    /// Whether to move a Service of type `LoadBalancer`, whose cloud controller may tear its load balancer down.
+    pub load_balancers: bool,
+}
+
+/// The time limits of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The limit of one request.
+    pub request: Duration,
+    /// The limit of the whole move. After that, the move is left to the next resumption.
+    pub total: Duration,
+    /// How long a node port that is taken is waited for, while the Service has no address.
+    pub ports: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { request: Duration::from_secs(10), total: Duration::from_secs(60), ports: Duration::from_secs(5) }
+    }
+}
+
+/// For how many seconds after a move was recorded the status of a load balancer is restored.
+const STATUS_LASTS: i64 = 120;
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Moves Services.
+#[derive(Clone)]
+pub struct Mover {
+    client: Client,
+    records: Records,
+    limits: Limits,
+}
+
+impl Mover {
+    /// A mover with the default [`Limits`], which records its moves in `namespace`, the server's namespace.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self::with_limits(client, namespace, Limits::default())
+    }
+
+    /// A mover with the given limits.
+    pub fn with_limits(client: Client, namespace: &str, limits: Limits) -> Self {
+        let records = Records::new(client.clone(), namespace);
+        Self { client, records, limits }
+    }
+
+    /// The records of this mover's moves.
+    pub fn records(&self) -> &Records {
+        &self.records
+    }
+
+    /// Moves a Service. If a move of the Service is recorded already, that move is finished instead.
+    ///
+    /// # Errors
+    /// [`MoveError`] if the move is not finished.
+    pub async fn start(&self, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
+        match run.read("read").await? {
+            Some(service) => run.begin(service, order, targets).await,
+            None => Ok(Outcome::Unmoved(Unmoved::Gone)),
+        }
+    }
+
+    /// As [`Self::start`], for a Service that was just read. `service` is the whole object of the API server. If the
+    /// Service was changed since, the first write is refused, and the Service is read again.
+    ///
+    /// # Errors
+    /// [`MoveError`] if the move is not finished.
+    pub async fn start_from(&self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
+        match run.same_service(service) {
+            Some(service) => run.begin(service, order, targets).await,
+            None => Ok(Outcome::Unmoved(Unmoved::Gone)),
+        }
+    }
+
+    /// Finishes a recorded move from wherever it was cut off, and deletes its record.
+    ///
+    /// # Errors
+    /// [`MoveError`] if the move is not finished; then it may be called again.
+    pub async fn resume(&self, journal: &Journal, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let mut run = Run::new(self, &journal.namespace, &journal.name, &journal.uid);
+        match run.read("read").await? {
+            Some(service) => run.finish(service, journal, targets).await,
+            None => run.end_gone().await,
+        }
+    }
+}
+
+/// One run of a move, from reading the Service to its outcome.
+struct Run<'m> {
+    mover: &'m Mover,
+    namespace: &'m str,
+    name: &'m str,
+    uid: &'m str,
+    since: Instant,
+    pause: Duration,
+    /// The addresses that this run has ordered; `None` in a run that finishes what another one began.
+    ordered: Option<Vec<IpAddr>>,
+    refused: Vec<IpAddr>,
+    attempt: Option<Attempt>,
+    /// The journal that this run recorded.
+    recorded: Option<Journal>,
+    /// Whether a release got no answer. It may still be carried out.
+    uncertain: bool,
+    /// Whether the creation of a record got no answer.
+    unanswered: bool,
+}
+
+impl<'m> Run<'m> {
+    fn new(mover: &'m Mover, namespace: &'m str, name: &'m str, uid: &'m str) -> Self {
+        Self {
+            mover,
+            namespace,
+            name,
+            uid,
+            since: Instant::now(),
+            pause: FIRST_PAUSE,
+            ordered: None,
+            refused: Vec::new(),
+            attempt: None,
+            recorded: None,
+            uncertain: false,
+            unanswered: false,
+        }
+    }
+
+    fn label(&self) -> String {
+        format!("Service {}/{}", self.namespace, self.name)
+    }
+
+    fn path(&self) -> String {
+        service_path(self.namespace, self.name)
+    }
+
+    /// Begins a move of the Service that was read, and finishes it.
+    async fn begin(&mut self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let ended = self.move_from(service, order, targets).await;
+        // A record that outlives its move could be replayed. But if the API server did not answer a release, the
+        // release may still be carried out and needs the record. Then the next move of the Service, or the next
+        // leader, deletes it.
+        let may_be_recorded = self.recorded.is_some() || self.unanswered;
+        if let (Ok(Outcome::Unmoved(_)), true, false) = (&ended, may_be_recorded, self.uncertain) {
+            let _ = self.discard().await;
+        }
+        ended
+    }
+
+    async fn move_from(
+        &mut self,
+        mut service: Value,
+        order: &Order,
+        targets: &dyn Targets,
+    ) -> Result<Outcome, MoveError> {
+        let mut to = order.addresses.clone();
+        let was_by_hand = set_by_hand(&service);
+        loop {
+            if step::looks_half_moved(&service) {
+                return self.finish_recorded(service, targets).await;
+            }
+            if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
+                return Ok(Outcome::Unmoved(unmoved));
+            }
+            let bytes = service.to_string().len();
+            if bytes > LARGEST {
+                return Ok(Outcome::Unmoved(Unmoved::TooLarge { bytes }));
+            }
+            let from = addresses(&service);
+            if !same_families(&from, &to) {
+                let (from, to) = (shown(&from), shown(&to));
+                return Err(MoveError::Families { service: self.label(), from, to });
+            }
+            if let Some(taken) = self.first_taken(&from, &to).await? {
+                self.refused.push(taken);
+                match next_target(targets, &self.refused, &from).await {
+                    Some(next) => to = next,
+                    None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: self.refused.clone() })),
+                }
+            } else {
+                self.ordered = Some(to.clone());
+                if let Some((released, journal)) = self.release(&service, &to, &order.why).await? {
+                    return self.finish(released, &journal, targets).await;
+                }
+            }
+            match self.read("read").await? {
+                // A user may have set the address by hand since the Service was looked at.
+                Some(now) if set_by_hand(&now) && !was_by_hand => return Ok(Outcome::Unmoved(Unmoved::SetByHand)),
+                Some(now) => service = now,
+                None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
+            }
+        }
+    }
+
+    /// Finishes a move that looks begun, if it is recorded.
+    async fn finish_recorded(&mut self, service: Value, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+        let recorded = match self.recorded.take() {
+            Some(journal) => Some(journal),
+            None => {
+                // Addresses that another run ordered are checked by the policy before they are restored.
+                self.ordered = None;
+                self.record().await?
+            }
+        };
+        match recorded {
+            Some(journal) => self.finish(service, &journal, targets).await,
+            None => Ok(Outcome::Unmoved(Unmoved::NotRecorded)),
+        }
+    }
+
+    /// Carries out the steps that are left of a recorded move.
+    async fn finish(
+        &mut self,
+        mut service: Value,
+        journal: &Journal,
+        targets: &dyn Targets,
+    ) -> Result<Outcome, MoveError> {
+        let mut reached = Outcome::Unmoved(Unmoved::NotMoving);
+        // Later the addresses may belong to another load balancer, and then only its controller may write the status.
+        let age = Timestamp::now().as_second() - journal.recorded_at;
+        let (mut skip_status, mut keep_owners) = (!(-STATUS_LASTS..=STATUS_LASTS).contains(&age), false);
+        loop {
+            let mut next = step::next(&service, journal);
+            if next == Step::RestoreStatus && skip_status {
+                next = Step::Forget;
+            }
+            let (name, result) = match next {
+                // The record stays as long as a release without an answer may still arrive.
+                Step::AtHome if step::may_still_begin(&service, journal) => {
+                    return Ok(Outcome::Unmoved(Unmoved::NotBegun));
+                }
+                Step::AtHome => {
+                    let _ = self.discard().await;
+                    return Ok(match reached {
+                        Outcome::Overtaken { from, why, .. } => {
+                            Outcome::Overtaken { from, now: addresses(&service), why }
+                        }
+                        reached => reached,
+                    });
+                }
+                Step::Place => {
+                    // A user may have removed all traces of the move. Then it has ended like this.
+                    reached = self.ending(&service, journal);
+                    match self.place(&service, journal, targets).await? {
+                        Ok(Placing::Again) => continue,
+                        Ok(Placing::Done(written)) => ("place", Ok(written)),
+                        Err(refusal) => ("place", Err(refusal)),
+                    }
+                }
+                Step::RestoreStatus if !journal.load_balancer.as_ref().is_some_and(|old| targets.may_show(old)) => {
+                    skip_status = true;
+                    continue;
+                }
+                Step::RestoreStatus => {
+                    let result = self.put("/status", &step::with_status(&service, journal)).await;
+                    skip_status = result.is_ok();
+                    ("status", result)
+                }
+                Step::Forget => {
+                    reached = self.ending(&service, journal);
+                    let result = self.put("", &step::forgotten(&service, journal, keep_owners)).await;
+                    // If the API server rejects the restored owners, the present ones stay, so that the move ends.
+                    if matches!(result, Err(Refusal::Refused(_))) && !keep_owners {
+                        keep_owners = true;
+                        continue;
+                    }
+                    ("forget", result)
+                }
+            };
+            service = match result {
+                Ok(written) => {
+                    self.pause = FIRST_PAUSE;
+                    written
+                }
+                Err(refusal) => {
+                    self.wait(name, &refusal).await?;
+                    match self.read(name).await? {
+                        Some(service) => service,
+                        None => return self.end_gone().await,
+                    }
+                }
+            };
+        }
+    }
+
+    /// Ends the move of a Service that is gone. Its record is useless, and is deleted.
+    async fn end_gone(&self) -> Result<Outcome, MoveError> {
+        let _ = self.discard().await;
+        Ok(Outcome::Unmoved(Unmoved::Gone))
+    }
+
+    /// How the move ends if the Service stays as it is.
+    fn ending(&self, service: &Value, journal: &Journal) -> Outcome {
+        let (to, notes) = match &self.attempt {
+            Some(attempt) => (attempt.addresses(), attempt.notes.as_slice()),
+            None => (journal.to.as_slice(), [].as_slice()),
+        };
+        step::ending(service, journal, to, notes)
+    }
+}

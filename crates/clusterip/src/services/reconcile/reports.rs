@@ -1,0 +1,129 @@
+//! Reports moves, and the Services that stay where they are: in the log, as Events and as metrics.
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::super::brakes::Brake;
+use super::super::event_recorder::{Told, tell};
+use super::super::misplaced::{AskedBy, Misplaced};
+use super::super::mover::MoveError;
+use super::super::outcome::{Outcome, Unmoved};
+use super::{Found, Next, REPORTED, Reconciler};
+use crate::services::metrics::{Misplaced as Reason, MoveResult};
+use clusterip_core::service_key::ServiceKey;
+
+impl Reconciler {
+    /// Reports that a misplaced Service stays where it is, and answers the wish to move it.
+    pub(super) async fn report_stay(
+        &self,
+        id: &ServiceKey,
+        service: &Value,
+        misplaced: &Misplaced,
+        reason: Reason,
+        detail: &str,
+    ) -> Next {
+        self.report(id, misplaced, reason, detail).await;
+        self.answer_wish(id, service).await;
+        Next::After(REPORTED)
+    }
+
+    pub(super) async fn report_outcome(&self, id: &ServiceKey, uid: &str, ended: &Result<Outcome, MoveError>) {
+        let (namespace, name) = (&id.namespace, &id.name);
+        let outcome = match ended {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.metrics.moved(MoveResult::Failed);
+                tracing::error!(namespace, name, %error, "move failed");
+                let told = Told { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
+                return tell(&self.client, id, told).await;
+            }
+        };
+        if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
+            // The stores were behind: another process has finished the move, or the Service was deleted. Neither needs
+            // a report.
+            return tracing::debug!(namespace, name, %outcome, "nothing to move");
+        }
+        self.metrics.moved(match outcome {
+            Outcome::Moved { .. } => MoveResult::Moved,
+            Outcome::Kept { .. } => MoveResult::Kept,
+            Outcome::Elsewhere { .. } => MoveResult::Unmanaged,
+            Outcome::Overtaken { .. } => MoveResult::UserChanged,
+            Outcome::Unmoved(_) => MoveResult::Nothing,
+        });
+        if outcome.is_warning() {
+            tracing::warn!(namespace, name, %outcome, "move");
+        } else {
+            tracing::info!(namespace, name, %outcome, "move");
+        }
+        let (warning, reason) = (outcome.is_warning(), outcome.reason());
+        tell(&self.client, id, Told { uid, warning, reason, note: outcome.to_string() }).await;
+    }
+
+    pub(super) async fn report_brake(
+        &self,
+        id: &ServiceKey,
+        service: &Value,
+        misplaced: &Misplaced,
+        brake: Brake,
+    ) -> Next {
+        let (detail, next) = match brake {
+            Brake::Cooldown { until } => {
+                return Next::After(until.saturating_duration_since(Instant::now()));
+            }
+            Brake::Rate { until } => {
+                let next = Next::After(until.saturating_duration_since(Instant::now()));
+                ("many services were moved in the last minute: it waits for its turn", next)
+            }
+            Brake::Settings => {
+                self.answer_wish(id, service).await;
+                ("the settings changed for a large part of the cluster: it waits for `clusterip move`", Next::Change)
+            }
+        };
+        self.report(id, misplaced, Reason::Brake, detail).await;
+        next
+    }
+
+    /// Reports a Service that stays where it is. The same report is repeated only if a user asked for the move.
+    async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: Reason, detail: &str) {
+        let text = format!("{}; it stays: {detail}", misplaced.why());
+        if self.remember(id, reason, &text) || misplaced.asked_by != AskedBy::Controller {
+            tracing::warn!(
+                namespace = id.namespace,
+                name = id.name,
+                reason = reason.as_str(),
+                detail = text,
+                "misplaced"
+            );
+            let told = Told { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note: text };
+            tell(&self.client, id, told).await;
+        }
+    }
+
+    /// Stores why a Service stays. Returns whether that is new.
+    pub(super) fn remember(&self, id: &ServiceKey, reason: Reason, text: &str) -> bool {
+        let now = (reason, text.to_owned());
+        let mut found = self.found();
+        found.squatters.remove(id);
+        let before = found.misplaced.insert(id.clone(), now.clone());
+        self.count(&found);
+        before.is_none_or(|before| before != now)
+    }
+
+    /// Notes that a Service is in place, or gone.
+    pub(super) fn settled(&self, id: &ServiceKey) {
+        self.brakes().settled(id);
+        let mut found = self.found();
+        found.squatters.remove(id);
+        found.failures.remove(id);
+        if found.misplaced.remove(id).is_some() {
+            self.count(&found);
+        }
+    }
+
+    pub(super) fn count(&self, found: &Found) {
+        let of = |reason: &Reason| found.misplaced.values().filter(|(other, _)| other == reason).count() as u64;
+        let counts: Vec<(Reason, u64)> = Reason::ALL.iter().map(|reason| (*reason, of(reason))).collect();
+        self.metrics.misplaced(&counts);
+    }
+}

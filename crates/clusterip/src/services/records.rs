@@ -1,0 +1,168 @@
+//! Stores the journals of moves as `ControllerRevision` objects in the server's namespace.
+//!
+//! A journal on the Service itself could be forged, or replayed later, by each user who may edit the Service; an
+//! authenticated one could still be replayed. In the server's namespace, tenants can neither read nor write it. A
+//! `ControllerRevision` is the API's own kind for the state of a controller: its `data` can't be changed once it is
+//! written, and a role that grants access to it grants nothing else in that namespace.
+//!
+//! # Guarantees
+//! - A record is written before the first change of its Service, and deleted after the last one. So whatever a move
+//!   has left on a Service, a record tells how to finish it.
+//! - A record is found by the UID of its Service. It is useless for another Service, and after its move.
+
+use http::{Method, Request};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::{Client, Error as KubeError, ResourceExt as _};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::journal::Journal;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_runtime::api_error::words;
+
+/// The label of every object that is written about a move. Its value says what the object is.
+pub const LABEL: &str = "clusterip-policy/move";
+/// The value of [`LABEL`] on a record.
+pub const RECORD: &str = "record";
+/// The annotation of a record with the namespace and name of its Service, as `NAMESPACE/NAME`.
+const SERVICE: &str = "clusterip-policy/service";
+/// The beginning of the names of records. The UID of the Service follows.
+const PREFIX: &str = "clusterip-move-";
+/// How many records are listed at a time.
+const PAGE: u32 = 500;
+
+/// A record can't be read or deleted.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// The API server refuses the request, or can't be reached.
+    #[error("the records of moves in namespace {namespace} can't be read: {reason}")]
+    Request {
+        /// The server's namespace.
+        namespace: String,
+        /// The message of the API server.
+        reason: String,
+    },
+    /// The data of the object is not a journal.
+    #[error("controllerrevision {namespace}/{name} is not the record of a move: {reason}")]
+    Malformed {
+        /// The server's namespace.
+        namespace: String,
+        /// The name of the object.
+        name: String,
+        /// What is wrong with the data.
+        reason: String,
+    },
+}
+
+/// The records in one namespace. Cheap to clone.
+#[derive(Clone)]
+pub struct Records {
+    api: Api<ControllerRevision>,
+    namespace: String,
+}
+
+impl Records {
+    /// The records in `namespace`, the server's namespace.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
+    }
+
+    /// The journal for the Service with this UID; `None` if no move of it is recorded.
+    ///
+    /// # Errors
+    /// [`RecordError`] if the record can't be read, or is not a journal for this UID.
+    pub async fn get(&self, uid: &str) -> Result<Option<Journal>, RecordError> {
+        let found = self.api.get_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
+        found.map(|found| self.journal(found)).transpose()
+    }
+
+    /// The Services of all records, each with its UID, ordered by the names of the records. The journals themselves
+    /// are not read, because a Service may be large.
+    ///
+    /// # Errors
+    /// [`RecordError::Request`] if the records can't be listed.
+    pub async fn list(&self) -> Result<Vec<(ServiceKey, String)>, RecordError> {
+        let mut page = ListParams::default().labels(&format!("{LABEL}={RECORD}")).limit(PAGE);
+        let mut services = Vec::new();
+        loop {
+            let found = self.api.list_metadata(&page).await.map_err(|error| self.request(&error))?;
+            for record in &found.items {
+                let service = record.annotations().get(SERVICE).and_then(|text| text.split_once('/'));
+                let uid = record.name_any().strip_prefix(PREFIX).map(str::to_owned);
+                if let (Some((namespace, name)), Some(uid)) = (service, uid) {
+                    services.push((ServiceKey::new(namespace, name), uid));
+                }
+            }
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(services),
+            }
+        }
+    }
+
+    /// Deletes the record of the Service with this UID, if there is one.
+    ///
+    /// # Errors
+    /// [`RecordError::Request`] if the API server refuses the deletion, or can't be reached.
+    pub async fn delete(&self, uid: &str) -> Result<(), RecordError> {
+        let found = self.api.get_metadata_opt(&name(uid)).await.map_err(|error| self.request(&error))?;
+        let Some(found) = found else { return Ok(()) };
+        // A deletion that arrives late must not hit the record of a later move of the same Service.
+        let this = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
+        let parameters = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
+        match self.api.delete(&name(uid), &parameters).await {
+            Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(error) => Err(self.request(&error)),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// The request that creates a record.
+    ///
+    /// # Errors
+    /// The reason, if the journal can't be written as JSON, or the HTTP request can't be built.
+    pub fn creation(&self, journal: &Journal) -> Result<Request<Vec<u8>>, String> {
+        let record = json!({
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {
+                "name": name(&journal.uid),
+                "labels": {LABEL: RECORD, "app.kubernetes.io/name": "clusterip"},
+                "annotations": {SERVICE: format!("{}/{}", journal.namespace, journal.name)},
+            },
+            "revision": 0,
+            "data": journal,
+        });
+        let body = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
+        let path = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace);
+        let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
+        request.body(body).map_err(|error| error.to_string())
+    }
+
+    /// The server's namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn journal(&self, found: ControllerRevision) -> Result<Journal, RecordError> {
+        let object = found.metadata.name.unwrap_or_default();
+        let malformed =
+            |reason: String| RecordError::Malformed { namespace: self.namespace.clone(), name: object.clone(), reason };
+        let data = found.data.map_or(Value::Null, |data| data.0);
+        let journal: Journal = serde_json::from_value(data).map_err(|error| malformed(error.to_string()))?;
+        match object == name(&journal.uid) {
+            true => Ok(journal),
+            false => Err(malformed(format!("it is about the UID {}", journal.uid))),
+        }
+    }
+
+    fn request(&self, error: &KubeError) -> RecordError {
+        RecordError::Request { namespace: self.namespace.clone(), reason: words(error) }
+    }
+}
+
+/// The name of the record of the Service with this UID.
+pub fn name(uid: &str) -> String {
+    format!("{PREFIX}{uid}")
+}

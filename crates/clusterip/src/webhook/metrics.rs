@@ -1,0 +1,121 @@
+//! The metrics of admission.
+
+use std::time::{Duration, SystemTime};
+
+use clusterip_core::answer::Outcome;
+use clusterip_host::metrics::LATENCIES;
+use clusterip_runtime::label_values;
+use clusterip_runtime::metrics::{Component, Number, timestamp};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Labelled;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+label_values! {
+    /// The kind of object that an admission request is about.
+    ResourceKind {
+        /// A Service.
+        Service = "Service",
+        /// A Node, or a subresource of one.
+        Node = "Node",
+        /// Any other kind, for which the webhook should not be registered.
+        Other = "other",
+    }
+}
+
+label_values! {
+    /// The result of an admission request.
+    Decision {
+        /// The object got an address of a pool.
+        Allocated = "allocated",
+        /// The request was allowed without a change.
+        Left = "left",
+        /// The request was denied.
+        Denied = "denied",
+        /// The policy did not answer.
+        Error = "error",
+    }
+}
+
+impl From<Outcome> for Decision {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Allocated => Self::Allocated,
+            Outcome::Left => Self::Left,
+            Outcome::Denied => Self::Denied,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AdmissionLabels {
+    kind: ResourceKind,
+    decision: Decision,
+    pool: Option<String>,
+}
+
+/// The metrics of admission.
+#[derive(Clone)]
+pub struct AdmissionMetrics {
+    admissions: Labelled<AdmissionLabels, Counter>,
+    duration: Histogram,
+    certificate_expiry: Number,
+}
+
+impl Default for AdmissionMetrics {
+    fn default() -> Self {
+        Self {
+            admissions: Labelled::default(),
+            duration: Histogram::new(LATENCIES),
+            certificate_expiry: Number::default(),
+        }
+    }
+}
+
+impl AdmissionMetrics {
+    /// Records an admission request that was answered.
+    pub fn answered(&self, kind: ResourceKind, decision: Decision, pool: Option<&str>, took: Duration) {
+        self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: pool.map(str::to_owned) }).inc();
+        self.duration.observe(took.as_secs_f64());
+    }
+
+    /// Sets the counters of a pool to zero if they have no value yet. Prometheus sees an increase only from a value that
+    /// it has scraped before: without a zero, the first denial would be missed.
+    pub fn begin_pool(&self, kind: ResourceKind, decisions: &[Decision], pool: &str) {
+        for &decision in decisions {
+            drop(self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: Some(pool.to_owned()) }));
+        }
+    }
+
+    /// Sets when the certificate that is served expires.
+    pub fn certificate_expiry(&self, end: SystemTime) {
+        self.certificate_expiry.set(timestamp(end));
+    }
+}
+
+impl Component for AdmissionMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "admissions",
+            "Admission requests by kind, decision and pool; the pool is empty if none was asked for",
+            self.admissions.clone(),
+        );
+        registry.register_with_unit(
+            "admission_duration",
+            "Time from an admission request to its answer",
+            Unit::Seconds,
+            self.duration.clone(),
+        );
+        registry.register_with_unit(
+            "certificate_expiry_timestamp",
+            "When the served certificate expires; 0: there is none",
+            Unit::Seconds,
+            self.certificate_expiry.clone(),
+        );
+        for &decision in Decision::ALL {
+            let labels = AdmissionLabels { kind: ResourceKind::Service, decision, pool: None };
+            drop(self.admissions.get_or_create(&labels));
+        }
+    }
+}

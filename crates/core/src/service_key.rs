@@ -1,0 +1,59 @@
+//! Which Service something is about.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde_json::Value;
+use thiserror::Error;
+
+/// The namespace and the name of a Service, ordered by namespace first. It is displayed as `NAMESPACE/NAME`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceKey {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl ServiceKey {
+    /// The key of the Service of this namespace and name.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of a Service as the API server stores it.
+    pub fn of(service: &Value) -> Self {
+        let text = |pointer| service.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        Self::new(text("/metadata/namespace"), text("/metadata/name"))
+    }
+}
+
+impl From<(String, String)> for ServiceKey {
+    fn from((namespace, name): (String, String)) -> Self {
+        Self { namespace, name }
+    }
+}
+
+/// A text that is not `NAMESPACE/NAME`.
+#[derive(Debug, Error)]
+#[error("expected NAMESPACE/NAME, such as shop/web")]
+pub struct ServiceKeyError;
+
+impl FromStr for ServiceKey {
+    type Err = ServiceKeyError;
+
+    fn from_str(text: &str) -> Result<Self, ServiceKeyError> {
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(Self::new(namespace, name))
+            }
+            _ => Err(ServiceKeyError),
+        }
+    }
+}
+
+impl fmt::Display for ServiceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

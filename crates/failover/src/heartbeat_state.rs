@@ -1,0 +1,255 @@
+//! The state of the agent's own heartbeat: the next action, and the end of the term. Uses no clock and sends no
+//! requests.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ObjectMeta;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::timing::HEARTBEAT;
+use clusterip_leases::claim_lease::LABEL;
+use clusterip_leases::election::{ObservedLease, Step, step};
+use clusterip_leases::identity::{Identity, Role};
+use clusterip_leases::observed::Observed;
+
+/// Value of the label of heartbeats.
+pub const AGENT: &str = "agent";
+/// Annotation of a heartbeat with the name of its Node.
+pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
+/// The maximum length of a Lease name.
+const LONGEST_NAME: usize = 253;
+/// The number of former identities that a process remembers: a write with one of them may still be in flight.
+const FORMER: usize = 8;
+
+/// The name of the heartbeat of the agent on this node.
+pub fn name(node: &str) -> String {
+    let name = format!("clusterip-agent-{node}");
+    if name.len() <= LONGEST_NAME {
+        return name;
+    }
+    let mut name = "clusterip-agent-".to_owned();
+    for byte in &Sha256::digest(node.as_bytes())[..16] {
+        // `write!` to a `String` never fails.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
+}
+
+/// One unbroken period in which this agent is certainly alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Term {
+    /// The identity of the agent in this term.
+    pub identity: Identity,
+    /// When the term ends, unless the heartbeat is renewed before.
+    pub until: Instant,
+}
+
+/// The next action of the renewal loop.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NextAction {
+    /// Read it: its state is unknown.
+    Read,
+    /// Write it: replace it if the Lease has a resource version, otherwise create it.
+    Write(Box<Lease>),
+    /// Wait: another agent of this node holds the heartbeat, and may be alive.
+    Wait,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Known {
+    Nothing,
+    Absent,
+    There(Box<Lease>),
+}
+
+/// The state of this agent's heartbeat.
+pub struct HeartbeatState {
+    node: String,
+    identity: Identity,
+    former: Vec<Identity>,
+    known: Known,
+    /// The heartbeat of another agent of this node as it was last observed, and when it was first observed so.
+    other: Option<ObservedLease>,
+    until: Option<Instant>,
+}
+
+impl HeartbeatState {
+    /// Nothing is known of the heartbeat of this node yet.
+    pub fn new(node: &str) -> Self {
+        Self::with(node, Identity::on(node, Role::Agent))
+    }
+
+    /// As [`Self::new`], with this identity.
+    pub fn with(node: &str, identity: Identity) -> Self {
+        Self { node: node.to_owned(), identity, former: Vec::new(), known: Known::Nothing, other: None, until: None }
+    }
+
+    /// The current term, if there is one.
+    pub fn term(&self, now: Instant) -> Option<Term> {
+        let until = self.until.filter(|until| now < *until)?;
+        Some(Term { identity: self.identity.clone(), until })
+    }
+
+    /// The end of the term, unless the API server confirms a renewal before.
+    pub fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
+    /// The next action. A term whose time is over ends here for good, even if a renewal in flight succeeds later.
+    pub fn next(&mut self, now: Instant, clock: Timestamp) -> NextAction {
+        self.lapse_if_over(now);
+        match &self.known {
+            Known::Nothing => NextAction::Read,
+            Known::Absent => match step(None, &self.identity, HEARTBEAT, now, clock) {
+                Step::Write(spec) => NextAction::Write(Box::new(self.lease(None, spec))),
+                Step::Wait => NextAction::Wait,
+            },
+            Known::There(lease) => match step(self.other.as_ref(), &self.identity, HEARTBEAT, now, clock) {
+                Step::Write(spec) => NextAction::Write(Box::new(self.lease(Some(lease), spec))),
+                Step::Wait => NextAction::Wait,
+            },
+        }
+    }
+
+    /// Records the answer to a write that was sent at `sent`.
+    pub fn wrote(&mut self, lease: Lease, sent: Instant, now: Instant) {
+        self.lapse_if_over(now);
+        let ours = holder(&lease) == Some(&self.identity.to_string());
+        self.found(Some(lease), now);
+        let until = sent + HEARTBEAT.deadline;
+        if ours && now < until {
+            self.until = Some(until);
+        }
+    }
+
+    /// Forgets the observed Lease, because the outcome of a write is unknown or the observation is outdated.
+    pub fn forget(&mut self) {
+        self.known = Known::Nothing;
+    }
+
+    /// Records the Lease that was read.
+    pub fn read(&mut self, lease: Option<Lease>, now: Instant) {
+        self.lapse_if_over(now);
+        // Another agent has taken or ended the heartbeat, because this agent did not renew it in time.
+        let ours = |holder: Option<&str>| holder.is_some_and(|holder| self.may_renew(holder));
+        if self.until.is_some() && lease.as_ref().is_some_and(|lease| !ours(holder(lease))) {
+            self.lapse();
+        }
+        self.found(lease, now);
+    }
+
+    /// Ends the term: the next one has another identity.
+    pub fn lapse(&mut self) {
+        self.until = None;
+        self.other = None;
+        let identity = std::mem::replace(&mut self.identity, Identity::on(&self.node, Role::Agent));
+        self.former.insert(0, identity);
+        self.former.truncate(FORMER);
+    }
+
+    /// The Lease that gives the heartbeat back, if it may belong to this process.
+    pub fn give_back(&self, clock: Timestamp) -> Option<Lease> {
+        let Known::There(lease) = &self.known else { return None };
+        let ours = holder(lease).is_some_and(|holder| self.is_ours(holder));
+        ours.then(|| given_back(lease, clock))
+    }
+
+    /// Whether the heartbeat has to be read before it can be given back.
+    pub fn is_unclear(&self) -> bool {
+        self.known == Known::Nothing
+    }
+
+    /// Ends the term if its time is over.
+    pub fn lapse_if_over(&mut self, now: Instant) {
+        if self.until.is_some_and(|until| now >= until) {
+            self.lapse();
+        }
+    }
+
+    /// Whether a living agent of this node may renew a heartbeat with this holder: its own, or one that was put
+    /// back.
+    fn may_renew(&self, holder: &str) -> bool {
+        holder == self.identity.as_str() || holder == unknown(&self.node).as_str()
+    }
+
+    fn is_ours(&self, holder: &str) -> bool {
+        holder == self.identity.as_str() || self.former.iter().any(|former| former.as_str() == holder)
+    }
+
+    fn found(&mut self, lease: Option<Lease>, now: Instant) {
+        let Some(lease) = lease else {
+            self.known = Known::Absent;
+            self.other = None;
+            return;
+        };
+        let mut spec = lease.spec.clone().unwrap_or_default();
+        // A heartbeat of a former identity of this process is free, and so is one that was put back for the living
+        // agent.
+        let holder = spec.holder_identity.as_deref().unwrap_or_default();
+        if holder != self.identity.as_str() && (self.is_ours(holder) || self.until.is_some() && self.may_renew(holder))
+        {
+            spec.holder_identity = None;
+        }
+        self.other = Some(Observed::next(self.other.take(), spec, now));
+        self.known = Known::There(Box::new(lease));
+    }
+
+    fn lease(&self, found: Option<&Lease>, spec: LeaseSpec) -> Lease {
+        let mut metadata = metadata(&self.node);
+        if let Some(Lease { metadata: known, .. }) = found {
+            metadata.uid.clone_from(&known.uid);
+            metadata.resource_version.clone_from(&known.resource_version);
+        }
+        Lease { metadata, spec: Some(spec) }
+    }
+}
+
+/// The holder of a heartbeat; `None` if it was given back.
+pub fn holder(lease: &Lease) -> Option<&str> {
+    lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+}
+
+/// The heartbeat without a holder.
+pub fn given_back(lease: &Lease, clock: Timestamp) -> Lease {
+    let spec = LeaseSpec {
+        holder_identity: Some(String::new()),
+        renew_time: Some(MicroTime(clock)),
+        ..lease.spec.clone().unwrap_or_default()
+    };
+    Lease { spec: Some(spec), ..lease.clone() }
+}
+
+/// The holder of a heartbeat that was put back: any living agent of this node. It must not name one of the node's
+/// known identities, because that would declare the terms of all others over.
+pub fn unknown(node: &str) -> Identity {
+    Identity::with(node, Role::Agent, 0)
+}
+
+/// A new heartbeat in place of one that is missing.
+pub fn put_back(node: &str, clock: Timestamp) -> Lease {
+    let spec = LeaseSpec {
+        holder_identity: Some(unknown(node).to_string()),
+        lease_duration_seconds: i32::try_from(HEARTBEAT.lease.as_secs()).ok(),
+        renew_time: Some(MicroTime(clock)),
+        ..LeaseSpec::default()
+    };
+    Lease { metadata: metadata(node), spec: Some(spec) }
+}
+
+fn metadata(node: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name(node)),
+        labels: Some(BTreeMap::from([(LABEL.to_owned(), AGENT.to_owned())])),
+        annotations: Some(BTreeMap::from([(NODE_ANNOTATION.to_owned(), node.to_owned())])),
+        ..ObjectMeta::default()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;

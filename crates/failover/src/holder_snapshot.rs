@@ -1,0 +1,215 @@
+//! Determines which node holds which address, for a program that reads the Leases once.
+//!
+//! Agents watch a heartbeat for its whole duration to tell a silent agent from a living one. A program that reads the
+//! Leases once can only compare the renewal time in the heartbeat with a clock. If that clock differs from the clock
+//! of the node by more than the duration of a heartbeat, the result is wrong.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::external_claims::{Claim, EXTERNAL};
+use super::heartbeat_state::{AGENT, NODE_ANNOTATION};
+use super::heartbeat_state::{holder, unknown};
+use super::timing::HEARTBEAT as TIMING;
+use clusterip_leases::claim_lease::LABEL;
+
+/// The heartbeats and claims of agents at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct HolderSnapshot {
+    claims: BTreeMap<IpAddr, Claim>,
+    heartbeats: BTreeMap<String, Lease>,
+    /// The current time by the clock of the program that reads the Leases; `None` if unknown.
+    now: Option<Timestamp>,
+    /// The newest time in any Lease.
+    newest: Option<Timestamp>,
+}
+
+/// A node that holds an address according to its claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Name of the Node.
+    pub node: String,
+    /// Whether the heartbeat of the node confirms the claim.
+    pub renewal: Renewal,
+}
+
+/// Whether the heartbeat of the holder confirms a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The agent that wrote the claim has renewed its heartbeat within the heartbeat's duration.
+    Renewed,
+    /// There is no heartbeat.
+    Missing,
+    /// The heartbeat was given back, or ended by another agent.
+    GivenBack,
+    /// An agent on that node has begun another term since; claims of the earlier term are no longer valid.
+    Replaced,
+    /// The heartbeat was not renewed within its duration.
+    Silent,
+}
+
+impl Renewal {
+    /// Why the node no longer holds the address; `None` if it does.
+    pub fn problem(self) -> Option<&'static str> {
+        match self {
+            Self::Renewed => None,
+            Self::Missing => Some("its agent has no heartbeat"),
+            Self::GivenBack => Some("its agent has given its heartbeat back"),
+            Self::Replaced => Some("its agent has begun a new term since"),
+            Self::Silent => Some("its agent has not renewed its heartbeat in time"),
+        }
+    }
+}
+
+impl HolderSnapshot {
+    /// Starts without Leases at the time `now`; without `now`, the newest time in any Lease is used instead.
+    pub fn new(now: Option<Timestamp>) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    /// Adds a Lease. Leases of other programs are used too: the current time is at least the newest time in any Lease.
+    pub fn see(&mut self, lease: &Lease) {
+        let times = lease.spec.iter().flat_map(|spec| [&spec.renew_time, &spec.acquire_time]);
+        self.newest = times.flatten().map(|time| time.0).chain(self.newest).max();
+        match lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).map(String::as_str) {
+            Some(EXTERNAL) => {
+                if let Some(claim) = Claim::of(lease) {
+                    self.claims.insert(claim.address, claim);
+                }
+            }
+            Some(AGENT) => {
+                let node = lease.metadata.annotations.as_ref().and_then(|annotations| annotations.get(NODE_ANNOTATION));
+                if let Some(node) = node {
+                    self.heartbeats.insert(node.clone(), lease.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The node that holds an address according to its claim; `None` without a claim or if it was given back.
+    pub fn holder(&self, address: IpAddr) -> Option<Holder> {
+        let claim = self.claims.get(&address)?;
+        let node = claim.node()?.to_owned();
+        Some(Holder { renewal: self.renewal(claim, &node), node })
+    }
+
+    /// Every address that a claim gives to a node, with that node.
+    pub fn all(&self) -> impl Iterator<Item = (IpAddr, Holder)> + '_ {
+        self.claims.keys().filter_map(|address| Some((*address, self.holder(*address)?)))
+    }
+
+    fn renewal(&self, claim: &Claim, node: &str) -> Renewal {
+        let Some(heartbeat) = self.heartbeats.get(node) else { return Renewal::Missing };
+        match holder(heartbeat) {
+            None => return Renewal::GivenBack,
+            // Other agents put the heartbeat back: it belongs to the living agent of the node, which has not
+            // renewed it yet.
+            Some(holder) if holder == unknown(node).as_str() => {}
+            Some(holder) if claim.holder.as_ref().is_some_and(|claimed| claimed.as_str() == holder) => {}
+            Some(_) => return Renewal::Replaced,
+        }
+        let spec = heartbeat.spec.as_ref();
+        let seconds = spec.and_then(|spec| spec.lease_duration_seconds).map(i64::from);
+        let duration = seconds.map_or(SignedDuration::try_from(TIMING.lease), |it| Ok(SignedDuration::from_secs(it)));
+        let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+        match (self.now.or(self.newest), renewed, duration) {
+            (Some(now), Some(renewed), Ok(duration)) if now.duration_since(renewed) <= duration => Renewal::Renewed,
+            _ => Renewal::Silent,
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    use super::super::external_claims::lease as claim;
+    use super::super::heartbeat_state::{given_back, put_back};
+    use super::*;
+    use clusterip_leases::identity::{Identity, Role};
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn heartbeat(identity: &Identity, second: i64) -> Lease {
+        let mut lease = put_back("node-1", at(second));
+        lease.spec.as_mut().unwrap().holder_identity = Some(identity.to_string());
+        lease
+    }
+
+    #[test]
+    fn a_claim_is_renewed_missing_given_back_replaced_or_silent() {
+        let (me, other) = (Identity::with("node-1", Role::Agent, 1), Identity::with("node-1", Role::Agent, 2));
+        let address = IpAddr::from([10, 0, 9, 10]);
+        let own = |second| Some(heartbeat(&me, second));
+        struct Case {
+            name: &'static str,
+            heartbeat: Option<Lease>,
+            /// The current time in seconds, if it is known.
+            now: Option<i64>,
+            expected: Option<Renewal>,
+        }
+        let cases = [
+            Case { name: "renewed", heartbeat: own(100), now: Some(110), expected: Some(Renewal::Renewed) },
+            Case { name: "just in time", heartbeat: own(100), now: Some(120), expected: Some(Renewal::Renewed) },
+            Case { name: "too late", heartbeat: own(100), now: Some(121), expected: Some(Renewal::Silent) },
+            Case { name: "of the future", heartbeat: own(200), now: Some(110), expected: Some(Renewal::Renewed) },
+            Case { name: "none", heartbeat: None, now: Some(110), expected: Some(Renewal::Missing) },
+            Case {
+                name: "given back",
+                heartbeat: own(100).map(|lease| given_back(&lease, at(100))),
+                now: Some(110),
+                expected: Some(Renewal::GivenBack),
+            },
+            Case {
+                name: "another",
+                heartbeat: Some(heartbeat(&other, 100)),
+                now: Some(110),
+                expected: Some(Renewal::Replaced),
+            },
+            Case {
+                name: "put back",
+                heartbeat: Some(put_back("node-1", at(100))),
+                now: Some(110),
+                expected: Some(Renewal::Renewed),
+            },
+            Case {
+                name: "put back long ago",
+                heartbeat: Some(put_back("node-1", at(100))),
+                now: Some(130),
+                expected: Some(Renewal::Silent),
+            },
+            Case { name: "by the newest Lease", heartbeat: own(100), now: None, expected: Some(Renewal::Renewed) },
+            Case {
+                name: "by a Lease of another that is newer",
+                heartbeat: own(70),
+                now: None,
+                expected: Some(Renewal::Silent),
+            },
+        ];
+        for Case { name, heartbeat, now, expected } in cases {
+            let mut holdings = HolderSnapshot::new(now.map(at));
+            holdings.see(&claim(address, Some(&me), None, at(50)));
+            let mut of_another = claim(IpAddr::from([10, 0, 9, 11]), None, None, at(100));
+            of_another.metadata.labels = Some(BTreeMap::new());
+            of_another.spec.as_mut().unwrap().renew_time = Some(MicroTime(at(100)));
+            holdings.see(&of_another);
+            heartbeat.iter().for_each(|lease| holdings.see(lease));
+            let found = holdings.holder(address);
+            assert_eq!(found.as_ref().map(|holder| holder.renewal), expected, "{name}");
+            assert_eq!(holdings.all().collect::<Vec<_>>(), [(address, found.unwrap())], "{name}");
+        }
+        let mut holdings = HolderSnapshot::new(None);
+        holdings.see(&claim(address, None, None, at(50)));
+        assert_eq!(holdings.holder(address), None, "given back");
+        assert_eq!(holdings.all().count(), 0);
+    }
+}

@@ -1,0 +1,382 @@
+//! The heartbeats of all agents, as this agent has observed them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use tokio::time::Instant;
+
+use super::heartbeat_state::{NODE_ANNOTATION, name};
+use super::heartbeat_state::{holder, unknown};
+use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
+use clusterip_leases::identity::Identity;
+use clusterip_leases::version::Version;
+
+/// The state of a term in which an agent claimed addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TermState {
+    /// The heartbeat was renewed in time.
+    Alive,
+    /// The heartbeat was not renewed for its whole duration. Any agent may end it.
+    Silent,
+    /// The term is over and can't be resumed.
+    Over,
+}
+
+/// The owner of a heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The agent with this identity renews the heartbeat.
+    Agent(Identity),
+    /// The heartbeat has no owner: it was given back, or ended by another agent.
+    Released,
+    /// The Lease does not exist. Its owner may be alive, and may create it again.
+    Missing,
+    /// The heartbeat was missing, and another agent put it back. It belongs to the living agent of the node, if there
+    /// is one.
+    Unknown,
+}
+
+#[derive(Clone, Debug)]
+struct Peer {
+    owner: Owner,
+    /// The Lease, if there is one.
+    lease: Option<Box<Lease>>,
+    duration: Duration,
+    /// When the heartbeat was first seen in this state.
+    since: Instant,
+}
+
+impl Peer {
+    fn silent_from(&self) -> Instant {
+        self.since + self.duration
+    }
+}
+
+/// A heartbeat that may be ended or removed, in the version that was observed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct StaleHeartbeat {
+    pub(super) node: String,
+    pub(super) lease: Box<Lease>,
+    /// When the heartbeat became stale.
+    pub(super) since: Instant,
+}
+
+/// A heartbeat that is missing.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct MissingHeartbeat {
+    pub(super) node: String,
+    /// The time by which its owner should have created the heartbeat again.
+    pub(super) since: Instant,
+}
+
+/// The heartbeats of all nodes, by Node name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peers {
+    by_node: BTreeMap<String, Peer>,
+}
+
+impl Peers {
+    /// Adds or updates the heartbeat of a Lease.
+    pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
+        let Some(node) = node_of(lease) else { return };
+        let version = Version::of(lease);
+        if let Some(known) = self.by_node.get(node).and_then(|peer| peer.lease.as_ref()) {
+            let known = Version::of(known);
+            if known == version || version.is_older_than(&known) {
+                return;
+            }
+        }
+        let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds);
+        let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let peer = Peer {
+            owner: match holder(lease) {
+                None => Owner::Released,
+                Some(holder) if holder == unknown(node).as_str() => Owner::Unknown,
+                Some(holder) => Owner::Agent(Identity::of(holder)),
+            },
+            lease: Some(Box::new(lease.clone())),
+            duration: seconds.map_or(HEARTBEAT.lease, Duration::from_secs),
+            since: now,
+        };
+        self.by_node.insert(node.to_owned(), peer);
+    }
+
+    /// Records that a heartbeat was deleted. An agent that stops gives its heartbeat back instead, so the owner may
+    /// be alive.
+    pub(super) fn gone(&mut self, lease: &Lease, now: Instant) {
+        let Some(peer) = node_of(lease).and_then(|node| self.by_node.get_mut(node)) else { return };
+        let same = |known: &Lease| Version::of(known).uid == Version::of(lease).uid;
+        if peer.lease.as_ref().is_some_and(|known| same(known)) {
+            peer.go(now);
+        }
+    }
+
+    /// Replaces the recorded heartbeats with a complete list of Leases.
+    pub(super) fn only(&mut self, leases: &[Lease], now: Instant) {
+        for lease in leases {
+            self.see(lease, now);
+        }
+        let listed: Vec<&str> = leases.iter().filter_map(node_of).collect();
+        for (node, peer) in &mut self.by_node {
+            if peer.lease.is_some() && !listed.contains(&node.as_str()) {
+                peer.go(now);
+            }
+        }
+    }
+
+    /// Records that a node without a heartbeat claims an address: its heartbeat is missing from now on.
+    pub(super) fn expect(&mut self, node: &str, now: Instant) {
+        if !self.by_node.contains_key(node) {
+            let peer = Peer { owner: Owner::Missing, lease: None, duration: MISSING_GRACE, since: now };
+            self.by_node.insert(node.to_owned(), peer);
+        }
+    }
+
+    /// Forgets the Nodes without a heartbeat, except for those for which `keep` returns true.
+    pub(super) fn forget_missing(&mut self, keep: impl Fn(&str) -> bool) {
+        self.by_node.retain(|node, peer| peer.lease.is_some() || keep(node));
+    }
+
+    /// The state of the term with this identity on this node.
+    pub(super) fn term_state(&self, node: &str, identity: &Identity, now: Instant) -> TermState {
+        let Some(peer) = self.by_node.get(node) else { return TermState::Silent };
+        match &peer.owner {
+            Owner::Agent(owner) if owner != identity => TermState::Over,
+            Owner::Released => TermState::Over,
+            Owner::Agent(_) | Owner::Missing | Owner::Unknown if now < peer.silent_from() => TermState::Alive,
+            Owner::Agent(_) | Owner::Missing | Owner::Unknown => TermState::Silent,
+        }
+    }
+
+    /// The nodes whose agents are alive.
+    pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = &str> {
+        let lives = move |peer: &Peer| matches!(peer.owner, Owner::Agent(_)) && now < peer.silent_from();
+        self.by_node.iter().filter(move |(_, peer)| lives(peer)).map(|(node, _)| node.as_str())
+    }
+
+    /// The heartbeats that are silent and that no agent has ended yet.
+    pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
+        let silent =
+            move |peer: &Peer| matches!(peer.owner, Owner::Agent(_) | Owner::Unknown) && now >= peer.silent_from();
+        self.stale(silent, Peer::silent_from)
+    }
+
+    /// The heartbeats that are missing although their owners had time to create them again. Putting a heartbeat back
+    /// does not end a term: a living owner renews the heartbeat, and that of a dead owner becomes silent.
+    pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = MissingHeartbeat> {
+        let missing = move |peer: &Peer| peer.owner == Owner::Missing && now >= peer.silent_from();
+        let these = self.by_node.iter().filter(move |(_, peer)| missing(peer));
+        these.map(|(node, peer)| MissingHeartbeat { node: node.clone(), since: peer.silent_from() })
+    }
+
+    /// The heartbeats that have had no owner for so long that they can be removed.
+    pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
+        let old = move |peer: &Peer| now >= peer.since + HEARTBEAT_RETENTION;
+        let forgotten = move |peer: &Peer| peer.owner == Owner::Released && old(peer);
+        self.stale(forgotten, |peer| peer.since + HEARTBEAT_RETENTION)
+    }
+
+    fn stale(
+        &self,
+        which: impl Fn(&Peer) -> bool,
+        since: impl Fn(&Peer) -> Instant,
+    ) -> impl Iterator<Item = StaleHeartbeat> {
+        let these = self.by_node.iter().filter(move |(_, peer)| which(peer));
+        these.filter_map(move |(node, peer)| {
+            Some(StaleHeartbeat { node: node.clone(), lease: peer.lease.clone()?, since: since(peer) })
+        })
+    }
+
+    /// When the next heartbeat becomes silent if it is not renewed, or becomes old enough to be removed.
+    pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
+        let change = |peer: &Peer| match peer.owner {
+            Owner::Released => peer.since + HEARTBEAT_RETENTION,
+            Owner::Agent(_) | Owner::Missing | Owner::Unknown => peer.silent_from(),
+        };
+        self.by_node.values().map(change).filter(|change| *change > now).min()
+    }
+}
+
+impl Peer {
+    fn go(&mut self, now: Instant) {
+        self.lease = None;
+        // A term that was given back is over, whether its Lease exists or not.
+        if matches!(self.owner, Owner::Agent(_) | Owner::Unknown) {
+            self.owner = Owner::Missing;
+            self.since = now;
+            self.duration = MISSING_GRACE;
+        }
+    }
+}
+
+/// The Node of a heartbeat; `None` if this program can't have written the Lease.
+pub(super) fn node_of(lease: &Lease) -> Option<&str> {
+    let node = lease.metadata.annotations.as_ref()?.get(NODE_ANNOTATION)?;
+    (lease.metadata.name.as_deref()? == name(node)).then_some(node)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::LeaseSpec;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::super::heartbeat_state::put_back;
+    use super::*;
+    use clusterip_leases::identity::Role;
+
+    fn identity(number: u64) -> Identity {
+        Identity::with("a", Role::Agent, number)
+    }
+
+    const NO_HOLDER: u64 = 0;
+    const UNKNOWN: u64 = 99;
+
+    /// The heartbeat of node `a`.
+    fn lease(owner: u64, version: u64) -> Lease {
+        let mut lease = put_back("a", Timestamp::UNIX_EPOCH);
+        lease.metadata.uid = Some("uid".to_owned());
+        lease.metadata.resource_version = Some(version.to_string());
+        let holder = match owner {
+            NO_HOLDER => String::new(),
+            UNKNOWN => unknown("a").to_string(),
+            owner => identity(owner).to_string(),
+        };
+        lease.spec = lease.spec.map(|spec| LeaseSpec { holder_identity: Some(holder), ..spec });
+        lease
+    }
+
+    #[test]
+    fn a_term_is_alive_silent_or_over_by_its_heartbeat() {
+        type Step = (u64, fn(&mut Peers, Instant));
+        /// What the peers say about node `a` and its first term.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        struct Seen {
+            first_term: TermState,
+            node_is_alive: bool,
+            is_silent: bool,
+            is_missing: bool,
+        }
+        struct Case {
+            name: &'static str,
+            steps: Vec<Step>,
+            after_19_s: Seen,
+            after_20_s: Seen,
+        }
+        const ALIVE: Seen =
+            Seen { first_term: TermState::Alive, node_is_alive: true, is_silent: false, is_missing: false };
+        const ALIVE_WITHOUT_NODE: Seen = Seen { node_is_alive: false, ..ALIVE };
+        const UNKNOWN_NODE: Seen = Seen { first_term: TermState::Silent, ..ALIVE_WITHOUT_NODE };
+        const SILENT: Seen = Seen { is_silent: true, ..UNKNOWN_NODE };
+        const MISSING: Seen = Seen { is_missing: true, ..UNKNOWN_NODE };
+        const OVER: Seen = Seen { first_term: TermState::Over, ..ALIVE_WITHOUT_NODE };
+        const NEXT_TERM: Seen = Seen { node_is_alive: true, ..OVER };
+        let first: Step = (0, |peers, now| peers.see(&lease(1, 1), now));
+        let gone: Step = (5, |peers, now| peers.gone(&lease(1, 1), now));
+        let cases = [
+            Case { name: "nothing", steps: vec![], after_19_s: UNKNOWN_NODE, after_20_s: UNKNOWN_NODE },
+            Case { name: "first seen", steps: vec![first], after_19_s: ALIVE, after_20_s: SILENT },
+            Case {
+                name: "renewed",
+                steps: vec![first, (5, |peers, now| peers.see(&lease(1, 2), now))],
+                after_19_s: ALIVE,
+                after_20_s: ALIVE,
+            },
+            Case {
+                name: "seen again as it was",
+                steps: vec![first, (5, |peers, now| peers.only(&[lease(1, 1)], now))],
+                after_19_s: ALIVE,
+                after_20_s: SILENT,
+            },
+            Case {
+                name: "given back",
+                steps: vec![first, (5, |peers, now| peers.see(&lease(NO_HOLDER, 2), now))],
+                after_19_s: OVER,
+                after_20_s: OVER,
+            },
+            Case {
+                name: "an old version after a new one",
+                steps: vec![
+                    (0, |peers, now| peers.see(&lease(NO_HOLDER, 2), now)),
+                    (5, |peers, now| peers.see(&lease(1, 1), now)),
+                ],
+                after_19_s: OVER,
+                after_20_s: OVER,
+            },
+            Case {
+                name: "another term",
+                steps: vec![first, (5, |peers, now| peers.see(&lease(2, 2), now))],
+                after_19_s: NEXT_TERM,
+                after_20_s: NEXT_TERM,
+            },
+            Case { name: "deleted", steps: vec![first, gone], after_19_s: MISSING, after_20_s: MISSING },
+            Case {
+                name: "put back",
+                steps: vec![first, gone, (15, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
+                after_19_s: ALIVE_WITHOUT_NODE,
+                after_20_s: ALIVE_WITHOUT_NODE,
+            },
+            Case {
+                name: "put back, and silent",
+                steps: vec![first, (0, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
+                after_19_s: ALIVE_WITHOUT_NODE,
+                after_20_s: SILENT,
+            },
+            Case {
+                name: "given back, and removed",
+                steps: vec![
+                    first,
+                    (5, |peers, now| peers.see(&lease(NO_HOLDER, 2), now)),
+                    (6, |peers, now| peers.only(&[], now)),
+                ],
+                after_19_s: OVER,
+                after_20_s: OVER,
+            },
+        ];
+        for Case { name, steps, after_19_s, after_20_s } in cases {
+            let begin = Instant::now();
+            let at = |seconds| begin + Duration::from_secs(seconds);
+            let mut peers = Peers::default();
+            for (seconds, step) in steps {
+                step(&mut peers, at(seconds));
+            }
+            for (seconds, expected) in [(19, after_19_s), (20, after_20_s)] {
+                let now = at(seconds);
+                let found = Seen {
+                    first_term: peers.term_state("a", &identity(1), now),
+                    node_is_alive: peers.live(now).eq(["a"]),
+                    is_silent: peers.silent(now).count() == 1,
+                    is_missing: peers.missing(now).count() == 1,
+                };
+                assert_eq!(found, expected, "{name}, {seconds} s");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_without_heartbeat_is_missing_after_a_wait_until_it_is_forgotten() {
+        let begin = Instant::now();
+        let mut peers = Peers::default();
+        peers.expect("a", begin);
+        let missing = MissingHeartbeat { node: "a".to_owned(), since: begin + MISSING_GRACE };
+        assert_eq!(peers.missing(begin).collect::<Vec<_>>(), vec![]);
+        assert_eq!(peers.next_change(begin), Some(begin + MISSING_GRACE));
+        peers.expect("a", begin + MISSING_GRACE);
+        assert_eq!(peers.missing(begin + MISSING_GRACE).collect::<Vec<_>>(), vec![missing]);
+        peers.forget_missing(|_| false);
+        assert_eq!(peers.missing(begin + MISSING_GRACE).collect::<Vec<_>>(), vec![]);
+    }
+
+    #[test]
+    fn a_heartbeat_without_holder_is_removed_when_it_is_old() {
+        let begin = Instant::now();
+        let mut peers = Peers::default();
+        peers.see(&lease(NO_HOLDER, 2), begin);
+        assert_eq!(peers.next_change(begin), Some(begin + HEARTBEAT_RETENTION));
+        assert_eq!(peers.forgotten(begin + HEARTBEAT_RETENTION - Duration::from_secs(1)).count(), 0);
+        let lease = Box::new(lease(NO_HOLDER, 2));
+        let expected = vec![StaleHeartbeat { node: "a".to_owned(), lease, since: begin + HEARTBEAT_RETENTION }];
+        assert_eq!(peers.forgotten(begin + HEARTBEAT_RETENTION).collect::<Vec<_>>(), expected);
+    }
+}

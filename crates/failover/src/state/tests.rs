@@ -1,0 +1,369 @@
+use std::time::Duration;
+
+use super::super::assignments::Assignment;
+use super::super::external_claims::{EXTERNAL, lease};
+use super::super::heartbeat_state::put_back;
+use super::super::rendezvous::order;
+use super::*;
+use clusterip_leases::claim_lease::LABEL;
+use clusterip_leases::identity::Role;
+
+const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
+
+fn identity(node: &str) -> Identity {
+    Identity::with(node, Role::Agent, 1)
+}
+
+/// The Lease as the API server returns it.
+fn stored(mut lease: Lease, version: u64) -> Lease {
+    lease.metadata.uid.get_or_insert_with(|| format!("uid-{version}"));
+    lease.metadata.resource_version = Some(version.to_string());
+    lease
+}
+
+fn heartbeat(node: &str, version: u64) -> Lease {
+    let mut lease = put_back(node, Timestamp::UNIX_EPOCH);
+    if let Some(spec) = &mut lease.spec {
+        spec.holder_identity = Some(identity(node).to_string());
+    }
+    stored(lease, version)
+}
+
+/// This agent and one other living agent. The test chooses which of the two is preferred for the address.
+struct Test {
+    state: AgentState,
+    begin: Instant,
+    version: u64,
+    me: &'static str,
+    other: &'static str,
+}
+
+impl Test {
+    fn new(first: bool) -> Self {
+        let order = order(ADDRESS, ["a", "b"]);
+        let (one, two) = if order == ["a", "b"] { ("a", "b") } else { ("b", "a") };
+        let (me, other) = if first { (one, two) } else { (two, one) };
+        let begin = Instant::now();
+        let mut state = AgentState::new(me, begin);
+        state.only(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
+        let mut test = Self { state, begin, version: 10, me, other };
+        test.assign(&[me, other]);
+        test.renew(0);
+        test
+    }
+
+    fn at(&self, millis: u64) -> Instant {
+        self.begin + Duration::from_millis(millis)
+    }
+
+    fn assign(&mut self, nodes: &[&str]) {
+        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        let assignment = Assignment { nodes, ..Assignment::default() };
+        self.state.assign(Arc::new([(ADDRESS, assignment)].into()));
+    }
+
+    /// Both agents renew their heartbeats.
+    fn renew(&mut self, at: u64) {
+        self.version += 1;
+        let until = self.at(at) + HEARTBEAT.deadline;
+        self.state.set_term(Some(Term { identity: identity(self.me), until }));
+        let lease =
+            stored(Lease { metadata: heartbeat(self.other, 2).metadata, ..heartbeat(self.other, 2) }, self.version);
+        self.state.see(&lease, self.at(at));
+    }
+
+    fn see_claim(&mut self, holder: Option<&str>, at: u64) {
+        self.version += 1;
+        let holder = holder.map(identity);
+        let mut lease = stored(lease(ADDRESS, holder.as_ref(), None, Timestamp::UNIX_EPOCH), self.version);
+        lease.metadata.uid = Some("uid".to_owned());
+        self.state.see(&lease, self.at(at));
+    }
+
+    fn plan(&mut self, at: u64) -> Plan {
+        self.state.plan(self.at(at), Timestamp::UNIX_EPOCH)
+    }
+
+    /// The kinds of the writes, and whether the address is held.
+    fn planned(&mut self, at: u64) -> (Vec<WriteKind>, bool) {
+        let plan = self.plan(at);
+        (plan.writes.iter().map(|write| write.kind).collect(), plan.desired.held.contains_key(&ADDRESS))
+    }
+
+    /// Expects exactly one write, and carries it out.
+    fn carried_out(&mut self, at: u64) -> WriteKind {
+        let plan = self.plan(at);
+        assert_eq!(plan.writes.len(), 1, "{:?}", plan.writes);
+        let write = &plan.writes[0];
+        self.version += 1;
+        let written = Box::new(stored((*write.lease).clone(), self.version));
+        self.state.done(write, WriteOutcome::Written(written), self.at(at));
+        write.kind
+    }
+
+    fn network_did(&mut self, number: u64, addresses: &[IpAddr]) {
+        let addresses = addresses.iter().copied().collect();
+        self.state.set_observed(ObservedState { number, addresses, ..ObservedState::default() });
+    }
+}
+
+#[test]
+fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
+    struct Case {
+        name: &'static str,
+        is_first_choice: bool,
+        setup: fn(&mut Test),
+        /// When the agent claims the address, in milliseconds.
+        claims_at: Option<u64>,
+    }
+    let never = None;
+    let cases = [
+        Case {
+            name: "the first choice, when it has settled",
+            is_first_choice: true,
+            setup: |_| {},
+            claims_at: Some(3000),
+        },
+        Case { name: "the second leaves it some time", is_first_choice: false, setup: |_| {}, claims_at: Some(5000) },
+        Case {
+            name: "more, where the first is at work",
+            is_first_choice: false,
+            setup: |test| {
+                let busy =
+                    lease(IpAddr::from([10, 0, 9, 99]), Some(&identity(test.other)), None, Timestamp::UNIX_EPOCH);
+                test.state.see(&stored(busy, 50), test.at(4000));
+            },
+            claims_at: Some(6000),
+        },
+        Case {
+            name: "not what another holds",
+            is_first_choice: true,
+            setup: |test| test.see_claim(Some(test.other), 0),
+            claims_at: never,
+        },
+        Case {
+            name: "what was given back",
+            is_first_choice: true,
+            setup: |test| test.see_claim(None, 0),
+            claims_at: Some(3000),
+        },
+        Case {
+            name: "what it held in another term",
+            is_first_choice: true,
+            setup: |test| {
+                test.see_claim(Some(test.me), 0);
+                let until = test.at(0) + HEARTBEAT.deadline;
+                test.state.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
+            },
+            claims_at: Some(3000),
+        },
+        Case {
+            name: "what none of ours holds",
+            is_first_choice: true,
+            setup: |test| {
+                let lease = lease(ADDRESS, Some(&Identity::of("another")), None, Timestamp::UNIX_EPOCH);
+                test.state.see(&stored(lease, 50), test.at(0));
+            },
+            claims_at: Some(3000),
+        },
+        Case {
+            name: "what it claimed without hearing so",
+            is_first_choice: false,
+            setup: |test| test.see_claim(Some(test.me), 0),
+            claims_at: Some(0),
+        },
+        Case {
+            name: "not what was deleted by hand",
+            is_first_choice: true,
+            setup: |test| {
+                test.see_claim(Some(test.other), 0);
+                let gone = stored(lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
+                let gone =
+                    Lease { metadata: kube::api::ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata }, ..gone };
+                test.state.gone(&gone, test.at(0));
+            },
+            claims_at: never,
+        },
+        Case {
+            name: "not where it may not hold it",
+            is_first_choice: true,
+            setup: |test| test.assign(&[test.other]),
+            claims_at: never,
+        },
+        Case {
+            name: "not without a term",
+            is_first_choice: true,
+            setup: |test| test.state.set_term(None),
+            claims_at: never,
+        },
+        Case { name: "not when it stops", is_first_choice: true, setup: |test| test.state.stop(), claims_at: never },
+    ];
+    for Case { name, is_first_choice, setup, claims_at } in cases {
+        let mut test = Test::new(is_first_choice);
+        setup(&mut test);
+        let claims = (0..100).map(|step| step * 100).find(|at| test.planned(*at).0 == [WriteKind::Claim]);
+        assert_eq!(claims, claims_at, "{name}");
+    }
+}
+
+#[test]
+fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
+    let mut test = Test::new(true);
+    let plan = test.plan(3000);
+    let write = plan.writes[0].clone();
+    let labels = write.lease.metadata.labels.clone().unwrap();
+    assert_eq!(labels, [(LABEL.to_owned(), EXTERNAL.to_owned())].into());
+    assert_eq!(test.planned(3100), (vec![], false), "not before there is an answer");
+    let written = || WriteOutcome::Written(Box::new(stored((*write.lease).clone(), 100)));
+    struct Case {
+        name: &'static str,
+        outcome: WriteOutcome,
+        answered_at: u64,
+        is_held: bool,
+    }
+    let cases = [
+        Case { name: "carried out", outcome: written(), answered_at: 3200, is_held: true },
+        Case { name: "too late", outcome: written(), answered_at: 17_000, is_held: false },
+        Case { name: "another was faster", outcome: WriteOutcome::Changed, answered_at: 3200, is_held: false },
+        Case { name: "without an answer", outcome: WriteOutcome::Unclear, answered_at: 3200, is_held: false },
+    ];
+    for Case { name, outcome, answered_at, is_held } in cases {
+        let mut test = Test::new(true);
+        test.plan(3000);
+        test.state.done(&write, outcome, test.at(answered_at));
+        assert_eq!(test.planned(answered_at).1, is_held, "{name}");
+        assert!(!test.planned(17_000).1, "{name}: the term is over");
+    }
+}
+
+#[test]
+fn an_address_is_given_back_only_when_it_is_off_the_network() {
+    let mut test = Test::new(true);
+    assert_eq!(test.carried_out(3000), WriteKind::Claim);
+    let held = test.plan(3100).desired.number;
+    test.network_did(held, &[ADDRESS]);
+    test.assign(&[test.other]);
+    let after = test.plan(3200).desired.number;
+    assert_eq!(test.planned(3200), (vec![], false), "it may still come");
+    test.network_did(held, &[]);
+    assert_eq!(test.planned(3300), (vec![], false), "the network has not heard of it");
+    test.network_did(after, &[ADDRESS]);
+    assert_eq!(test.planned(3400), (vec![], false), "it is still there");
+    test.network_did(after, &[]);
+    assert_eq!(test.carried_out(3500), WriteKind::GiveBack);
+    assert_eq!(test.planned(3600), (vec![], false), "it is the other's to take");
+    // When no node is to hold the address, its claim is removed.
+    test.state.assign(Arc::default());
+    assert_eq!(test.carried_out(3700), WriteKind::Remove);
+    assert_eq!(test.planned(3800), (vec![], false));
+}
+
+#[test]
+fn a_failing_address_is_left_to_other_nodes_for_longer_each_time() {
+    let mut test = Test::new(true);
+    let mut at = 3000;
+    for away in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
+        test.renew(at);
+        assert_eq!(test.carried_out(at), WriteKind::Claim);
+        let number = test.plan(at).desired.number;
+        let (addresses, failing) = ([ADDRESS].into(), [ADDRESS].into());
+        test.state.set_observed(ObservedState { number, addresses, failing });
+        let plan = test.plan(at);
+        assert_eq!((plan.given_up, plan.desired.held.len(), plan.writes), (vec![ADDRESS], 0, vec![]));
+        test.network_did(plan.desired.number, &[]);
+        assert_eq!(test.carried_out(at), WriteKind::GiveBack);
+        test.renew(at + away - 1);
+        assert_eq!(test.planned(at + away - 1), (vec![], false), "{away}");
+        at += away;
+    }
+    // A long time later, earlier failures no longer count.
+    at += 600_000;
+    test.renew(at);
+    assert_eq!(test.carried_out(at), WriteKind::Claim);
+    let number = test.plan(at).desired.number;
+    test.state.set_observed(ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+    let number = test.plan(at).desired.number;
+    test.network_did(number, &[]);
+    assert_eq!(test.carried_out(at), WriteKind::GiveBack);
+    test.renew(at + 60_000);
+    assert_eq!(test.carried_out(at + 60_000), WriteKind::Claim);
+}
+
+#[test]
+fn a_failing_address_is_retried_if_no_other_node_can_hold_it() {
+    struct Case {
+        name: &'static str,
+        setup: fn(&mut Test),
+        at: u64,
+        given_up: usize,
+    }
+    let cases = [
+        Case { name: "another may hold it", setup: |_| {}, at: 3200, given_up: 1 },
+        Case { name: "no other may", setup: |test| test.assign(&[test.me]), at: 3200, given_up: 0 },
+        Case {
+            name: "the other is silent",
+            setup: |test| {
+                let until = test.at(30_000) + HEARTBEAT.deadline;
+                test.state.set_term(Some(Term { identity: identity(test.me), until }));
+            },
+            at: 30_000,
+            given_up: 0,
+        },
+    ];
+    for Case { name, setup, at, given_up } in cases {
+        let mut test = Test::new(true);
+        assert_eq!(test.carried_out(3000), WriteKind::Claim, "{name}");
+        let number = test.plan(3100).desired.number;
+        setup(&mut test);
+        test.state.set_observed(ObservedState { number, addresses: [ADDRESS].into(), failing: [ADDRESS].into() });
+        let plan = test.plan(at);
+        assert_eq!((plan.given_up.len(), plan.desired.held.len()), (given_up, 1 - given_up), "{name}");
+    }
+}
+
+#[test]
+fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
+    let mut test = Test::new(true);
+    test.see_claim(Some(test.other), 0);
+    for at in [5000, 10_000, 15_000] {
+        // Only this agent stays alive.
+        let until = test.at(at) + HEARTBEAT.deadline;
+        test.state.set_term(Some(Term { identity: identity(test.me), until }));
+        assert_eq!(test.planned(at), (vec![], false), "{at}");
+    }
+    assert_eq!(test.planned(19_999), (vec![], false));
+    let plan = test.plan(20_000);
+    let (write, at) = (plan.writes[0].clone(), test.at(20_000));
+    assert_eq!((write.kind, plan.writes.len()), (WriteKind::End, 1));
+    let mut renewed = Test::new(true);
+    std::mem::swap(&mut renewed.state, &mut test.state);
+    (renewed.begin, renewed.version) = (test.begin, 1000);
+    // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
+    renewed.state.done(&write, WriteOutcome::Changed, at);
+    assert_eq!(renewed.planned(20_500), (vec![], false));
+    let again = renewed.plan(21_000).writes.remove(0);
+    assert_eq!(again.kind, WriteKind::End);
+    // The heartbeat is ended now.
+    let ended = Box::new(stored((*again.lease).clone(), 500));
+    renewed.state.done(&again, WriteOutcome::Written(ended), renewed.at(21_100));
+    assert_eq!(renewed.carried_out(21_200), WriteKind::Claim);
+    assert!(renewed.planned(21_300).1);
+}
+
+#[test]
+fn a_held_address_is_released_if_its_claim_was_changed_by_others() {
+    type Case = fn(&mut Test);
+    let rows: [(&str, Case); 3] = [
+        ("taken", |test| test.see_claim(Some(test.other), 3200)),
+        ("given back", |test| test.see_claim(None, 3200)),
+        ("deleted", |test| test.state.only(&[], test.at(3200))),
+    ];
+    for (name, case) in rows {
+        let mut test = Test::new(true);
+        test.carried_out(3000);
+        assert!(test.planned(3100).1, "{name}");
+        test.version = 1000;
+        case(&mut test);
+        assert!(!test.planned(3200).1, "{name}");
+    }
+}

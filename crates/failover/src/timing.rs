@@ -1,0 +1,58 @@
+//! Time limits and intervals of the agents. All agents of a cluster use the same values; those that a promise
+//! depends on are also in the Leases.
+
+use std::time::Duration;
+
+use clusterip_leases::election::Timing;
+
+/// A heartbeat is valid for 20 s and is renewed about every 5 s. Its owner relies on it for only 17 s: the remaining
+/// 3 s are for releasing addresses, and for clocks that run at different speeds.
+pub const HEARTBEAT: Timing =
+    Timing { lease: Duration::from_secs(20), deadline: Duration::from_secs(17), retry: Duration::from_secs(5) };
+/// A renewal is sent up to this much earlier, so that agents that were started together do not write together.
+pub const JITTER: Duration = Duration::from_millis(500);
+/// The pause before a failed request or a failed step on the network is retried.
+pub const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The time limit of a request. Several requests must fit into what is left of a term after a failed renewal.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an agent that has just started waits before it claims free addresses, because other agents may be starting,
+/// too.
+pub const SETTLE: Duration = Duration::from_secs(3);
+/// For how long a free address is left to each node that is preferred for it.
+pub const TURN: Duration = Duration::from_secs(2);
+/// The maximum number of turns that an agent waits: the preferred nodes may have failed together.
+pub const TURNS: u32 = 2;
+/// For how long a heartbeat may be missing before other agents put it back: its owner puts it back at its next
+/// renewal.
+pub const MISSING_GRACE: Duration = Duration::from_secs(10);
+/// For how long ending a silent heartbeat is left to each agent that comes before this one.
+pub const ENDING_TURN: Duration = Duration::from_millis(500);
+/// How long after its address became unassigned a claim is removed if its holder did not give it back.
+pub const LEFT_BEHIND: Duration = Duration::from_secs(60);
+/// For how long removing a Lease is left to each agent that comes before this one.
+pub const REMOVING_TURN: Duration = Duration::from_secs(10);
+/// The age at which a heartbeat that was given back or ended is removed.
+pub const HEARTBEAT_RETENTION: Duration = Duration::from_secs(600);
+/// The number of write requests that may be in flight at once.
+pub const MOST_WRITES: usize = 32;
+/// For how long the agent's own heartbeat may be missing from the watch before the watch is restarted.
+pub const WATCH_SILENCE: Duration = Duration::from_secs(12);
+/// The time limit of one step on the network: several steps fit between the end of a term and the end of its
+/// heartbeat.
+pub const STEP_TIMEOUT: Duration = Duration::from_millis(800);
+/// The time limit for releasing all addresses when the agent is stopped.
+pub const RELEASE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The pauses between the repeated announcements of an address that was added: a single announcement may be lost.
+pub const ANNOUNCEMENT_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+/// The number of consecutive failures after which an address is left to other nodes.
+pub const MOST_FAILURES: u32 = 5;
+/// For how long the address is then left to other nodes. The time doubles with each further failure.
+pub const AWAY: Duration = Duration::from_secs(60);
+/// The longest time that an address is left to other nodes. Earlier failures no longer count when this much time has
+/// passed after the address was left to other nodes.
+pub const LONGEST_AWAY: Duration = Duration::from_secs(600);
+/// For how long the loop that renews the heartbeat may not begin a round before the liveness probe fails.
+pub const STALLED: Duration = Duration::from_secs(60);
+/// The interval at which the firewall is written again although nothing has changed, because another program may have
+/// emptied it.
+pub const FIREWALL_REWRITE: Duration = Duration::from_secs(20);

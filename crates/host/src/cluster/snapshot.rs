@@ -1,0 +1,330 @@
+//! The state of a cluster at one moment, and Kubewarden's answers about it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use clusterip_core::label_selector::{Labels, includes};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+mod calls;
+
+pub use self::calls::SnapshotCalls;
+use super::object::{self, Packed};
+use clusterip_core::service_key::ServiceKey;
+
+/// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
+/// so the cost of a look-up does not grow with the cluster.
+#[derive(Default)]
+pub struct Snapshot {
+    kinds: BTreeMap<Kind, Objects>,
+    /// The owners of each address: namespace and name of the Service, or of several Services with the same address.
+    addresses: HashMap<IpAddr, BTreeSet<(String, String)>>,
+    absent: BTreeSet<Kind>,
+    /// How often an object changed that may decide which pool a Service belongs to: by namespace, and under the empty
+    /// name for objects without a namespace.
+    revisions: HashMap<String, u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    api_version: String,
+    kind: String,
+}
+
+impl Kind {
+    fn new(api_version: &str, kind: &str) -> Self {
+        Self { api_version: api_version.to_owned(), kind: kind.to_owned() }
+    }
+}
+
+#[derive(Default)]
+struct Objects {
+    by_name: BTreeMap<(String, String), Object>,
+    /// The field masks of the first list of the whole cluster. The serialized items of that list are kept.
+    listed_with: OnceLock<Option<BTreeSet<String>>>,
+    /// By namespace, and then by a label: workloads by each label of their Pods, Services by the first label of their
+    /// selector, EndpointSlices by the label that names their Service.
+    by_label: HashMap<String, HashMap<(String, String), BTreeSet<String>>>,
+}
+
+/// How many bytes of the objects of a kind are read for one Service, in the order of their names: about 1,500
+/// workloads. The snapshot is locked meanwhile, and a tenant may have any number of workloads with any number of
+/// labels.
+const MOST_SELECTED: usize = 1 << 20;
+
+struct Object {
+    whole: Packed,
+    /// The item in a list of the whole cluster.
+    listed: OnceLock<Box<RawValue>>,
+}
+
+impl Object {
+    fn value(&self) -> Value {
+        self.whole.value()
+    }
+}
+
+/// The result of adding an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Shared {
+    /// The same object was there already.
+    Same,
+    /// The object was added or changed; the value is the previous object, if there was one.
+    Changed(Option<Value>),
+}
+
+impl Snapshot {
+    /// Adds an object. It replaces an object of the same kind, namespace and name.
+    pub fn insert(&mut self, object: Value) {
+        self.share(&object, Packed::new(&object));
+    }
+
+    /// As [`Self::insert`], for a packed object that has other users too.
+    pub fn share(&mut self, object: &Value, whole: Packed) -> Shared {
+        let kind = Kind::new(object::api_version(object), object::kind(object));
+        let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
+        let objects = self.kinds.entry(kind).or_default();
+        let shared = Object { whole, listed: OnceLock::new() };
+        let replaced = match objects.by_name.entry(id.clone()) {
+            btree_map::Entry::Vacant(place) => {
+                place.insert(shared);
+                None
+            }
+            btree_map::Entry::Occupied(place) if place.get().whole == shared.whole => return Shared::Same,
+            btree_map::Entry::Occupied(mut place) => Some(place.insert(shared).value()),
+        };
+        if let Some(replaced) = &replaced {
+            objects.forget(&id, replaced);
+            forget_addresses(&mut self.addresses, &id, replaced);
+        }
+        for label in index_labels(object) {
+            objects.by_label.entry(id.0.clone()).or_default().entry(label).or_default().insert(id.1.clone());
+        }
+        if object::is_service(object) {
+            for address in addresses(object) {
+                self.addresses.entry(address).or_default().insert(id.clone());
+            }
+        }
+        self.revise(object::kind(object), &id.0);
+        Shared::Changed(replaced)
+    }
+
+    /// Removes an object and returns it.
+    pub fn remove(&mut self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let objects = self.kinds.get_mut(&Kind::new(api_version, kind))?;
+        let id = (namespace.to_owned(), name.to_owned());
+        let removed = objects.by_name.remove(&id)?.value();
+        objects.forget(&id, &removed);
+        forget_addresses(&mut self.addresses, &id, &removed);
+        self.revise(kind, namespace);
+        Some(removed)
+    }
+
+    /// A value that changes whenever an object changes that may decide which pool a Service of this namespace belongs
+    /// to, other than the Service itself.
+    pub fn revision(&self, namespace: &str) -> (u64, u64) {
+        let of = |namespace: &str| self.revisions.get(namespace).copied().unwrap_or_default();
+        (of(""), of(namespace))
+    }
+
+    fn revise(&mut self, kind: &str, namespace: &str) {
+        // Excluded are the Services themselves, and the kinds that only tell which addresses exist or are used.
+        if !matches!(kind, "Service" | "EndpointSlice" | "IPAddress" | "ServiceCIDR" | "Lease") {
+            *self.revisions.entry(namespace.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Marks a kind as unknown to the cluster, so that look-ups of it fail.
+    pub fn remove_api(&mut self, api_version: &str, kind: &str) {
+        self.absent.insert(Kind::new(api_version, kind));
+        self.revise(kind, "");
+    }
+
+    /// Marks a kind as known again.
+    pub fn add_api(&mut self, api_version: &str, kind: &str) {
+        if self.absent.remove(&Kind::new(api_version, kind)) {
+            self.revise(kind, "");
+        }
+    }
+
+    /// The object with this kind, namespace and name.
+    pub fn get(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.packed(api_version, kind, namespace, name).map(Packed::value)
+    }
+
+    /// As [`Self::get`], without parsing the object.
+    pub fn packed(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<&Packed> {
+        let objects = self.kinds.get(&Kind::new(api_version, kind))?;
+        objects.by_name.get(&(namespace.to_owned(), name.to_owned())).map(|object| &object.whole)
+    }
+
+    /// All objects of a kind, ordered by namespace and name.
+    pub fn all(&self, api_version: &str, kind: &str) -> impl Iterator<Item = Value> {
+        let objects = self.kinds.get(&Kind::new(api_version, kind));
+        objects.into_iter().flat_map(|objects| objects.by_name.values().map(Object::value))
+    }
+
+    /// The Services of a namespace, or of all, in order.
+    pub fn services(&self, namespace: Option<&str>) -> Vec<ServiceKey> {
+        self.names("v1", "Service", namespace).into_iter().map(ServiceKey::from).collect()
+    }
+
+    /// The namespaces and names of the objects of a kind, in order, in all namespaces or in one.
+    pub fn names(&self, api_version: &str, kind: &str, namespace: Option<&str>) -> Vec<(String, String)> {
+        let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
+        objects.of_namespace(namespace).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The objects of a kind and namespace that are indexed by this label, ordered by name: EndpointSlices by the label
+    /// that names their Service, workloads by each label of their Pods.
+    pub fn labelled(&self, api_version: &str, kind: &str, namespace: &str, label: &(String, String)) -> Vec<Value> {
+        let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
+        let names = objects.by_label.get(namespace).and_then(|index| index.get(label)).into_iter().flatten();
+        let object = |name: &String| objects.by_name.get(&(namespace.to_owned(), name.clone()));
+        names.filter_map(object).map(Object::value).collect()
+    }
+
+    /// The names of the Services of a namespace that select Pods with these labels, in order.
+    pub fn services_selecting(&self, namespace: &str, labels: &Labels) -> BTreeSet<String> {
+        let Some(services) = self.kinds.get(&Kind::new("v1", "Service")) else { return BTreeSet::new() };
+        let Some(index) = services.by_label.get(namespace) else { return BTreeSet::new() };
+        let found = labels.iter().filter_map(|(key, value)| index.get(&(key.clone(), value.clone()))).flatten();
+        let selects = |name: &&String| {
+            let service = services.by_name.get(&(namespace.to_owned(), (*name).clone()));
+            service.is_some_and(|service| includes(labels, &map(&service.value(), &["spec", "selector"])))
+        };
+        found.filter(selects).cloned().collect()
+    }
+
+    /// Whether an `IPAddress` object with this address exists, or a Service has the address.
+    pub fn has_ip_address(&self, address: IpAddr) -> bool {
+        let name = address.to_string();
+        self.addresses.contains_key(&address) || self.packed("networking.k8s.io/v1", "IPAddress", "", &name).is_some()
+    }
+
+    /// Every address that a Service has.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.keys().copied()
+    }
+
+    /// The Services that have this address, as namespace and name.
+    pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &(String, String)> {
+        self.addresses.get(&address).into_iter().flatten()
+    }
+}
+
+impl Objects {
+    /// The objects of all namespaces or of one. With `selected`, the selector of a Service, objects whose Pods it does
+    /// not select may be left out.
+    fn of<'s>(&'s self, namespace: Option<&'s str>, selected: Option<&Labels>) -> Vec<&'s Object> {
+        if let (Some(namespace), Some(selected)) = (namespace, selected.filter(|selected| !selected.is_empty())) {
+            let none = BTreeSet::new();
+            let index = self.by_label.get(namespace);
+            let names = |(key, value): (&String, &String)| {
+                index.and_then(|index| index.get(&(key.clone(), value.clone()))).unwrap_or(&none)
+            };
+            let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
+            let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
+            let mut left = MOST_SELECTED;
+            let within = |object: &&Object| {
+                let rest = left.checked_sub(object.whole.size());
+                left = rest.unwrap_or_default();
+                rest.is_some()
+            };
+            let selects = |object: &&Object| includes(&pod_labels(&object.value()), selected);
+            return fewest.iter().filter_map(object).take_while(within).filter(selects).collect();
+        }
+        self.of_namespace(namespace).map(|(_, object)| object).collect()
+    }
+
+    fn of_namespace<'s>(
+        &'s self,
+        namespace: Option<&'s str>,
+    ) -> impl Iterator<Item = (&'s (String, String), &'s Object)> {
+        let from = (namespace.unwrap_or_default().to_owned(), String::new());
+        let objects = self.by_name.range(from..);
+        objects.take_while(move |((other, _), _)| namespace.is_none_or(|namespace| other == namespace))
+    }
+
+    /// Removes a replaced or deleted object from the index.
+    fn forget(&mut self, id: &(String, String), object: &Value) {
+        let Some(index) = self.by_label.get_mut(&id.0) else { return };
+        for label in index_labels(object) {
+            if let hash_map::Entry::Occupied(mut names) = index.entry(label) {
+                names.get_mut().remove(&id.1);
+                if names.get().is_empty() {
+                    names.remove();
+                }
+            }
+        }
+        if index.is_empty() {
+            self.by_label.remove(&id.0);
+        }
+    }
+}
+
+fn forget_addresses(
+    addresses: &mut HashMap<IpAddr, BTreeSet<(String, String)>>,
+    id: &(String, String),
+    object: &Value,
+) {
+    if !object::is_service(object) {
+        return;
+    }
+    for address in self::addresses(object) {
+        if let hash_map::Entry::Occupied(mut owners) = addresses.entry(address) {
+            owners.get_mut().remove(id);
+            if owners.get().is_empty() {
+                owners.remove();
+            }
+        }
+    }
+}
+
+/// The label of an EndpointSlice that names its Service.
+pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+
+/// The labels that an object is indexed by.
+fn index_labels(object: &Value) -> Labels {
+    if object::kind(object) == "EndpointSlice" {
+        let labels = map(object, &["metadata", "labels"]);
+        return labels.into_iter().filter(|(key, _)| key == SERVICE_NAME_LABEL).collect();
+    }
+    if object::is_service(object) {
+        // A selected Pod has all labels of the selector, so one of them is enough to find the Service.
+        return map(object, &["spec", "selector"]).into_iter().take(1).collect();
+    }
+    pod_labels(object)
+}
+
+/// The labels of a workload's Pods, or of a Pod itself.
+pub fn pod_labels(object: &Value) -> Labels {
+    match object::kind(object) {
+        "Pod" => map(object, &["metadata", "labels"]),
+        "CronJob" => map(object, &["spec", "jobTemplate", "spec", "template", "metadata", "labels"]),
+        _ => map(object, &["spec", "template", "metadata", "labels"]),
+    }
+}
+
+/// The entries with string values of a map at a path of fields.
+pub fn map(object: &Value, path: &[&str]) -> Labels {
+    let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
+    let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+    found.into_iter().flatten().filter_map(strings).collect()
+}
+
+/// The addresses of a Service object without repetition, the primary one first.
+pub fn addresses(service: &Value) -> Vec<IpAddr> {
+    let spec = service.get("spec");
+    let primary = spec.and_then(|spec| spec.get("clusterIP")).into_iter();
+    let all = spec.and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array).into_iter().flatten();
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in primary.chain(all).filter_map(|address| address.as_str()?.parse().ok()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}

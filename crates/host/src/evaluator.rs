@@ -1,0 +1,172 @@
+//! Evaluates the policy on a live cluster, with the module, the settings in force, the watched stores and the ledger.
+
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use clusterip_core::answer::Answer;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::cluster::ledger::Ledger;
+use crate::cluster::lookups::{Lookups, Subject};
+use crate::cluster::replica_claims::Claims;
+use crate::cluster::share;
+use crate::cluster::snapshot::map;
+use crate::cluster::stores::Stores;
+use crate::external::admission_state;
+use crate::live_settings::LiveSettings;
+use crate::metrics::EvaluationMetrics;
+use crate::policy::module::{Module, ModuleError};
+use clusterip_leases::owner::Owner;
+
+/// Evaluates requests with the policy. Cheap to clone.
+#[derive(Clone)]
+pub struct Evaluator {
+    module: Arc<Module>,
+    settings: watch::Receiver<Arc<LiveSettings>>,
+    stores: Stores,
+    ledger: Ledger,
+    claims: Option<Claims>,
+    metrics: EvaluationMetrics,
+}
+
+/// A policy answer, and the addresses that are held for it. They are released when this is dropped, except for those
+/// that [`Self::settle`] keeps.
+pub struct Evaluation {
+    /// The policy's answer.
+    pub answer: Answer,
+    /// The settings that the answer was made with.
+    pub settings: Arc<LiveSettings>,
+    lookups: Arc<Lookups>,
+    /// The external addresses that the answer gives to the Service.
+    external: Vec<IpAddr>,
+}
+
+/// How many times a decision about external addresses is made, if another request is faster each time.
+const TRIES: usize = 32;
+
+impl Evaluator {
+    /// An evaluator that runs `module` with the settings in force at the moment of each request.
+    pub fn new(
+        module: Arc<Module>,
+        settings: watch::Receiver<Arc<LiveSettings>>,
+        stores: Stores,
+        ledger: Ledger,
+        metrics: EvaluationMetrics,
+    ) -> Self {
+        Self { module, settings, stores, ledger, claims: None, metrics }
+    }
+
+    /// Makes the evaluator claim addresses, as one of several replicas.
+    pub fn claiming(self, claims: Claims) -> Self {
+        Self { claims: Some(claims), ..self }
+    }
+
+    /// The same evaluator without claims. No other replica knows of the addresses that it holds.
+    pub fn unclaimed(&self) -> Self {
+        Self { claims: None, ..self.clone() }
+    }
+
+    /// Whether the policy chose this address for the Service with this namespace and name, here or in another
+    /// replica. If there are several replicas, the API server may have to be asked.
+    pub fn is_ours(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
+        let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
+        self.ledger.is_ours(address, namespace, name) || claimed()
+    }
+
+    /// The module of the policy.
+    pub fn module(&self) -> &Module {
+        &self.module
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> Arc<LiveSettings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// The watched stores.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// The ledger of addresses in flight.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Holds an address that the author of a request chose for the Service `owner`, unless the address is held
+    /// already.
+    pub fn note_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
+        let settings = self.settings();
+        let shares = |address| share::of(&settings.settings, address);
+        let released = self.ledger.note_chosen_by_hand(address, owner, &shares);
+        if let Some(claims) = &self.claims {
+            claims.release(&released);
+        }
+    }
+
+    /// Evaluates a request. Blocks the thread until the policy answers.
+    ///
+    /// # Errors
+    /// [`ModuleError`] if the policy does not answer. Then nothing is held.
+    pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, ModuleError> {
+        let settings = self.settings();
+        let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
+        let lookups = Arc::new(Lookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector));
+        let begin = Instant::now();
+        let answered = if admission_state::concerns(&settings.settings.external, request) {
+            self.place(request, subject, &settings, &lookups)
+        } else {
+            self.module.validate(request, &settings.document, lookups.clone()).map(|answer| (answer, Vec::new()))
+        };
+        self.metrics.took(begin.elapsed());
+        let (answer, external) = answered.inspect_err(|_| self.metrics.error())?;
+        Ok(Evaluation { answer, settings, lookups, external })
+    }
+
+    /// Evaluates a request about a Service that may get external addresses. They are held for the Service; if another
+    /// request was faster, the decision is made anew.
+    fn place(
+        &self,
+        request: &Value,
+        subject: &Subject,
+        settings: &LiveSettings,
+        lookups: &Arc<Lookups>,
+    ) -> Result<(Answer, Vec<IpAddr>), ModuleError> {
+        let external = &settings.settings.external;
+        for _ in 0..TRIES {
+            let held = {
+                let snapshot = self.stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+                admission_state::held(external, &snapshot, &self.ledger)
+            };
+            let answer = self.module.place(request, &settings.document, &held, lookups.clone())?;
+            let object = answer.mutated_object.as_ref().or_else(|| request.get("object"));
+            let newly_claimed =
+                object.map(|object| admission_state::newly_claimed(external, request, object)).unwrap_or_default();
+            if !answer.accepted || subject.dry_run {
+                return Ok((answer, Vec::new()));
+            }
+            let mut all = true;
+            for address in &newly_claimed {
+                all &= lookups.hold_external(*address, &settings.settings).map_err(ModuleError::Call)?;
+            }
+            if all {
+                return Ok((answer, newly_claimed));
+            }
+            // Another request was faster.
+            lookups.release();
+        }
+        Err(ModuleError::Call(format!(
+            "other requests took the external addresses first, {TRIES} times in a row: try again"
+        )))
+    }
+}
+
+impl Evaluation {
+    /// Keeps these addresses held until they are seen, and releases all others. A namespace that then holds more than
+    /// its share of a pool loses its oldest reservations there.
+    pub fn settle(self, used: &[IpAddr]) {
+        self.lookups.settle(&[used, &self.external].concat(), &self.settings.settings);
+    }
+}

@@ -1,0 +1,47 @@
+//! What a host with a ledger adds to decisions about external addresses: the addresses that are in use, and the
+//! guarantee that no two requests get the same address.
+
+use std::net::IpAddr;
+
+use clusterip_core::external::Held;
+use clusterip_core::settings::ExternalSettings;
+use serde_json::Value;
+
+use crate::cluster::addresses_in_use::{claimed, in_use};
+use crate::cluster::ledger::Ledger;
+use crate::cluster::object::{name, namespace, text};
+use crate::cluster::snapshot::Snapshot;
+
+/// Whether a request may be about external addresses. If so, the decision needs the held addresses.
+pub fn concerns(settings: &ExternalSettings, request: &Value) -> bool {
+    let concerns = |object: &Value| text(object, &["spec", "type"]) == "LoadBalancer" || !claimed(object).is_empty();
+    !settings.pools.is_empty() && ["object", "oldObject"].iter().filter_map(|key| request.get(key)).any(concerns)
+}
+
+/// The held addresses of the pools and their Services, from the Services in `snapshot` and from those in flight.
+pub fn held(settings: &ExternalSettings, snapshot: &Snapshot, ledger: &Ledger) -> Held {
+    let mut held = Held::default();
+    for service in snapshot.all("v1", "Service") {
+        for address in inside(settings, in_use(&service)) {
+            held.add(address, format!("{}/{}", namespace(&service), name(&service)));
+        }
+    }
+    for (address, owner) in ledger.held() {
+        if settings.pool_of(address).is_some() {
+            let (namespace, name) = owner.id();
+            held.add(address, format!("{namespace}/{name}"));
+        }
+    }
+    held
+}
+
+/// The addresses of the pools that are new to the Service of a request: `object` has recorded or claims them, and the
+/// old object did not.
+pub fn newly_claimed(settings: &ExternalSettings, request: &Value, object: &Value) -> Vec<IpAddr> {
+    let before = request.get("oldObject").map(claimed).unwrap_or_default();
+    inside(settings, claimed(object)).filter(|address| !before.contains(address)).collect()
+}
+
+fn inside(settings: &ExternalSettings, addresses: Vec<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {
+    addresses.into_iter().filter(|address| settings.pool_of(*address).is_some())
+}

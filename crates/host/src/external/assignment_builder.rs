@@ -1,0 +1,224 @@
+//! Computes the assignments for the agents: the addresses that Services have recorded, each with its ports and the
+//! Nodes that may hold it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use clusterip_core::settings::ExternalSettings;
+use serde_json::Value;
+
+use super::eligible;
+use super::service_fields::{ports, recorded, shown};
+use crate::cluster::object::text;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_failover::assignments::{Assignment, Assignments};
+
+/// A recorded address that the Service does not get.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// The namespace and name of the Service.
+    pub service: ServiceKey,
+    /// The recorded address.
+    pub address: IpAddr,
+    /// Why the Service does not get the address.
+    pub reason: String,
+}
+
+/// The addresses to hold, and the recorded addresses that Services do not get, for these Services and Nodes. `admits`
+/// returns why a Service may not have its recorded addresses, and `None` if it may.
+///
+/// Several Services have the same address only if they bypassed the policy. Then a Service whose status contains the
+/// address has precedence; among several of them, or if there is none, the first by namespace and name.
+pub fn assignments(
+    settings: &ExternalSettings,
+    services: impl IntoIterator<Item = Value>,
+    nodes: &[Value],
+    admits: &mut dyn FnMut(&Value) -> Option<String>,
+) -> (Assignments, Vec<Refusal>) {
+    let mut claimants: BTreeMap<IpAddr, Vec<Value>> = BTreeMap::new();
+    let mut refused = Vec::new();
+    for service in services {
+        let addresses = recorded(&service, settings);
+        let inside: Vec<IpAddr> =
+            addresses.into_iter().filter(|address| settings.pool_of(*address).is_some()).collect();
+        if inside.is_empty() || is_going(&service) {
+            continue;
+        }
+        if let Some(reason) = admits(&service) {
+            let refusal = |address| Refusal { service: ServiceKey::of(&service), address, reason: reason.clone() };
+            refused.extend(inside.into_iter().map(refusal));
+            continue;
+        }
+        for address in inside {
+            claimants.entry(address).or_default().push(service.clone());
+        }
+    }
+    let mut assigned = Assignments::new();
+    for (address, mut services) in claimants {
+        let Some(pool) = settings.pool_of(address) else { continue };
+        services.sort_by_key(|service| (!shown(service).contains(&address), ServiceKey::of(service)));
+        let mut services = services.into_iter();
+        let Some(first) = services.next() else { continue };
+        let holder = ServiceKey::of(&first);
+        let reason = format!("Service {holder} has recorded it, too");
+        refused.extend(services.map(|other| Refusal {
+            service: ServiceKey::of(&other),
+            address,
+            reason: reason.clone(),
+        }));
+        let nodes = eligible::names(nodes, &pool.nodes).into_iter().collect();
+        assigned.insert(address, Assignment { service: holder, ports: ports(&first), nodes });
+    }
+    refused.sort();
+    (assigned, refused)
+}
+
+fn is_going(service: &Value) -> bool {
+    let going = service.pointer("/metadata/deletionTimestamp");
+    going.is_some_and(|going| !going.is_null()) || text(service, &["metadata", "name"]).is_empty()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clusterip_core::settings::Settings;
+    use serde_json::json;
+
+    use super::*;
+    use clusterip_failover::assignments::Protocol;
+
+    struct Case<'r> {
+        name: &'r str,
+        services: Vec<Value>,
+        assigned: Vec<ExpectedAssignment<'r>>,
+        refused: Vec<ExpectedRefusal<'r>>,
+    }
+
+    struct ExpectedAssignment<'r> {
+        address: &'r str,
+        service: &'r str,
+        nodes: &'r [&'r str],
+    }
+
+    struct ExpectedRefusal<'r> {
+        service: &'r str,
+        address: &'r str,
+        reason: &'r str,
+    }
+
+    fn settings() -> ExternalSettings {
+        let document = json!({"external": {"pools": [
+            {"name": "all", "cidrs": ["10.0.9.0/24"]},
+            {"name": "edge", "cidrs": ["10.0.10.10-10.0.10.40"], "nodes": {"matchLabels": {"edge": "yes"}}},
+        ]}});
+        Settings::from_value(&document).unwrap().external
+    }
+
+    fn service(name: &str, record: &str, more: Value) -> Value {
+        let mut service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "shop", "name": name, "annotations": {"clusterip-policy/external-addresses": record}},
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "ports": [{"port": 80}]},
+        });
+        json_patch::merge(&mut service, &more);
+        service
+    }
+
+    fn node(name: &str, ready: &str, labels: Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "status": {"conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}]},
+        })
+    }
+
+    #[test]
+    fn recorded_addresses_are_assigned_to_one_service_and_its_nodes() {
+        let nodes = [
+            node("a", "True", json!({"edge": "yes"})),
+            node("b", "True", json!({})),
+            node("c", "Unknown", json!({"edge": "yes"})),
+            node("d", "True", json!({"node.kubernetes.io/exclude-from-external-load-balancers": ""})),
+        ];
+        let ingress = |address: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});
+        let cases: [Case<'_>; 7] = [
+            Case {
+                name: "one",
+                services: vec![service("web", "10.0.9.10", json!({}))],
+                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
+                refused: vec![],
+            },
+            Case {
+                name: "of nodes with a label",
+                services: vec![service("web", "10.0.10.10", json!({}))],
+                assigned: vec![ExpectedAssignment { address: "10.0.10.10", service: "web", nodes: &["a"] }],
+                refused: vec![],
+            },
+            Case {
+                name: "in no pool",
+                services: vec![service("web", "10.0.8.10", json!({}))],
+                assigned: vec![],
+                refused: vec![],
+            },
+            Case {
+                name: "being deleted",
+                services: vec![service("web", "10.0.9.10", json!({"metadata": {"deletionTimestamp": true}}))],
+                assigned: vec![],
+                refused: vec![],
+            },
+            Case {
+                name: "not admitted",
+                services: vec![service("bad", "10.0.9.10", json!({})), service("web", "10.0.9.10", json!({}))],
+                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
+                refused: vec![ExpectedRefusal { service: "bad", address: "10.0.9.10", reason: "not for you" }],
+            },
+            Case {
+                name: "two, the first by name",
+                services: vec![service("web", "10.0.9.10", json!({})), service("api", "10.0.9.10", json!({}))],
+                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "api", nodes: &["a", "b"] }],
+                refused: vec![ExpectedRefusal {
+                    service: "web",
+                    address: "10.0.9.10",
+                    reason: "Service shop/api has recorded it, too",
+                }],
+            },
+            Case {
+                name: "two, one of them shows it",
+                services: vec![
+                    service("web", "10.0.9.10", ingress("10.0.9.10")),
+                    service("api", "10.0.9.10", json!({})),
+                ],
+                assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
+                refused: vec![ExpectedRefusal {
+                    service: "api",
+                    address: "10.0.9.10",
+                    reason: "Service shop/web has recorded it, too",
+                }],
+            },
+        ];
+        for Case { name, services, assigned, refused } in cases {
+            let found = assignments(&settings(), services, &nodes, &mut |service| {
+                (text(service, &["metadata", "name"]) == "bad").then(|| "not for you".to_owned())
+            });
+            let owned = |name: &str| ServiceKey::new("shop", name);
+            let expected: Assignments = assigned
+                .into_iter()
+                .map(|ExpectedAssignment { address, service, nodes }| {
+                    let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+                    let ports = BTreeSet::from([(Protocol::Tcp, 80)]);
+                    (address.parse().unwrap(), Assignment { service: owned(service), ports, nodes })
+                })
+                .collect();
+            let refused: Vec<Refusal> = refused
+                .into_iter()
+                .map(|ExpectedRefusal { service, address, reason }| Refusal {
+                    service: owned(service),
+                    address: address.parse().unwrap(),
+                    reason: reason.to_owned(),
+                })
+                .collect();
+            assert_eq!(found, (expected, refused), "{name}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Keeps the list of addresses that agents are to hold up to date with the cluster and the settings.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use clusterip_core::external::RECORD_ANNOTATION;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::assignment_builder::{Refusal, assignments};
+use super::policy_check::refusal;
+use super::service_fields::recorded;
+use crate::cluster::kinds::own_name;
+use crate::cluster::object::text;
+use crate::cluster::stores::{Change, Stores};
+use crate::live_settings::LiveSettings;
+use crate::policy::module::Module;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_failover::assignments::Assignments;
+
+/// How long changes are collected before they are handled, because many Services may change at once.
+const GATHERED: Duration = Duration::from_millis(100);
+
+/// Watches which addresses agents are to hold.
+pub struct AssignmentWatcher {
+    /// The module that is asked which Services may have the addresses that they have recorded.
+    pub module: Arc<Module>,
+    /// The settings in force.
+    pub settings: watch::Receiver<Arc<LiveSettings>>,
+    /// The stores of Services, Nodes and Namespaces. They must have synced.
+    pub stores: Stores,
+    /// The changes of the stores.
+    pub changes: mpsc::UnboundedReceiver<Change>,
+    /// The refusals that were logged last.
+    pub refused: BTreeSet<Refusal>,
+}
+
+impl AssignmentWatcher {
+    /// Computes the addresses to hold now, and logs each new refusal. `None` if the computation fails: then the agent
+    /// must keep the addresses that it holds.
+    pub async fn look(&mut self) -> Option<Assignments> {
+        let (module, stores) = (Arc::clone(&self.module), self.stores.clone());
+        let settings = Arc::clone(&self.settings.borrow_and_update());
+        let computed = tokio::task::spawn_blocking(move || {
+            let external = &settings.settings.external;
+            let (services, nodes): (Vec<Value>, Vec<Value>) = {
+                let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+                let services = snapshot.all("v1", "Service").filter(|service| !recorded(service, external).is_empty());
+                (services.collect(), snapshot.all("v1", "Node").collect())
+            };
+            assignments(external, services, &nodes, &mut |service| {
+                let refusal = refusal(&module, &settings, stores.snapshot(), service);
+                refusal.unwrap_or_else(|error| Some(error.to_string()))
+            })
+        });
+        let (assigned, refused) = match computed.await {
+            Ok(result) => result,
+            Err(error) => {
+                tracing::error!(%error, "the addresses to hold can't be found, those from before stay");
+                return None;
+            }
+        };
+        let refused: BTreeSet<Refusal> = refused.into_iter().collect();
+        for Refusal { service: ServiceKey { namespace, name }, address, reason } in refused.difference(&self.refused) {
+            tracing::warn!(namespace, name, %address, reason, "not held");
+        }
+        self.refused = refused;
+        Some(assigned)
+    }
+
+    /// Sends the addresses to hold whenever they change, until `shutdown`.
+    pub async fn run(mut self, sender: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let matters = tokio::select! {
+                () = &mut shutdown => return,
+                changed = self.settings.changed() => changed.is_ok(),
+                change = self.changes.recv() => change.is_some_and(|change| matters(&change)),
+            };
+            if !matters {
+                continue;
+            }
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = sleep(GATHERED) => {}
+            }
+            while self.changes.try_recv().is_ok() {}
+            let Some(assigned) = self.look().await.map(Arc::new) else { continue };
+            sender.send_if_modified(|sent| {
+                let differs = *sent != assigned;
+                *sent = assigned;
+                differs
+            });
+        }
+    }
+}
+
+/// Whether a change may affect which addresses are to be held.
+fn matters(change: &Change) -> bool {
+    let recorded = |object: &Option<Value>| {
+        object.as_ref().is_some_and(|object| !text(object, &["metadata", "annotations", RECORD_ANNOTATION]).is_empty())
+    };
+    own_name(&change.kind) != "Service" || recorded(&change.before) || recorded(&change.after)
+}

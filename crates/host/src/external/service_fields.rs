@@ -1,0 +1,141 @@
+//! Reads what a Service says about its external addresses.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use clusterip_core::annotations::{RECORD_ANNOTATION, recorded_addresses};
+use clusterip_core::settings::ExternalSettings;
+use serde_json::Value;
+
+use crate::cluster::bounds::MOST_PORTS;
+use crate::cluster::object::text;
+use clusterip_failover::assignments::Protocol;
+
+/// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
+pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
+    if !is_served(service, settings) {
+        return Vec::new();
+    }
+    recorded_addresses(text(service, &["metadata", "annotations", RECORD_ANNOTATION]))
+}
+
+/// Whether a Service gets external addresses: the settings have pools, the type is `LoadBalancer`, and the class is
+/// that of the settings. A Service without a class gets external addresses if the settings include such Services.
+pub fn is_served(service: &Value, settings: &ExternalSettings) -> bool {
+    let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
+    let ours = class.map_or(settings.default, |class| class == settings.load_balancer_class);
+    ours && text(service, &["spec", "type"]) == "LoadBalancer" && !settings.pools.is_empty()
+}
+
+/// The addresses in the Service's `status.loadBalancer`.
+pub fn shown(service: &Value) -> BTreeSet<IpAddr> {
+    let ingress = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
+    ingress.into_iter().flatten().filter_map(|entry| entry.get("ip")?.as_str()?.parse().ok()).collect()
+}
+
+/// The protocols and ports of a Service, from its first [`MOST_PORTS`] ports. Ports that can't be read are left out.
+pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
+    let ports = service.pointer("/spec/ports").and_then(Value::as_array);
+    let port = |port: &Value| {
+        let protocol = match port.get("protocol").and_then(Value::as_str) {
+            None | Some("TCP") => Protocol::Tcp,
+            Some("UDP") => Protocol::Udp,
+            Some("SCTP") => Protocol::Sctp,
+            Some(_) => return None,
+        };
+        Some((protocol, u16::try_from(port.get("port")?.as_u64()?).ok()?))
+    };
+    ports.into_iter().flatten().take(MOST_PORTS).filter_map(port).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn recorded_addresses_are_read_from_served_services_only() {
+        let settings = |default| ExternalSettings { default, pools: vec![Default::default()], ..Default::default() };
+        let service = |kind: &str, class: Value, record: &str| {
+            json!({
+                "metadata": {"annotations": {"clusterip-policy/external-addresses": record}},
+                "spec": {"type": kind, "loadBalancerClass": class},
+            })
+        };
+        let ours = || json!("clusterip-policy/external");
+        struct Case {
+            name: &'static str,
+            service: Value,
+            /// Whether the settings include Services without a class.
+            default: bool,
+            expected: Vec<&'static str>,
+        }
+        let cases = [
+            Case {
+                name: "of our class",
+                service: service("LoadBalancer", ours(), "10.0.9.10"),
+                default: false,
+                expected: vec!["10.0.9.10"],
+            },
+            Case {
+                name: "both families",
+                service: service("LoadBalancer", ours(), "fd00::9, 10.0.9.10"),
+                default: false,
+                expected: vec!["fd00::9", "10.0.9.10"],
+            },
+            Case {
+                name: "no address",
+                service: service("LoadBalancer", ours(), "x"),
+                default: false,
+                expected: vec![],
+            },
+            Case {
+                name: "of another class",
+                service: service("LoadBalancer", json!("other"), "10.0.9.10"),
+                default: true,
+                expected: vec![],
+            },
+            Case {
+                name: "without a class, where that is ours",
+                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
+                default: true,
+                expected: vec!["10.0.9.10"],
+            },
+            Case {
+                name: "without a class",
+                service: service("LoadBalancer", Value::Null, "10.0.9.10"),
+                default: false,
+                expected: vec![],
+            },
+            Case {
+                name: "of another type",
+                service: service("ClusterIP", ours(), "10.0.9.10"),
+                default: true,
+                expected: vec![],
+            },
+            Case { name: "nothing", service: json!({}), default: true, expected: vec![] },
+        ];
+        for Case { name, service, default, expected } in cases {
+            let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!(recorded(&service, &settings(default)), expected, "{name}");
+        }
+        assert!(!is_served(&service("LoadBalancer", ours(), ""), &ExternalSettings::default()), "without pools");
+    }
+
+    #[test]
+    fn ports_and_status_are_read() {
+        let service = json!({
+            "spec": {"ports": [
+                {"port": 80}, {"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}, {"port": 7, "protocol": "SCTP"},
+                {"port": 99_999}, {"port": 1, "protocol": "OTHER"}, {},
+            ]},
+            "status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.10"}, {"hostname": "x"}, {"ip": "fd00::9"}]}},
+        });
+        let expected = [(Protocol::Tcp, 53), (Protocol::Tcp, 80), (Protocol::Udp, 53), (Protocol::Sctp, 7)];
+        assert_eq!(ports(&service), BTreeSet::from(expected));
+        assert_eq!(shown(&service), BTreeSet::from(["10.0.9.10".parse().unwrap(), "fd00::9".parse().unwrap()]));
+        assert!(ports(&json!({})).is_empty() && shown(&json!({})).is_empty());
+    }
+}

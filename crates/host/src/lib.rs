@@ -1,0 +1,15 @@
+//! The native host of the policy: it evaluates the same module as Kubewarden, on manifests and on clusters.
+//!
+//! - [`policy`] runs the module, and [`cluster`] answers its look-ups.
+//! - [`live_settings`] follows the settings of a cluster.
+//! - [`evaluator`] evaluates requests on a live cluster.
+//! - [`external`] computes which external addresses Services have, and which nodes may hold them.
+//! - [`permissions`] checks that the program may do what its settings require.
+
+pub mod cluster;
+pub mod evaluator;
+pub mod external;
+pub mod live_settings;
+pub mod metrics;
+pub mod permissions;
+pub mod policy;

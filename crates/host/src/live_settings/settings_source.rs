@@ -1,0 +1,184 @@
+//! The source of settings: reads the current version, and watches for new ones.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client, Resource};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::SettingsError;
+use crate::cluster::{manifests, yaml};
+use crate::metrics::ClusterMetrics;
+use clusterip_runtime::api_error::words;
+
+/// The key of the ConfigMap that holds the settings.
+pub const KEY: &str = "settings.yaml";
+
+/// How often a file is checked. A mounted ConfigMap changes through symbolic links, for which not every file system
+/// sends notifications.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The source of settings.
+#[derive(Clone)]
+pub enum Source {
+    /// No source: the settings are `{}`.
+    Defaults,
+    /// A file.
+    File(PathBuf),
+    /// The key [`KEY`] of a ConfigMap.
+    ConfigMap {
+        /// The client that reads the ConfigMap and writes Events.
+        client: Client,
+        /// The namespace of the ConfigMap.
+        namespace: String,
+        /// The name of the ConfigMap.
+        name: String,
+    },
+}
+
+impl Source {
+    /// The source for the options of a command: a file, a ConfigMap in this namespace, or the defaults.
+    pub fn chosen(file: Option<&Path>, config_map: Option<&str>, client: &Client, namespace: &str) -> Self {
+        match (file, config_map) {
+            (Some(file), _) => Self::File(file.to_owned()),
+            (None, Some(name)) => {
+                Self::ConfigMap { client: client.clone(), namespace: namespace.to_owned(), name: name.to_owned() }
+            }
+            (None, None) => Self::Defaults,
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Defaults => f.write_str("the default settings"),
+            Self::File(file) => write!(f, "{}", file.display()),
+            Self::ConfigMap { namespace, name, .. } => write!(f, "configmap {namespace}/{name}, key {KEY}"),
+        }
+    }
+}
+
+/// A version of the settings: a document, or why the text is not a document.
+pub(super) type Written = Result<Value, String>;
+
+/// Parses a version.
+pub(super) fn parse(text: &str) -> Written {
+    yaml::single(text).map_err(|error| error.to_string())
+}
+
+fn of_config_map(config_map: &ConfigMap) -> Written {
+    let data = config_map.data.as_ref();
+    let Some(text) = data.and_then(|data| data.get(KEY)) else {
+        let there: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
+        let there = if there.is_empty() { "no key".to_owned() } else { there.join(", ") };
+        return Err(format!("the configmap has no key {KEY}, but {there}"));
+    };
+    parse(text)
+}
+
+fn of_file(file: &Path) -> Written {
+    let source = manifests::read_file(file).map_err(|error| error.to_string())?;
+    parse(&source.text)
+}
+
+/// The current version of the settings.
+///
+/// # Errors
+/// [`SettingsError`] if it can't be read.
+pub async fn written(source: &Source) -> Result<Value, SettingsError> {
+    let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
+    read(source).await?.0.map_err(mistakes)
+}
+
+/// The current version of the settings, and the ConfigMap if they come from one.
+pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectReference>), SettingsError> {
+    match source {
+        Source::Defaults => Ok((Ok(Value::Null), None)),
+        Source::File(file) => Ok((of_file(file), None)),
+        Source::ConfigMap { client, namespace, name } => {
+            let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
+            let found =
+                found.map_err(|error| SettingsError::Request { origin: source.to_string(), reason: words(&error) })?;
+            let missing = || SettingsError::NoConfigMap { namespace: namespace.clone(), name: name.clone() };
+            let config_map = found.ok_or_else(missing)?;
+            Ok((of_config_map(&config_map), Some(config_map.object_ref(&()))))
+        }
+    }
+}
+
+/// The versions of the settings from now on. The same version may come twice.
+pub(super) fn versions(
+    source: &Source,
+    metrics: ClusterMetrics,
+    first: Written,
+) -> BoxStream<'static, (Written, Option<ObjectReference>)> {
+    match source {
+        Source::Defaults => stream::pending().boxed(),
+        Source::File(file) => {
+            let next = |(file, before): (PathBuf, Written)| async move {
+                let mut seen = None;
+                loop {
+                    sleep(LOOK).await;
+                    let path = file.clone();
+                    let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
+                    // An editor may be in the middle of writing, and an empty file means the defaults: a change counts
+                    // only if the next check finds the same text.
+                    if written != before && seen.as_ref() == Some(&written) {
+                        return Some(((written.clone(), None), (file, written)));
+                    }
+                    seen = Some(written);
+                }
+            };
+            stream::unfold((file.clone(), first), next).boxed()
+        }
+        Source::ConfigMap { client, namespace, name } => {
+            let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            let version = move |seen: Result<Option<ConfigMap>, kube::runtime::watcher::Error>| {
+                let version = match seen {
+                    Ok(Some(config_map)) => Some((of_config_map(&config_map), Some(config_map.object_ref(&())))),
+                    Ok(None) => Some((Err("the configmap was deleted".to_owned()), None)),
+                    Err(error) => {
+                        metrics.watch_error("ConfigMap");
+                        tracing::warn!(%error, "watching the settings failed, trying again");
+                        None
+                    }
+                };
+                futures::future::ready(version)
+            };
+            watch_object(config_maps, name).default_backoff().filter_map(version).boxed()
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn config_map_without_the_key_is_refused() {
+        let with = |keys: &[&str]| {
+            let data = keys.iter().map(|&key| (key.to_owned(), "{}".to_owned())).collect();
+            of_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() })
+        };
+        assert_eq!(with(&["settings.yaml"]), Ok(json!({})));
+        assert_eq!(
+            with(&["settings.yml", "a"]),
+            Err("the configmap has no key settings.yaml, but a, settings.yml".into())
+        );
+        assert_eq!(with(&[]), Err("the configmap has no key settings.yaml, but no key".into()));
+        assert_eq!(
+            of_config_map(&ConfigMap::default()),
+            Err("the configmap has no key settings.yaml, but no key".into())
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! Checks a settings document with the policy itself.
+
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use clusterip_core::settings::Settings;
+use ipnet::IpNet;
+use serde_json::Value;
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use super::LiveSettings;
+use super::complete;
+use crate::cluster::service_ranges::ServiceRanges;
+use crate::policy::module::Module;
+
+/// Checks documents with the policy.
+pub(super) struct Judge {
+    pub(super) module: Arc<Module>,
+}
+
+impl Judge {
+    /// The settings of a document in a cluster with these ranges.
+    ///
+    /// # Errors
+    /// The mistakes of the document, one per line.
+    pub(super) async fn judge(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, String> {
+        let module = Arc::clone(&self.module);
+        let judged = tokio::task::spawn_blocking(move || judge(&module, written, &ranges));
+        judged.await.map_err(|error| format!("checking the settings failed: {error}"))?
+    }
+}
+
+/// The settings of a document in a cluster with these ranges.
+///
+/// # Errors
+/// The mistakes of the document, one per line.
+pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
+    let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
+    let answer = module.validate_settings(&document).map_err(|error| error.to_string())?;
+    if !answer.valid {
+        return Err(answer.message.unwrap_or_else(|| "the policy refuses them, and does not say why".to_owned()));
+    }
+    let settings = Settings::from_value(&document).map_err(|invalid| invalid.to_string())?;
+    let mut warnings = answer.warnings;
+    warnings.extend(settings.unusable_warnings().iter().map(ToString::to_string));
+    warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
+    Ok(LiveSettings { hash: hash(&document), settings, document, warnings })
+}
+
+/// A warning if the settings contain Service ranges other than those of the cluster.
+fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
+    let cluster: Vec<IpNet> =
+        ranges.iter().filter_map(|range| range.parse().ok()).map(|net: IpNet| net.trunc()).collect();
+    let sorted = |nets: &[IpNet]| {
+        let mut nets = nets.to_vec();
+        nets.sort();
+        nets.dedup();
+        nets
+    };
+    // Only the position of the first range has a meaning.
+    if cluster.is_empty() || (written.first() == cluster.first() && sorted(written) == sorted(&cluster)) {
+        return None;
+    }
+    let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Some(format!(
+        "services.serviceCIDRs: the settings have {}, but the cluster has {}: remove the key to use the \
+         ranges of the cluster",
+        list(written),
+        list(&cluster)
+    ))
+}
+
+/// The hash of a document. `serde_json` sorts the keys of objects, so their order in the text does not matter.
+fn hash(document: &Value) -> String {
+    let mut hasher = SipHasher24::new();
+    hasher.write(document.to_string().as_bytes());
+    format!("{:032x}", hasher.finish128().as_u128())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::live_settings::settings_source::parse;
+    use crate::policy::module::EMBEDDED;
+
+    static MODULE: LazyLock<Arc<Module>> = LazyLock::new(|| Arc::new(Module::new(EMBEDDED).unwrap()));
+
+    fn judged(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
+        let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
+        judge(&MODULE, parse(yaml)?, &ranges.into())
+    }
+
+    #[test]
+    fn settings_are_completed_with_cluster_ranges() {
+        let live = judged("", &["172.21.0.0/16"]).unwrap();
+        let document = json!({"services": {"serviceCIDRs": ["172.21.0.0/16"], "evidence": {"lookups": "namespace"}}});
+        assert_eq!(live.document, document);
+        assert_eq!(live.settings, Settings::from_value(&document).unwrap());
+        assert_eq!(live.warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn all_mistakes_in_settings_are_listed() {
+        let yaml =
+            "services: {pools: [{name: a, cidrs: [10.0.0.1/24]}, {name: a, cidrs: [10.1.0.0/33]}], oder: lowest}";
+        let mistakes = judged(yaml, &[]).unwrap_err();
+        let direct = Settings::from_value(&complete(parse(yaml).unwrap(), &ServiceRanges::default())).unwrap_err();
+        assert_eq!(mistakes, direct.to_string(), "as the policy words them");
+        assert!(mistakes.lines().count() >= 3, "{mistakes}");
+        assert!(judged("services: [", &[]).unwrap_err().starts_with("line 2: "), "no YAML");
+    }
+
+    #[test]
+    fn pool_outside_of_service_ranges_is_a_mistake() {
+        let yaml = "services: {pools: [{name: a, cidrs: [10.0.0.0/24]}]}";
+        assert!(judged(yaml, &[]).is_ok(), "not known");
+        assert!(judged(yaml, &["10.0.0.0/16"]).is_ok(), "inside");
+        assert!(judged(yaml, &["172.21.0.0/16"]).unwrap_err().contains("10.0.0.0/24"), "outside");
+    }
+
+    #[test]
+    fn equal_settings_have_equal_hashes() {
+        struct Case {
+            name: &'static str,
+            yaml: &'static str,
+            same: bool,
+        }
+        let one = judged("services: {order: lowest, explicit: deny}", &[]).unwrap();
+        let cases = [
+            Case {
+                name: "other order, comment",
+                yaml: "# so\nservices:\n  explicit: deny\n  order: lowest\n",
+                same: true,
+            },
+            Case { name: "json", yaml: r#"{"services": {"order": "lowest", "explicit": "deny"}}"#, same: true },
+            Case { name: "other value", yaml: "services: {order: spread, explicit: deny}", same: false },
+        ];
+        for Case { name, yaml, same } in cases {
+            assert_eq!(judged(yaml, &[]).unwrap().hash == one.hash, same, "{name}");
+        }
+        assert_ne!(judged("services: {order: lowest, explicit: deny}", &["172.21.0.0/16"]).unwrap().hash, one.hash);
+        // Processes of different versions must agree on the hash.
+        assert_eq!(one.hash, "60e8521bbf43618a73e43c1ddda4078f");
+    }
+
+    #[test]
+    fn differing_service_ranges_give_a_warning() {
+        struct Case {
+            name: &'static str,
+            written: &'static [&'static str],
+            ranges: &'static [&'static str],
+            expected: Option<&'static str>,
+        }
+        let cases = [
+            Case { name: "not known", written: &["10.0.0.0/16"], ranges: &[], expected: None },
+            Case { name: "the same", written: &["10.0.0.0/16"], ranges: &["10.0.0.0/16"], expected: None },
+            Case {
+                name: "secondary ones in another order",
+                written: &["10.0.0.0/16", "fd00::/108", "10.9.0.0/16"],
+                ranges: &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
+                expected: None,
+            },
+            Case {
+                name: "another",
+                written: &["10.0.0.0/16"],
+                ranges: &["172.21.0.0/16"],
+                expected: Some("10.0.0.0/16, but the cluster has 172.21.0.0/16"),
+            },
+            Case {
+                name: "another primary",
+                written: &["fd00::/108", "10.0.0.0/16"],
+                ranges: &["10.0.0.0/16", "fd00::/108"],
+                expected: Some("fd00::/108, 10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
+            },
+            Case {
+                name: "one less",
+                written: &["10.0.0.0/16"],
+                ranges: &["10.0.0.0/16", "fd00::/108"],
+                expected: Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
+            },
+            Case { name: "a range that is not a CIDR", written: &["10.0.0.0/16"], ranges: &["so"], expected: None },
+        ];
+        for Case { name, written, ranges, expected } in cases {
+            let written: Vec<IpNet> = written.iter().map(|net| net.parse().unwrap()).collect();
+            let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
+            let expected = expected.map(|words| {
+                format!(
+                    "services.serviceCIDRs: the settings have {words}: remove the key to use the ranges of the cluster"
+                )
+            });
+            assert_eq!(contradiction(&written, &ranges), expected, "{name}");
+        }
+    }
+}

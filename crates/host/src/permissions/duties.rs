@@ -1,0 +1,202 @@
+//! The permissions that each duty of a process requires.
+
+use kube::api::ApiResource;
+
+use super::Need;
+use crate::cluster::kinds;
+use clusterip_leases::leader::LEASE;
+
+const WATCHED: &[&str] = &["list", "watch"];
+const EVENTS: (&str, &str) = ("events.k8s.io", "events");
+
+/// What a process has to do, besides knowing the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Duties {
+    /// The process's own namespace.
+    pub namespace: String,
+    /// Whether it moves Services while it leads.
+    pub moves: bool,
+    /// Whether it also moves Services of type `LoadBalancer`, and restores their status.
+    pub load_balancers: bool,
+    /// Whether it gives Nodes their blocks while it leads, if the settings have pools for Nodes.
+    pub nodes: bool,
+    /// Whether it looks after external addresses while it leads, if the settings have pools of them.
+    pub external: bool,
+    /// The namespace of the agents' Leases, if it is not the process's own.
+    pub agents_namespace: Option<String>,
+    /// Whether it is an agent, which only holds external addresses on a node. Then the other duties are ignored.
+    pub agent: bool,
+    /// Whether it claims addresses, as one of several replicas.
+    pub claims: bool,
+    /// The Secret of its certificate authority, if it has one.
+    pub authority: Option<String>,
+    /// The webhook configuration that it looks after, if any.
+    pub registration: Option<Registration>,
+    /// The ConfigMap of its settings, if it watches one.
+    pub settings: Option<String>,
+    /// The namespace of that ConfigMap, if it is not the process's own.
+    pub settings_namespace: Option<String>,
+}
+
+/// The webhook configuration that a process looks after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// The name of the webhook configuration.
+    pub name: String,
+    /// Whether it is created at the start and deleted at the end, and not only kept up to date.
+    pub own: bool,
+}
+
+impl Duties {
+    /// The namespace in which most permissions are needed; never `None`.
+    fn own_namespace(&self) -> Option<&str> {
+        Some(&self.namespace)
+    }
+
+    fn agents_namespace(&self) -> Option<&str> {
+        self.agents_namespace.as_deref().or(self.own_namespace())
+    }
+
+    fn settings_namespace(&self) -> Option<&str> {
+        self.settings_namespace.as_deref().or(self.own_namespace())
+    }
+}
+
+/// Everything that a process with these duties needs. `workloads` are the kinds that are evidence.
+pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
+    let mut needs = Needs(Vec::new());
+    if duties.agent {
+        needs.agent(duties);
+        return needs.0;
+    }
+    needs.watches(kinds::always().map(|kind| kinds::regular(&kind)).chain(workloads.iter().cloned()));
+    if duties.moves {
+        needs.moves(duties);
+    }
+    if duties.nodes {
+        // The Nodes are watched anyway. One is read again after a write that got no answer.
+        needs.cluster("", "nodes", &["get", "patch"]);
+    }
+    if duties.external {
+        needs.external(duties);
+    }
+    if duties.claims {
+        // These Leases are named after addresses and replicas, so no name is known in advance.
+        needs.all_leases(duties);
+    }
+    if let Some(secret) = &duties.authority {
+        let own = duties.own_namespace();
+        needs.add("", "secrets", None, own, None, &["create"]);
+        needs.add("", "secrets", None, own, Some(secret), &["get", "update"]);
+    }
+    if let Some(registration) = &duties.registration {
+        needs.registration(registration);
+    }
+    if let Some(config_map) = &duties.settings {
+        needs.settings(config_map, duties);
+        if !duties.moves {
+            needs.add(EVENTS.0, EVENTS.1, None, duties.own_namespace(), None, &["create"]);
+        }
+    }
+    needs.0
+}
+
+/// Collects needs without duplicates.
+struct Needs(Vec<Need>);
+
+impl Needs {
+    fn cluster(&mut self, group: &str, resource: &str, verbs: &[&'static str]) -> &mut Self {
+        self.add(group, resource, None, None, None, verbs)
+    }
+
+    fn add(
+        &mut self,
+        group: &str,
+        resource: &str,
+        subresource: Option<&'static str>,
+        namespace: Option<&str>,
+        name: Option<&str>,
+        verbs: &[&'static str],
+    ) -> &mut Self {
+        for verb in verbs {
+            let need = Need {
+                verb,
+                group: group.to_owned(),
+                resource: resource.to_owned(),
+                subresource,
+                name: name.map(str::to_owned),
+                namespace: namespace.map(str::to_owned),
+            };
+            if !self.0.contains(&need) {
+                self.0.push(need);
+            }
+        }
+        self
+    }
+
+    fn watches(&mut self, resources: impl Iterator<Item = ApiResource>) {
+        for resource in resources {
+            self.cluster(&resource.group, &resource.plural, WATCHED);
+        }
+    }
+
+    fn agent(&mut self, duties: &Duties) {
+        self.watches(kinds::of_agent().map(|kind| kinds::regular(&kind)));
+        // These Leases are named after nodes and addresses, so no name is known in advance.
+        self.all_leases(duties);
+        if let Some(config_map) = &duties.settings {
+            self.settings(config_map, duties);
+        }
+    }
+
+    fn moves(&mut self, duties: &Duties) {
+        let own = duties.own_namespace();
+        // The objects that make the control plane call Services, which then are not moved.
+        self.watches(kinds::callers().map(|kind| kinds::regular(&kind)));
+        self.cluster("discovery.k8s.io", "endpointslices", WATCHED)
+            .cluster("", "services", &["get", "update"])
+            .cluster("networking.k8s.io", "ipaddresses", &["get"])
+            .cluster(EVENTS.0, EVENTS.1, &["create", "patch"])
+            // A name can't restrict `create`, because the object has no name before.
+            .add("coordination.k8s.io", "leases", None, own, None, &["create"])
+            .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"])
+            // The records of moves, and the requests of administrators. Their names contain the UIDs of Services.
+            .add("apps", "controllerrevisions", None, own, None, &["get", "list", "watch", "create", "delete"]);
+        if duties.load_balancers {
+            self.add("", "services", Some("status"), None, None, &["update"]);
+        }
+    }
+
+    /// The record of a Service's addresses, the status that shows them, and the Leases that tell which node holds
+    /// them.
+    fn external(&mut self, duties: &Duties) {
+        self.cluster("", "services", &["patch"]).add("", "services", Some("status"), None, None, &["patch"]).add(
+            "coordination.k8s.io",
+            "leases",
+            None,
+            duties.agents_namespace(),
+            None,
+            &["list", "watch"],
+        );
+    }
+
+    /// All Leases in the process's own namespace.
+    fn all_leases(&mut self, duties: &Duties) {
+        let verbs = ["get", "list", "watch", "create", "update", "delete"];
+        self.add("coordination.k8s.io", "leases", None, duties.own_namespace(), None, &verbs);
+    }
+
+    fn registration(&mut self, Registration { name, own }: &Registration) {
+        let (group, resource) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
+        self.add(group, resource, None, None, Some(name), &["get", "list", "watch", "update"]);
+        if *own {
+            self.cluster(group, resource, &["create"]);
+            self.add(group, resource, None, None, Some(name), &["delete"]);
+        }
+    }
+
+    fn settings(&mut self, config_map: &str, duties: &Duties) {
+        let namespace = duties.settings_namespace();
+        self.add("", "configmaps", None, namespace, Some(config_map), &["get", "list", "watch"]);
+    }
+}

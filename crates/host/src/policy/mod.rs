@@ -1,0 +1,13 @@
+//! The policy module, its requests and answers, and the host calls that it may make.
+
+pub mod budget;
+mod compiled_module;
+mod engine_config;
+pub mod host_calls;
+pub mod module;
+pub mod node_request;
+pub mod request;
+pub mod response;
+pub mod service_request;
+pub mod session;
+mod wapc;

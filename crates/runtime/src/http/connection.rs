@@ -1,0 +1,309 @@
+//! Limits the TCP connections of a server, from one peer and in total, and chooses which connections are closed to make
+//! room for others.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::future::{Future, Ready, ready};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::extract::{ConnectInfo, Request, State as Shared};
+use axum::middleware::Next;
+use axum::response::Response;
+use axum_server::accept::Accept;
+use futures::task::AtomicWaker;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// How many connections a server keeps, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// Connections at once. When all are open, a new connection replaces one of the peer that has the most.
+    pub most: usize,
+    /// Connections at once from one IP address.
+    pub per_peer: usize,
+    /// How long a connection may go without a byte read or written.
+    pub silence: Duration,
+    /// How long a connection may go without a request, whatever else its peer sends.
+    pub idle: Duration,
+}
+
+/// Accepts connections within limits and closes all others at once: a connection that waits would take memory and a
+/// file descriptor all the same. Clones share the limits.
+///
+/// When all connections are open, the peer that has the most of them loses the one that has been idle for longest, so
+/// that a few peers with many connections can't keep the API server out.
+#[derive(Clone, Debug)]
+pub struct ConnectionLimiter {
+    limits: ConnectionLimits,
+    /// The open connections by the address and port of the peer. A connection that is replaced is removed at once.
+    open: Arc<Mutex<HashMap<SocketAddr, Arc<State>>>>,
+    /// How many connections exist, including those that are replaced but not closed yet.
+    alive: Arc<AtomicUsize>,
+    /// When a refused or replaced connection was last logged.
+    logged: Arc<Mutex<Option<Instant>>>,
+}
+
+/// The state of an open connection.
+#[derive(Debug)]
+struct State {
+    activity: Mutex<Activity>,
+    /// Whether the peer has presented a client certificate that was verified.
+    has_certificate: AtomicBool,
+    /// Whether another connection has taken the place of this one.
+    replaced: AtomicBool,
+    /// The task that serves the connection.
+    task: AtomicWaker,
+}
+
+#[derive(Debug)]
+struct Activity {
+    /// How many requests have no response yet.
+    requests: usize,
+    /// When the last request ended; before the first request, when the connection was opened.
+    since: Instant,
+}
+
+/// A request that has no response yet. Its connection is not idle.
+#[derive(Debug)]
+struct OpenRequest(Option<Arc<State>>);
+
+/// The shortest time between two log entries about closed connections, because a peer could otherwise fill the log.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
+
+impl ConnectionLimiter {
+    /// A limiter without open connections.
+    pub fn new(limits: ConnectionLimits) -> Self {
+        Self { limits, open: Arc::default(), alive: Arc::default(), logged: Arc::default() }
+    }
+
+    /// Records a request on the connection of this peer until the result is dropped.
+    fn begin_request(&self, peer: SocketAddr) -> OpenRequest {
+        let state = self.open().get(&peer).cloned();
+        if let Some(state) = &state {
+            state.activity().requests += 1;
+        }
+        OpenRequest(state)
+    }
+
+    /// Whether the peer of this connection has presented a client certificate that was verified.
+    pub fn has_certificate(&self, peer: SocketAddr) -> bool {
+        self.open().get(&peer).is_some_and(|state| state.has_certificate.load(Ordering::Acquire))
+    }
+
+    fn enter(&self, stream: TcpStream) -> io::Result<Connection> {
+        stream.set_nodelay(true)?;
+        let peer = stream.peer_addr()?;
+        let now = Instant::now();
+        let mut open = self.open();
+        let (of_peer, all) = (open.keys().filter(|other| host(**other) == host(peer)).count(), open.len());
+        let is_full = all >= self.limits.most;
+        // A replaced connection is closed the next time it is polled. Twice the limit at once is an attack.
+        let too_many = self.alive.load(Ordering::Acquire) >= 2 * self.limits.most;
+        let replaced = if is_full { replaceable(&open, of_peer) } else { None };
+        if of_peer >= self.limits.per_peer || too_many || (is_full && replaced.is_none()) {
+            drop(open);
+            self.log_closed(peer.ip(), of_peer, all, now);
+            return Err(ErrorKind::ConnectionRefused.into());
+        }
+        if let Some((address, of_other)) = replaced
+            && let Some(state) = open.remove(&address)
+        {
+            state.replaced.store(true, Ordering::Release);
+            state.task.wake();
+            self.log_closed(address.ip(), of_other, all, now);
+        }
+        let activity = Mutex::new(Activity { requests: 0, since: now });
+        let (has_certificate, replaced) = (AtomicBool::new(false), AtomicBool::new(false));
+        let state = Arc::new(State { activity, has_certificate, replaced, task: AtomicWaker::new() });
+        open.insert(peer, Arc::clone(&state));
+        self.alive.fetch_add(1, Ordering::AcqRel);
+        drop(open);
+        let (silent, idle) = (Box::pin(sleep(self.limits.silence)), Box::pin(sleep(self.limits.idle)));
+        Ok(Connection { stream, peer, state, limiter: self.clone(), silent, idle })
+    }
+
+    fn log_closed(&self, peer: IpAddr, of_peer: usize, all: usize, now: Instant) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|last| now.saturating_duration_since(last) >= LOGGED_EVERY) {
+            *logged = Some(now);
+            tracing::warn!(%peer, of_peer, all, "too many connections, closing one of this peer");
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<State>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connection that is closed for a new one whose peer has `of_peer` connections already, and how many connections
+/// the peer of the closed one has. Only a peer with more than `of_peer` loses one. Connections without a client
+/// certificate go first, then those of the peer that has the most, then the one that has been idle for longest.
+fn replaceable(open: &HashMap<SocketAddr, Arc<State>>, of_peer: usize) -> Option<(SocketAddr, usize)> {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for peer in open.keys() {
+        *counts.entry(host(*peer)).or_default() += 1;
+    }
+    let of_larger = open.iter().filter_map(|(peer, state)| {
+        let count = counts.get(&host(*peer)).copied().filter(|count| *count > of_peer)?;
+        let activity = state.activity();
+        let certificate = state.has_certificate.load(Ordering::Acquire);
+        Some((certificate, Reverse(count), activity.requests > 0, activity.since, *peer))
+    });
+    of_larger.min().map(|(_, Reverse(count), .., peer)| (peer, count))
+}
+
+/// Middleware that records the requests in progress, for a server with `into_make_service_with_connect_info`.
+pub async fn track(
+    Shared(connections): Shared<ConnectionLimiter>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let _request = connections.begin_request(peer);
+    next.run(request).await
+}
+
+/// The IP address of a peer. An IPv4 address is the same on an IPv4 and on an IPv6 socket.
+pub fn host(peer: SocketAddr) -> IpAddr {
+    peer.ip().to_canonical()
+}
+
+impl<S> Accept<TcpStream, S> for ConnectionLimiter {
+    type Stream = Connection;
+    type Service = S;
+    type Future = Ready<io::Result<(Connection, S)>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        ready(self.enter(stream).map(|connection| (connection, service)))
+    }
+}
+
+impl State {
+    fn activity(&self) -> MutexGuard<'_, Activity> {
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the connection will have been idle for this long, if no request comes; `None` if that moment has passed.
+    fn idle_at(&self, idle: Duration) -> Option<Instant> {
+        let now = Instant::now();
+        let activity = self.activity();
+        let end = if activity.requests > 0 { now + idle } else { activity.since + idle };
+        (end > now).then_some(end)
+    }
+}
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        if let Some(state) = &self.0 {
+            let mut activity = state.activity();
+            activity.requests = activity.requests.saturating_sub(1);
+            activity.since = Instant::now();
+        }
+    }
+}
+
+/// A connection that fails when nothing has been read or written for a while, or when no request has come: its peer may
+/// be gone, may never begin to speak, or may only answer pings.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    peer: SocketAddr,
+    state: Arc<State>,
+    limiter: ConnectionLimiter,
+    silent: Pin<Box<Sleep>>,
+    idle: Pin<Box<Sleep>>,
+}
+
+impl Connection {
+    /// Records whether the peer has presented a client certificate that was verified.
+    pub fn set_has_certificate(&self, has: bool) {
+        self.state.has_certificate.store(has, Ordering::Release);
+    }
+
+    /// Fails if the connection has been replaced, or has been idle for too long.
+    fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        // The waker is registered before the flag is read: otherwise a connection that is replaced in between would
+        // wait for its peer.
+        self.state.task.register(cx.waker());
+        if self.state.replaced.load(Ordering::Acquire) {
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
+        while self.idle.as_mut().poll(cx).is_ready() {
+            match self.state.idle_at(self.limiter.limits.idle) {
+                Some(end) => self.idle.as_mut().reset(end),
+                None => {
+                    tracing::debug!(peer = %self.peer, "closing an idle connection");
+                    return Err(ErrorKind::TimedOut.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn watch<T>(&mut self, cx: &mut Context<'_>, progress: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if progress.is_ready() {
+            let end = Instant::now() + self.limiter.limits.silence;
+            self.silent.as_mut().reset(end);
+            return progress;
+        }
+        self.silent.as_mut().poll(cx).map(|()| Err(ErrorKind::TimedOut.into()))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.limiter.alive.fetch_sub(1, Ordering::AcqRel);
+        let mut open = self.limiter.open();
+        // A new connection may use the same port already.
+        if open.get(&self.peer).is_some_and(|state| Arc::ptr_eq(state, &self.state)) {
+            open.remove(&self.peer);
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.watch(cx, read)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        // A connection may not be read from while its peer reads responses slowly, so the check is made here too.
+        self.check(cx)?;
+        let written = Pin::new(&mut self.stream).poll_write(cx, data);
+        self.watch(cx, written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx)?;
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx)?;
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, data);
+        self.watch(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

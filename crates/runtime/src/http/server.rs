@@ -1,0 +1,135 @@
+//! An HTTP server with limits, and the errors of one.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::connect_info::ConnectInfo;
+use axum::middleware::{AddExtension, from_fn_with_state};
+use axum_server::accept::Accept;
+use hyper_util::rt::TokioTimer;
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::connection::{ConnectionLimiter, track};
+
+/// What a server is for, in its errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purpose {
+    /// What the server serves, such as `the map`.
+    pub serves: &'static str,
+    /// The command-line flag that sets its address.
+    pub flag: &'static str,
+}
+
+/// A server that can't start, or stops with an error.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// Listening on the address failed.
+    #[error("listening on {address} for {} failed: {reason}; choose another address with {}", .purpose.serves, .purpose.flag)]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the server is for.
+        purpose: Purpose,
+        /// The error of the operating system.
+        reason: std::io::Error,
+    },
+    /// Serving failed.
+    #[error("serving {} on {address} failed: {reason}", .purpose.serves)]
+    Serve {
+        /// The address.
+        address: SocketAddr,
+        /// What the server is for.
+        purpose: Purpose,
+        /// The error of the operating system.
+        reason: std::io::Error,
+    },
+}
+
+/// The time limits of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// The time for the head of an HTTP/1.1 request.
+    pub head: Duration,
+    /// How long a connection may go without a byte read or written.
+    pub silence: Duration,
+    /// How long requests in progress may take after the shutdown began.
+    pub drain: Duration,
+}
+
+/// A server that listens but does not answer yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    purpose: Purpose,
+}
+
+impl Server {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// If the address can't be used.
+    pub async fn bind(address: SocketAddr, purpose: Purpose) -> Result<Self, ServerError> {
+        let failed = |reason| ServerError::Listen { address, purpose, reason };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, purpose })
+    }
+
+    /// The address that the server listens on, with the actual port if port 0 was requested.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers requests with `router` until `shutdown` completes. `acceptor` accepts the connections, through
+    /// `connections` or a clone of it.
+    ///
+    /// # Errors
+    /// If serving fails.
+    pub async fn serve<A>(
+        self,
+        router: Router,
+        acceptor: A,
+        connections: ConnectionLimiter,
+        limits: TimeLimits,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ServerError>
+    where
+        A: Accept<TcpStream, Tracked, Service = Tracked> + Clone + Send + Sync + 'static,
+        A::Stream: AsyncRead + AsyncWrite + Unpin + Send,
+        A::Future: Send,
+    {
+        let Self { listener, address, purpose } = self;
+        let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
+        let mut server = axum_server::Server::from_listener(listener).acceptor(acceptor).handle(handle.clone());
+        // Without a timer the time limits have no effect. The windows bound what a peer may send before it is read.
+        server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(limits.head);
+        server
+            .http_builder()
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(limits.silence / 3)
+            .keep_alive_timeout(limits.silence / 3)
+            .initial_stream_window_size(64 << 10)
+            .initial_connection_window_size(256 << 10)
+            .max_concurrent_streams(250);
+        let router = router.layer(from_fn_with_state(connections, track));
+        let serving = server.serve(router.into_make_service_with_connect_info::<SocketAddr>());
+        let stopping = async {
+            shutdown.await;
+            handle.graceful_shutdown(Some(limits.drain));
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            served = serving => served.map_err(|reason| ServerError::Serve { address, purpose, reason }),
+            () = stopping => Ok(()),
+        }
+    }
+}
+
+/// A router that knows the address of the peer.
+pub type Tracked = AddExtension<Router, ConnectInfo<SocketAddr>>;

@@ -1,0 +1,13 @@
+//! What every program of this repository needs to run in a cluster: logging, shutdown, connections to the API server, HTTP,
+//! metrics, and work in the background.
+
+pub mod api_error;
+pub mod background;
+pub mod backoff;
+pub mod connect;
+pub mod http;
+pub mod logging;
+pub mod metrics;
+pub mod shutdown;
+pub mod style;
+pub mod terminal;

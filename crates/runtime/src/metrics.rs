@@ -1,0 +1,107 @@
+//! The metrics of a process for Prometheus. Each component has a struct of its own that implements [`Component`].
+//!
+//! Dashboards and alerts rely on the names: docs/metrics.md lists them, and tests compare that list with what is
+//! exposed.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// The media type of [`Exposition::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A gauge with fractions.
+pub type Number = Gauge<f64, AtomicU64>;
+
+/// The metrics of a component. Clones share the values.
+pub trait Component {
+    /// Registers all metrics, and sets counters to zero: a rate or an alert needs a value before the first event.
+    fn register(&self, registry: &mut Registry);
+}
+
+/// Keeps scrapes out while several related values change, so that no scrape sees only some of the changes.
+#[derive(Clone, Debug, Default)]
+pub struct ScrapeLock(Arc<Mutex<()>>);
+
+impl ScrapeLock {
+    /// Keeps scrapes out until the result is dropped.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The metrics that a process exposes.
+#[derive(Debug)]
+pub struct Exposition {
+    registry: Registry,
+    lock: ScrapeLock,
+}
+
+impl Exposition {
+    /// No metrics. Scrapes wait for `lock`.
+    pub fn new(lock: ScrapeLock) -> Self {
+        Self { registry: Registry::with_prefix("clusterip"), lock }
+    }
+
+    /// Adds the metrics of a component.
+    pub fn add(&mut self, component: &impl Component) {
+        component.register(&mut self.registry);
+    }
+
+    /// All metrics in the format [`CONTENT_TYPE`].
+    pub fn encode(&self) -> String {
+        let _lock = self.lock.hold();
+        let mut exposed = String::new();
+        // Writing to a string can't fail.
+        let _ = text::encode(&mut exposed, &self.registry);
+        exposed
+    }
+}
+
+/// A count as the value of a gauge.
+pub fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A length as the value of a gauge.
+pub fn length(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A time as the value of a gauge: seconds since 1970.
+pub fn timestamp(at: SystemTime) -> f64 {
+    at.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// Defines an enum whose values are label values. The crate that uses it depends on `prometheus-client`.
+#[macro_export]
+macro_rules! label_values {
+    ($(#[$about:meta])* $name:ident { $($(#[$meaning:meta])* $value:ident = $text:literal,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name { $($(#[$meaning])* $value,)+ }
+
+        impl $name {
+            /// All values.
+            pub const ALL: &[Self] = &[$(Self::$value,)+];
+
+            /// The label value.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$value => $text,)+ }
+            }
+        }
+
+        impl prometheus_client::encoding::EncodeLabelValue for $name {
+            fn encode(
+                &self,
+                encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>,
+            ) -> Result<(), std::fmt::Error> {
+                std::fmt::Write::write_str(encoder, self.as_str())
+            }
+        }
+    };
+}
