@@ -58,10 +58,10 @@ fn address_that_several_services_have_is_a_finding() {
                 name: "two with the same record",
                 objects: live(vec![has("b", "10.0.9.10"), has("a", "10.0.9.10")]),
                 expected: vec![
-                    "shared-external | - | 10.0.9.10 | lan | Service shop/a: 10.0.9.10 is used by it (record), and also \
-                 by Service shop/b (record)",
-                    "shared-external | - | 10.0.9.10 | lan | Service shop/b: 10.0.9.10 is used by it (record), and also \
-                 by Service shop/a (record)",
+                    "shared-external | - | 10.0.9.10 | lan | Service shop/a: 10.0.9.10 is used by it (record), and \
+                     also by Service shop/b (record)",
+                    "shared-external | - | 10.0.9.10 | lan | Service shop/b: 10.0.9.10 is used by it (record), and \
+                     also by Service shop/a (record)",
                 ],
             },
             Case {
@@ -69,11 +69,11 @@ fn address_that_several_services_have_is_a_finding() {
                 objects: live(vec![has("web", "10.0.9.10"), plain("old", ips("10.0.9.10"))]),
                 expected: vec![
                     "shared-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 is used by it \
-                 (spec.externalIPs), and also by Service shop/web (record)",
-                    "shared-external | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is used by it (record), and also \
-                 by Service shop/old (spec.externalIPs)",
+                     (spec.externalIPs), and also by Service shop/web (record)",
+                    "shared-external | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is used by it (record), and \
+                     also by Service shop/old (spec.externalIPs)",
                     "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan \
-                 (10.0.9.10-10.0.9.12), and is used by spec.externalIPs: no agent holds it",
+                     (10.0.9.10-10.0.9.12), and is used by spec.externalIPs: no agent holds it",
                 ],
             },
             Case {
@@ -100,25 +100,26 @@ fn address_that_the_policy_refuses_is_a_finding() {
                 objects: live(vec![has("web", "10.0.10.1"), has("ours", "10.0.9.10")]),
                 expected: vec![
                     "refused-external | - | 10.0.10.1 | bank | Service shop/web: 10.0.10.1 is recorded, and the policy \
-                 refuses it: annotation clusterip-policy/external-addresses: 10.0.10.1 lies in pool \"bank\", which \
-                 does not admit this Service: namespaces does not match",
+                     refuses it: annotation clusterip-policy/external-addresses: 10.0.10.1 lies in pool \"bank\", \
+                     which does not admit this Service: namespaces does not match",
                 ],
             },
             Case {
                 name: "outside of every pool",
                 objects: live(vec![has("web", "10.7.7.7"), has("ours", "10.0.9.10")]),
                 expected: vec![
-                    "refused-external | - | 10.7.7.7 | - | Service shop/web: 10.7.7.7 is recorded, and the policy refuses \
-                 it: annotation clusterip-policy/external-addresses: 10.7.7.7 lies in no pool of external addresses",
+                    "refused-external | - | 10.7.7.7 | - | Service shop/web: 10.7.7.7 is recorded, and the policy \
+                     refuses it: annotation clusterip-policy/external-addresses: 10.7.7.7 lies in no pool of external \
+                     addresses",
                 ],
             },
             Case {
                 name: "of the wrong family",
                 objects: live(vec![has("web", "fd00::7"), has("ours", "10.0.9.10")]),
                 expected: vec![
-                    "refused-external | - | fd00::7 | - | Service shop/web: fd00::7 is recorded, and the policy refuses \
-                 it: annotation clusterip-policy/external-addresses: fd00::7 is IPv6, which is not a family of the \
-                 Service",
+                    "refused-external | - | fd00::7 | - | Service shop/web: fd00::7 is recorded, and the policy \
+                     refuses it: annotation clusterip-policy/external-addresses: fd00::7 is IPv6, which is not a \
+                     family of the Service",
                 ],
             },
             Case {
@@ -133,8 +134,8 @@ fn address_that_the_policy_refuses_is_a_finding() {
                 ]),
                 expected: vec![
                     "refused-external | - | 10.0.9.11 | lan | Service shop/web: 10.0.9.11 is recorded, and the policy \
-                 refuses it: it is not one of those that get external addresses: type LoadBalancer with \
-                 loadBalancerClass clusterip-policy/external",
+                     refuses it: it is not one of those that get external addresses: type LoadBalancer with \
+                     loadBalancerClass clusterip-policy/external",
                 ],
             },
             Case {
@@ -142,8 +143,8 @@ fn address_that_the_policy_refuses_is_a_finding() {
                 objects: live(vec![plain("old", ips("10.0.10.1")), has("ours", "10.0.9.10")]),
                 expected: vec![
                     "refused-external | - | 10.0.10.1 | bank | Service shop/old: 10.0.10.1 is claimed, and the policy \
-                 refuses it: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: \
-                 namespaces does not match",
+                     refuses it: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not admit this Service: \
+                     namespaces does not match",
                 ],
             },
         ],
@@ -166,7 +167,7 @@ fn pool_address_that_a_service_uses_by_itself_is_a_finding() {
                 objects: live(vec![in_bank(plain("old", ips("10.0.10.1"))), has("ours", "10.0.9.10")]),
                 expected: vec![
                     "foreign-external | - | 10.0.10.1 | bank | Service bank/old: 10.0.10.1 lies in pool bank \
-                 (10.0.10.0/30), and is used by spec.externalIPs: no agent holds it",
+                     (10.0.10.0/30), and is used by spec.externalIPs: no agent holds it",
                 ],
             },
             Case {
@@ -174,9 +175,9 @@ fn pool_address_that_a_service_uses_by_itself_is_a_finding() {
                 objects: live(vec![plain("old", metallb), has("ours", "10.0.9.11"), claim("10.0.9.11", A1)]),
                 expected: vec![
                     "foreign-external | - | 10.0.9.10 | lan | Service shop/old: 10.0.9.10 lies in pool lan \
-                 (10.0.9.10-10.0.9.12), and is used by metallb.io/loadBalancerIPs: no agent holds it",
+                     (10.0.9.10-10.0.9.12), and is used by metallb.io/loadBalancerIPs: no agent holds it",
                     "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease \
-                 clusterip-external-10-0-9-10), but no Service has it",
+                     clusterip-external-10-0-9-10), but no Service has it",
                 ],
             },
             Case {
@@ -184,7 +185,7 @@ fn pool_address_that_a_service_uses_by_itself_is_a_finding() {
                 objects: live(vec![shows(plain("old", json!({})), "10.0.9.11"), has("ours", "10.0.9.10")]),
                 expected: vec![
                     "foreign-external | - | 10.0.9.11 | lan | Service shop/old: 10.0.9.11 lies in pool lan \
-                 (10.0.9.10-10.0.9.12), and is used by status.loadBalancer.ingress: no agent holds it",
+                     (10.0.9.10-10.0.9.12), and is used by status.loadBalancer.ingress: no agent holds it",
                 ],
             },
         ],
@@ -207,16 +208,15 @@ fn service_without_an_address_or_with_another_in_its_status_is_a_finding() {
                 name: "waiting for one",
                 objects: live(vec![service("new", json!({})), has("ours", "10.0.9.10")]),
                 expected: vec![
-                    "no-external | - |  | - | Service shop/new: it has no external address, but should have \
-                 one",
+                    "no-external | - |  | - | Service shop/new: it has no external address, but should have one",
                 ],
             },
             Case {
                 name: "another in its status",
                 objects: live(vec![shows(has("web", "10.0.9.10"), "10.0.9.12")]),
                 expected: vec![
-                    "wrong-ingress | - | 10.0.9.12 | lan | Service shop/web: 10.0.9.12 is shown in its status, and it has \
-                 recorded 10.0.9.10",
+                    "wrong-ingress | - | 10.0.9.12 | lan | Service shop/web: 10.0.9.12 is shown in its status, and it \
+                     has recorded 10.0.9.10",
                 ],
             },
             Case {
@@ -224,8 +224,8 @@ fn service_without_an_address_or_with_another_in_its_status_is_a_finding() {
                 objects: live(vec![has("ours", "10.0.9.10"), shows(service("new", json!({})), "10.0.9.12")]),
                 expected: vec![
                     "no-external | - |  | - | Service shop/new: it has no external address, but should have one",
-                    "wrong-ingress | - | 10.0.9.12 | lan | Service shop/new: 10.0.9.12 is shown in its status, and it has \
-                 recorded nothing",
+                    "wrong-ingress | - | 10.0.9.12 | lan | Service shop/new: 10.0.9.12 is shown in its status, and it \
+                     has recorded nothing",
                 ],
             },
             Case {
@@ -253,7 +253,7 @@ fn full_pool_and_claim_without_a_service_are_findings() {
                 ]),
                 expected: vec![
                     "full-external-pool | - |  | bank | external pool bank (10.0.10.0/30) is full: all 2 addresses are \
-                 used",
+                     used",
                 ],
             },
             Case {
@@ -261,7 +261,7 @@ fn full_pool_and_claim_without_a_service_are_findings() {
                 objects: live(vec![]),
                 expected: vec![
                     "idle-claim | a | 10.0.9.10 | lan | Node a: 10.0.9.10 is held by it (Lease \
-                 clusterip-external-10-0-9-10), but no Service has it",
+                     clusterip-external-10-0-9-10), but no Service has it",
                 ],
             },
         ],
@@ -283,7 +283,7 @@ fn address_that_no_live_agent_holds_is_a_finding() {
                 objects: vec![has("web", "10.0.9.10"), node("a", "False"), heartbeat("a", A1, 0)],
                 expected: vec![
                     "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by no node, and no node may \
-                 hold it",
+                     hold it",
                 ],
             },
             Case {
@@ -300,8 +300,8 @@ fn address_that_no_live_agent_holds_is_a_finding() {
                 name: "no heartbeat",
                 objects: held_by(vec![]),
                 expected: vec![
-                    "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has no \
-                 heartbeat",
+                    "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has \
+                     no heartbeat",
                 ],
             },
             Case {
@@ -309,7 +309,7 @@ fn address_that_no_live_agent_holds_is_a_finding() {
                 objects: held_by(vec![heartbeat("a", "", 0)]),
                 expected: vec![
                     "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has \
-                 given its heartbeat back",
+                     given its heartbeat back",
                 ],
             },
             Case {
@@ -317,7 +317,7 @@ fn address_that_no_live_agent_holds_is_a_finding() {
                 objects: held_by(vec![heartbeat("a", "a_agent_00000000000000a2", 0)]),
                 expected: vec![
                     "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has \
-                 begun a new term since",
+                     begun a new term since",
                 ],
             },
             Case {
@@ -325,7 +325,7 @@ fn address_that_no_live_agent_holds_is_a_finding() {
                 objects: held_by(vec![heartbeat("a", A1, 21)]),
                 expected: vec![
                     "not-held | - | 10.0.9.10 | lan | Service shop/web: 10.0.9.10 is held by node a, and its agent has \
-                 not renewed its heartbeat in time",
+                     not renewed its heartbeat in time",
                 ],
             },
             Case {

@@ -54,19 +54,15 @@ fn pool_outside_of_the_service_range_or_over_default_kubernetes_is_a_finding() {
                 items: vec![other],
                 expected: &[
                     "outside-ranges |  | linux | pool linux: 172.21.0.0/24 lies outside of the cluster's Service \
-                 ranges \
-               (172.21.1.0/24): the API server refuses its addresses",
+                     ranges (172.21.1.0/24): the API server refuses its addresses",
                 ],
             },
             Case {
                 name: "over default/kubernetes, in a cluster that does not tell its ranges",
                 items: vec![kubernetes("172.21.0.60")],
-                expected: &[
-                    "over-kubernetes | 172.21.0.60 | linux | pool linux: 172.21.0.60, the address of default/kubernetes, \
-                 lies in \
-               172.21.0.0/24 and is neither reserved nor excluded: while that Service is being made, another could \
-                 get it",
-                ],
+                expected: &["over-kubernetes | 172.21.0.60 | linux | pool linux: 172.21.0.60, the address of \
+                             default/kubernetes, lies in 172.21.0.0/24 and is neither reserved nor excluded: while \
+                             that Service is being made, another could get it"],
             },
             Case { name: "the same in the reserved part", items: vec![kubernetes("172.21.0.1")], expected: &[] },
         ],
@@ -106,14 +102,12 @@ fn service_cidr_that_is_deleted_or_not_ready_is_a_finding() {
                     ),
                 ],
                 expected: &[
-                    "full |  | windows | pool windows (172.21.1.0/29) has no address to give: the API server refuses all \
-                 of them",
+                    "full |  | windows | pool windows (172.21.1.0/29) has no address to give: the API server refuses \
+                     all of them",
                     "unusable-range |  | - | ServiceCIDR elsewhere (10.0.0.0/24) is not ready: addresses of it are \
-                 refused by the \
-                 API server",
-                    "unusable-range |  | windows | ServiceCIDR deleted (172.21.1.0/24) is being deleted: addresses of it \
-                 are \
-                 refused by the API server; pool windows (172.21.1.0/29) has addresses of it",
+                     refused by the API server",
+                    "unusable-range |  | windows | ServiceCIDR deleted (172.21.1.0/24) is being deleted: addresses of \
+                     it are refused by the API server; pool windows (172.21.1.0/29) has addresses of it",
                 ],
             },
         ],
@@ -130,8 +124,8 @@ fn pool_with_unused_dns_address_is_found() {
     }
     const OPEN: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24]}]}\n";
     const FOUND: &str = "over-dns | 172.21.0.10 | all | pool all: 172.21.0.10, the tenth address of the Service range \
-                         172.21.0.0/16, is neither reserved nor excluded, and nothing uses it yet: many installers give it \
-                         to the cluster's DNS";
+                         172.21.0.0/16, is neither reserved nor excluded, and nothing uses it yet: many installers \
+                         give it to the cluster's DNS";
     let orphan =
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "172.21.0.10"}});
     let rows = [

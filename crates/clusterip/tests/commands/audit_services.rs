@@ -154,8 +154,7 @@ fn service_that_would_be_denied_or_was_left_by_a_move_is_found() {
                 name: "left by a move whose annotation is gone",
                 service: service("web", "None", stub),
                 expected: vec![
-                    "half-moved |  | - | Service shop/web: it looks as if a move of it has begun, and has not \
-                 ended"
+                    "half-moved |  | - | Service shop/web: it looks as if a move of it has begun, and has not ended"
                         .to_owned(),
                 ],
             },
@@ -163,8 +162,8 @@ fn service_that_would_be_denied_or_was_left_by_a_move_is_found() {
                 name: "with an annotation that is torn",
                 service: service("web", "172.21.1.3", torn),
                 expected: vec![
-                    "half-moved | 172.21.1.3 | - | Service shop/web: it looks as if a move of it has begun, \
-                 and has not ended"
+                    "half-moved | 172.21.1.3 | - | Service shop/web: it looks as if a move of it has begun, and has \
+                     not ended"
                         .to_owned(),
                 ],
             },

@@ -52,14 +52,14 @@ fn file_that_is_not_a_request_is_refused() {
                 name: "a manifest",
                 text: "{apiVersion: v1, kind: Service, metadata: {name: web}}".to_owned(),
                 message: "expected an AdmissionRequest, found an object of kind \"Service\": `clusterip plan` takes \
-                      manifests"
+                          manifests"
                     .to_owned(),
             },
             Case {
                 name: "an answer",
                 text: r#"{"kind": "AdmissionReview", "response": {"uid": "a", "allowed": true}}"#.to_owned(),
                 message: "an AdmissionReview whose `request` is missing: save the review as received, before it is \
-                      answered"
+                          answered"
                     .to_owned(),
             },
             Case {
@@ -175,8 +175,9 @@ fn unusable_files_are_named() {
 #[test]
 fn missing_cluster_is_reported() {
     let folder = copy_of("evaluate-no-cluster", WEB);
-    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n\
-                  clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: a, user: {}}]\n";
+    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: \
+                  a}}]\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: a, user: \
+                  {}}]\n";
     folder.write("config", config);
     let done = folder.run_with(
         &["evaluate", "--request", "request.json", "--cluster"],
