@@ -175,9 +175,10 @@ fn unusable_files_are_named() {
 #[test]
 fn missing_cluster_is_reported() {
     let folder = copy_of("evaluate-no-cluster", WEB);
-    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: \
-                  a}}]\nclusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: a, user: \
-                  {}}]\n";
+    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+                  contexts: [{name: a, context: {cluster: a, user: a}}]\n\
+                  clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+                  users: [{name: a, user: {}}]\n";
     folder.write("config", config);
     let done = folder.run_with(
         &["evaluate", "--request", "request.json", "--cluster"],

@@ -154,7 +154,6 @@ fn each_service_gets_a_free_address_of_its_pool() {
 
 #[test]
 fn named_address_is_kept_for_the_first_service_that_may_have_it() {
-    let metallb = json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.10"}}, "spec": {"loadBalancerClass": null}});
     check(
         "plan-external-named",
         vec![
@@ -217,6 +216,16 @@ fn named_address_is_kept_for_the_first_service_that_may_have_it() {
                     "web recorded bank free 10.0.10.1 | -",
                 ],
             },
+        ],
+    );
+}
+
+#[test]
+fn claim_or_record_of_a_service_of_another_class_is_refused_or_removed() {
+    let metallb = json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.10"}}, "spec": {"loadBalancerClass": null}});
+    check(
+        "plan-external-classes",
+        vec![
             Case {
                 name: "an annotation of another program",
                 settings: SETTINGS.to_owned(),

@@ -220,6 +220,12 @@ fn range_has_the_indices_of_all_overlapping_blocks() {
             range: "10.0.0.0/8",
             expected: Some(0..=255),
         },
+    ]);
+}
+
+#[test]
+fn large_range_has_the_indices_of_all_its_blocks() {
+    check(vec![
         Case {
             name: "golden: all of a /8",
             cidr: "127.0.0.0/8",

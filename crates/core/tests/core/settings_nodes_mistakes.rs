@@ -7,7 +7,7 @@ use crate::support::{SettingsCase, check_mistakes, node_pool, node_pools, nodes}
 use serde_json::{Value, json};
 
 #[test]
-fn unreadable_pools_are_mistakes_with_their_paths() {
+fn missing_or_unreadable_list_of_pools_is_a_mistake() {
     check_mistakes(&[
         SettingsCase {
             name: "nodes",
@@ -35,14 +35,33 @@ fn unreadable_pools_are_mistakes_with_their_paths() {
             mistakes: &["nodes.pools: expected a list, found an object"],
         },
         SettingsCase {
-            name: "a pool that is a name",
-            document: node_pools(json!(["a"])),
-            mistakes: &[r#"nodes.pools[0]: expected an object, found the string "a""#],
-        },
-        SettingsCase {
             name: "an unknown key",
             document: nodes(json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/16"]}], "explicitly": "deny"})),
             mistakes: &[r#"nodes.explicitly: unknown key "explicitly": did you mean explicit?"#],
+        },
+        SettingsCase {
+            name: "explicit",
+            document: nodes(json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/16"]}], "explicit": "refuse"})),
+            mistakes: &[r#"nodes.explicit: unknown value "refuse": known are allow, warn, deny"#],
+        },
+        SettingsCase {
+            name: "mistakes about Services before mistakes about Nodes",
+            document: json!({"services": {"order": 1}, "nodes": {"pools": [{"name": "a"}]}}),
+            mistakes: &[
+                "services.order: expected a string, found the number 1",
+                "nodes.pools[0].cidrs: missing: a pool needs at least one range",
+            ],
+        },
+    ]);
+}
+
+#[test]
+fn unreadable_pools_are_mistakes_with_their_paths() {
+    check_mistakes(&[
+        SettingsCase {
+            name: "a pool that is a name",
+            document: node_pools(json!(["a"])),
+            mistakes: &[r#"nodes.pools[0]: expected an object, found the string "a""#],
         },
         SettingsCase {
             name: "keys of a pool of Services",
@@ -72,19 +91,6 @@ fn unreadable_pools_are_mistakes_with_their_paths() {
             name: "host bits",
             document: node_pool(json!({"cidrs": ["10.0.0.1/16"]})),
             mistakes: &["nodes.pools[0].cidrs[0]: 10.0.0.1/16 has host bits set: did you mean 10.0.0.0/16?"],
-        },
-        SettingsCase {
-            name: "explicit",
-            document: nodes(json!({"pools": [{"name": "a", "cidrs": ["10.0.0.0/16"]}], "explicit": "refuse"})),
-            mistakes: &[r#"nodes.explicit: unknown value "refuse": known are allow, warn, deny"#],
-        },
-        SettingsCase {
-            name: "mistakes about Services before mistakes about Nodes",
-            document: json!({"services": {"order": 1}, "nodes": {"pools": [{"name": "a"}]}}),
-            mistakes: &[
-                "services.order: expected a string, found the number 1",
-                "nodes.pools[0].cidrs: missing: a pool needs at least one range",
-            ],
         },
     ]);
 }
