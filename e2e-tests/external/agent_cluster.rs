@@ -204,7 +204,7 @@ impl AgentCluster {
 
     /// Whether there is a claim of an address.
     pub fn is_claimed(&self, address: IpAddr) -> bool {
-        let name = clusterip::agent::external_claims::name(address);
+        let name = clusterip_failover::external_claims::name(address);
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/{name}", self.namespace);
         RUNTIME.block_on(send(&self.client, Method::GET, &path, None)).is_some()
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
-use clusterip::agent::external_claims::name;
+use clusterip_failover::external_claims::name;
 use serde_json::{Value, json};
 
 use super::agent_cluster::{AgentCluster, AgentOptions, BEGIN, RUNTIME, within};

@@ -1,14 +1,13 @@
 //! Which Services the control plane calls, according to a real API server, and when the controller moves them.
 
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use axum::http::Method;
-use clusterip::cluster::stores::Stores;
-use clusterip::controller::control_plane_services::{Caller, ControlPlaneServices};
-use clusterip::controller::requests::{self, Request};
-use clusterip::metrics::Metrics;
+use clusterip::services::requests::{self, Request};
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::control_plane_services::{Caller, ControlPlaneServices};
+use clusterip_host::cluster::stores::Stores;
+use clusterip_host::metrics::ClusterMetrics;
 use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, pool_of};
@@ -63,7 +62,7 @@ fn called(services: &ControlPlaneServices, name: &str) -> Option<Vec<String>> {
 async fn services_called_by_the_control_plane_are_tracked() {
     // An API without a server would disturb other tests.
     let plane = ControlPlane::start(Options::default());
-    let (stores, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
+    let (stores, _changes) = Stores::new(plane.client(), ClusterMetrics::default(), |_| ());
     assert!(stores.control_plane_services().callers("called", "hook").is_err(), "the stores are empty at first");
     stores.watch(&Settings::default());
     let services = stores.control_plane_services();
@@ -85,7 +84,7 @@ async fn services_called_by_the_control_plane_are_tracked() {
     becomes("other", &[]).await;
 
     // A store that starts later finds the existing objects in a list.
-    let (late, _changes) = Stores::new(plane.client(), Arc::new(Metrics::new()), |_| ());
+    let (late, _changes) = Stores::new(plane.client(), ClusterMetrics::default(), |_| ());
     late.watch(&Settings::default());
     late.control_plane_services().settled().await;
     assert_eq!(called(late.control_plane_services(), "api").unwrap(), ["APIService v1.aggregated.example.org"]);
@@ -124,7 +123,7 @@ async fn callers_are_unknown_without_permission_to_list_them() {
     plane.kubectl(&["create", "serviceaccount", "curious", "--namespace", &namespace]).await.ok();
     let client = plane.client_with(&plane.token(&namespace, "curious").await);
     let services = ControlPlaneServices::default();
-    services.watch(&client, &Arc::new(Metrics::new()));
+    services.watch(&client, &ClusterMetrics::default());
     services.settled().await;
     let reason = services.callers(&namespace, "any").unwrap_err().to_string();
     assert!(reason.contains("APIService can't be read"), "{reason}");

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use axum::http::Method;
-use clusterip::agent::{external_claims, heartbeat_state};
+use clusterip_failover::{external_claims, heartbeat_state};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use clusterip::cluster::service_ranges::ServiceRanges;
-use clusterip::live_settings::{Follower, LiveSettings, Source};
-use clusterip::metrics::Metrics;
-use clusterip::policy::module::{EMBEDDED, Module};
+use clusterip::metrics::ServerMetrics;
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::live_settings::{Follower, LiveSettings, Source};
+use clusterip_host::policy::module::{EMBEDDED, Module};
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -26,7 +26,7 @@ const RANGE: &str = "172.21.0.0/16";
 struct Followed {
     live: watch::Receiver<Arc<LiveSettings>>,
     ranges: watch::Sender<ServiceRanges>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ServerMetrics>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -37,9 +37,9 @@ impl Followed {
     }
 
     async fn with(source: Source, how: impl Fn(Follower) -> Follower) -> Self {
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(ServerMetrics::new());
         let (ranges, known) = watch::channel(ServiceRanges::from(vec![RANGE.to_owned()]));
-        let follower = Follower::start(source, Arc::clone(&MODULE), known, Arc::clone(&metrics)).await;
+        let follower = Follower::start(source, Arc::clone(&MODULE), known, metrics.cluster.clone()).await;
         let follower = how(follower.unwrap_or_else(|error| panic!("{error}")));
         let (stop, stopped) = oneshot::channel();
         let live = follower.subscribe();
@@ -156,9 +156,9 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
     followed.counted(0, 2, 2).await;
     // The same mistakes again cause no Event.
     write(plane, &namespace, json!({ "settings.yml": "services: {}" })).await;
-    let mistakes = clusterip::live_settings::judge(
+    let mistakes = clusterip_host::live_settings::judge(
         &MODULE,
-        clusterip::cluster::yaml::single(broken).unwrap(),
+        clusterip_host::cluster::yaml::single(broken).unwrap(),
         &vec![RANGE.to_owned()].into(),
     )
     .unwrap_err();
@@ -255,7 +255,7 @@ async fn start_fails_with_invalid_settings() {
     let absent = file.path().join("absent.yaml");
     let start = async |source: &Source| {
         let (_, ranges) = watch::channel(ServiceRanges::default());
-        let started = Follower::start(source.clone(), Arc::clone(&MODULE), ranges, Arc::default()).await;
+        let started = Follower::start(source.clone(), Arc::clone(&MODULE), ranges, Default::default()).await;
         started.err().map(|error| error.to_string())
     };
 
@@ -266,7 +266,7 @@ async fn start_fails_with_invalid_settings() {
     );
     assert_eq!(start(&from).await, Some(missing), "no configmap");
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
-    let mistakes = clusterip::live_settings::judge(&MODULE, written, &ServiceRanges::default()).unwrap_err();
+    let mistakes = clusterip_host::live_settings::judge(&MODULE, written, &ServiceRanges::default()).unwrap_err();
     assert_eq!(mistakes.lines().count(), 2, "{mistakes}");
     struct Case<'a> {
         name: &'static str,

@@ -2,7 +2,7 @@
 //! ends. The ports are printed as JSON.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-#[path = "../tests/map/audits.rs"]
+#[path = "../tests/map/audits/mod.rs"]
 mod audits;
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clusterip::report::map;
-use clusterip::ui::map_server::{Limits, UiServer};
+use clusterip::ui::map_server::{Limits, MapServer};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -19,7 +19,7 @@ async fn main() -> anyhow::Result<()> {
     let mut ports = BTreeMap::new();
     for (name, audit) in audits::all() {
         std::fs::write(folder.join(format!("{name}.html")), map::page(&audit)?)?;
-        let server = UiServer::bind(([127, 0, 0, 1], 0).into(), Limits::default()).await?;
+        let server = MapServer::bind(([127, 0, 0, 1], 0).into(), Limits::default()).await?;
         ports.insert(name, server.local_addr().port());
         tokio::spawn(server.run(Arc::new(move || Ok(audit.clone())), std::future::pending()));
     }

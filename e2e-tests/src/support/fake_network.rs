@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clusterip::agent::assignments::Protocol;
-use clusterip::agent::network::{HoldOutcome, Network};
+use clusterip_agent::network::{HoldOutcome, Network};
+use clusterip_failover::assignments::Protocol;
 use tokio::time::Instant;
 
 /// What a node did to an address.

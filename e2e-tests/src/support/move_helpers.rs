@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use axum::http::{Method, Request};
-use clusterip::controller::mover::{Limits, Mover, Order};
-use clusterip::controller::outcome::{Outcome, Unmoved};
-use clusterip::controller::step::MOVING_NAME;
-use clusterip::controller::targets::Targets;
+use clusterip::services::mover::{Limits, Mover, Order};
+use clusterip::services::outcome::{Outcome, Unmoved};
+use clusterip::services::step::MOVING_NAME;
+use clusterip::services::targets::Targets;
 use clusterip_core::service::MOVING_ANNOTATION;
 use futures::future::{BoxFuture, ready};
 use kube::Client;

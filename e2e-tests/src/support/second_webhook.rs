@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip::policy::response::AdmissionResponse;
 use clusterip::webhook::issuer::Authority;
 use clusterip::webhook::review::Reviewer;
-use clusterip::webhook::server::{Backend, Limits, Server};
+use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip::webhook::tls::Certificate;
 use clusterip_core::answer::Answer;
+use clusterip_host::policy::response::AdmissionResponse;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ pub async fn endpoint(verdict: impl Fn(Value) -> Verdict + Send + Sync + 'static
     let leaf = authority.issue(&["127.0.0.1".to_owned()], Timestamp::now()).unwrap();
     let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes()).unwrap();
     let limits = Limits { reviews: 16, ..Limits::default() };
-    let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
+    let server = WebhookServer::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
     let url = format!("https://{}/mutate", server.local_addr());
     let calls = Arc::new(AtomicUsize::new(0));
     let backend = Backend {

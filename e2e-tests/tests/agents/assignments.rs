@@ -1,7 +1,7 @@
 //! The addresses that agents hold follow their assignments, and the Leases follow the addresses.
 
-use clusterip::agent::assignments::Protocol;
-use clusterip::agent::external_claims::name;
+use clusterip_failover::assignments::Protocol;
+use clusterip_failover::external_claims::name;
 use kube::api::ListParams;
 
 use super::support::{Agents, NODES, address, assigned};

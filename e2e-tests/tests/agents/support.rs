@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
-use clusterip::agent::event_loop::Agent;
-use clusterip::agent::external_claims::Claim;
-use clusterip::agent::health::Health;
-use clusterip::agent::heartbeat_state;
-use clusterip::cluster::service_key::ServiceKey;
-use clusterip::metrics::Metrics;
+use clusterip_agent::event_loop::Agent;
+use clusterip_agent::health::Health;
+use clusterip_agent::metrics::AgentMetrics;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
+use clusterip_failover::external_claims::Claim;
+use clusterip_failover::heartbeat_state;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
@@ -122,7 +122,7 @@ impl Agents {
             node: node.to_owned(),
             assignments: self.assignments.subscribe(),
             network: self.network.node(node),
-            metrics: Arc::new(Metrics::of_agent()),
+            metrics: AgentMetrics::default(),
         };
         let (stop, stopped) = oneshot::channel();
         let (health, seen) = watch::channel(Health::new());

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use clusterip::agent::heartbeat_state;
+use clusterip_failover::heartbeat_state;
 use tokio::time::Instant;
 
 use super::support::{Agents, NODES, TAKEOVER, assigned, even, loads, of, without_announcements};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip::policy::response::AdmissionResponse;
 use clusterip::webhook::authority::Authority;
 use clusterip::webhook::registration::{Registration, RegistrationError};
 use clusterip::webhook::review::Reviewer;
-use clusterip::webhook::server::{Backend, Limits, Server};
+use clusterip::webhook::server::{Backend, Limits, WebhookServer};
+use clusterip_host::policy::response::AdmissionResponse;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, ResourceExt as _};
@@ -48,7 +48,7 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 21, 9, 9);
 /// Starts a server with [`OneAddress`] and a certificate of this authority.
 async fn serve(authority: &Authority) -> (Task<()>, String) {
     let limits = Limits { linger: Duration::ZERO, drain: Duration::ZERO, ..Limits::default() };
-    let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
+    let server = WebhookServer::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
     let url = format!("https://{}", server.local_addr());
     let backend = Backend {
         reviewer: Arc::new(OneAddress(ADDRESS)),

@@ -1,8 +1,8 @@
 //! Other programs change a Service before or during its move, and their changes win.
 
 use axum::http::Method;
-use clusterip::controller::outcome::{Outcome, Unmoved};
-use clusterip::controller::step::MOVING_NAME;
+use clusterip::services::outcome::{Outcome, Unmoved};
+use clusterip::services::step::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use kube::Client;
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use clusterip::controller::mover::Limits;
-use clusterip::controller::outcome::Outcome;
+use clusterip::services::mover::Limits;
+use clusterip::services::outcome::Outcome;
 use serde_json::json;
 
 use super::support::again;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use axum::http::Method;
-use clusterip::controller::mover::MoveError;
-use clusterip::controller::outcome::{Outcome, Unmoved};
+use clusterip::services::mover::MoveError;
+use clusterip::services::outcome::{Outcome, Unmoved};
 use serde_json::json;
 
 use super::support::{again, manifest};

@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip::agent::assignments::{Assignment, Assignments, Protocol};
-use clusterip::agent::event_loop::Agent;
-use clusterip::agent::health::Health;
-use clusterip::cluster::service_key::ServiceKey;
-use clusterip::metrics::Metrics;
+use clusterip_agent::event_loop::Agent;
+use clusterip_agent::health::Health;
+use clusterip_agent::metrics::AgentMetrics;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
@@ -320,7 +320,7 @@ async fn agents_take_over_from_a_dead_agent() {
             node: node.to_owned(),
             assignments: assignments.subscribe(),
             network: network.node(node),
-            metrics: Arc::new(Metrics::of_agent()),
+            metrics: AgentMetrics::default(),
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let (health, _seen) = watch::channel(Health::new());

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use clusterip::cluster::yaml;
-use clusterip::policy::host_calls::{HostCall, HostCalls};
-use clusterip::policy::module::{EMBEDDED, Module};
-use clusterip::policy::service_request::ServiceRequest;
+use clusterip_host::cluster::yaml;
+use clusterip_host::policy::host_calls::{HostCall, HostCalls};
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_host::policy::service_request::ServiceRequest;
 use serde_json::{Value, json};
 use xtask::metadata::Resource;
 

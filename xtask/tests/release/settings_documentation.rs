@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clusterip::cluster::yaml;
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
+use clusterip_host::cluster::yaml;
 use serde_json::{Value, json};
 
 use crate::known_settings::{NONSENSE, known, settings, table};

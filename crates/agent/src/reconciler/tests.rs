@@ -112,7 +112,7 @@ async fn asked(plans: Vec<PlanStep<'_>>, failures: &[&'static str], pauses: &[Du
     (network.asked.into_inner().unwrap(), measured.join(", ").replace("clusterip_agent_", ""))
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn addresses_are_held_announced_retried_and_released() {
     let (long, longer) = (Instant::now() + Duration::from_secs(600), Instant::now() + Duration::from_secs(601));
     let nothing =
@@ -235,7 +235,7 @@ async fn addresses_are_held_announced_retried_and_released() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_expired_hold_is_released_without_a_new_plan_and_no_longer_announced() {
     let soon = Instant::now() + Duration::from_secs(2);
     let plan = vec![PlanStep { desired: desired(1, 80, soon), call: "announce", times: 1 }];
@@ -245,7 +245,7 @@ async fn an_expired_hold_is_released_without_a_new_plan_and_no_longer_announced(
     assert!(asked[2..asked.len() - 1].iter().all(|asked| asked == "announce"), "{asked:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failing_address_is_reported_until_it_is_held() {
     let network = FakeNetwork { failures: Mutex::new(vec!["hold"; 6].into()), ..FakeNetwork::default() };
     let (sender, receiver) = watch::channel(DesiredState::default());

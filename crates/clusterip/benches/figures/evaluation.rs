@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clusterip_core::address::Order;
 use clusterip_host::cluster::snapshot::{SnapshotCalls, addresses};
-use clusterip_host::policy::module::Module;
+use clusterip_host::policy::module::{EMBEDDED, Module};
 use serde_json::Value;
 
 use crate::fixtures::{HalfFull, NAMESPACE, create};

@@ -37,73 +37,100 @@ fn findings(done: &Done) -> Vec<String> {
     done.json()["findings"].as_array().unwrap().iter().map(line).collect()
 }
 
-#[test]
-fn node_findings() {
-    struct Case {
-        name: &'static str,
-        nodes: Vec<Value>,
-        expected: Vec<String>,
+struct Case {
+    name: &'static str,
+    nodes: Vec<Value>,
+    expected: Vec<String>,
+}
+
+#[track_caller]
+fn check(test: &str, rows: Vec<Case>) {
+    let folder = Folder::new(test);
+    for Case { name, nodes, expected } in rows {
+        let done = audit(&folder, nodes, &["-o", "json"]);
+        assert_eq!(done.status, 0, "{name}: {}", done.stderr);
+        assert_eq!(findings(&done), expected, "{name}");
     }
-    let folder = Folder::new("audit-nodes-found");
-    const LINUX: &str = "pool linux (10.0.0.0/21, fd00::/62): kubernetes.io/os=linux (Node web)";
-    let rows = [
-        Case { name: "none", nodes: vec![], expected: vec![] },
-        Case {
-            name: "where it belongs",
-            nodes: vec![node("web", "linux", &["10.0.1.0/24", "fd00::/64"])],
-            expected: vec![],
-        },
-        Case {
-            name: "no pool is for it, and its block lies in none",
-            nodes: vec![node("web", "darwin", &["10.9.0.0/24"])],
-            expected: vec![],
-        },
-        Case { name: "no pool is for it, and it has none", nodes: vec![node("web", "darwin", &[])], expected: vec![] },
-        Case {
-            name: "without a block",
-            nodes: vec![node("web", "linux", &[])],
-            expected: vec![format!("no-block | web |  | linux | Node web: it has no block, and it belongs to {LINUX}")],
-        },
-        Case {
-            name: "in the wrong pool",
-            nodes: vec![node("web", "linux", &["10.1.0.0/24"])],
-            expected: vec![format!(
-                "wrong-node-pool | web | 10.1.0.0/24 | linux | Node web: 10.1.0.0/24 lies in pool windows \
-                 (10.1.0.0/23), and it \
-                 belongs to {LINUX}"
-            )],
-        },
-        Case {
-            name: "no pool is for it, and its block lies in one",
-            nodes: vec![node("web", "darwin", &["10.1.0.0/24"])],
-            expected: vec![
+}
+
+/// The pool of the Linux Node `web`, and why.
+const LINUX: &str = "pool linux (10.0.0.0/21, fd00::/62): kubernetes.io/os=linux (Node web)";
+
+#[test]
+fn node_without_a_block_or_with_one_outside_of_its_pool_is_a_finding() {
+    check(
+        "audit-nodes-places",
+        vec![
+            Case { name: "none", nodes: vec![], expected: vec![] },
+            Case {
+                name: "where it belongs",
+                nodes: vec![node("web", "linux", &["10.0.1.0/24", "fd00::/64"])],
+                expected: vec![],
+            },
+            Case {
+                name: "no pool matches, and its block lies in none",
+                nodes: vec![node("web", "darwin", &["10.9.0.0/24"])],
+                expected: vec![],
+            },
+            Case {
+                name: "no pool matches, and it has no block",
+                nodes: vec![node("web", "darwin", &[])],
+                expected: vec![],
+            },
+            Case {
+                name: "without a block",
+                nodes: vec![node("web", "linux", &[])],
+                expected: vec![format!(
+                    "no-block | web |  | linux | Node web: it has no block, and it belongs to {LINUX}"
+                )],
+            },
+            Case {
+                name: "in the wrong pool",
+                nodes: vec![node("web", "linux", &["10.1.0.0/24"])],
+                expected: vec![format!(
+                    "wrong-node-pool | web | 10.1.0.0/24 | linux | Node web: 10.1.0.0/24 lies in pool windows \
+                     (10.1.0.0/23), and it belongs to {LINUX}"
+                )],
+            },
+            Case {
+                name: "no pool matches, and its block lies in one",
+                nodes: vec![node("web", "darwin", &["10.1.0.0/24"])],
+                expected: vec![
                 "wrong-node-pool | web | 10.1.0.0/24 | - | Node web: 10.1.0.0/24 lies in pool windows (10.1.0.0/23), \
                  and no pool \
                  of Nodes matches kubernetes.io/os=darwin"
                     .to_owned(),
             ],
-        },
-        Case {
-            name: "outside, and partly so, in one family each",
-            nodes: vec![node("web", "linux", &["10.9.0.0/24", "fd00::/56"])],
-            expected: vec![
+            },
+            Case {
+                name: "one block outside of the pool, and one partly outside",
+                nodes: vec![node("web", "linux", &["10.9.0.0/24", "fd00::/56"])],
+                expected: vec![
                 format!(
                     "outside-node-pool | web | 10.9.0.0/24 | linux | Node web: 10.9.0.0/24 lies in no pool, and it \
-                 belongs to {LINUX}"
+                     belongs to {LINUX}"
                 ),
                 format!(
-                    "outside-node-pool | web | fd00::/56 | linux | Node web: fd00::/56 lies only partly in pool \
-                 linux, and it \
-                     belongs to {LINUX}"
+                    "outside-node-pool | web | fd00::/56 | linux | Node web: fd00::/56 lies only partly in pool linux, \
+                     and it belongs to {LINUX}"
                 ),
                 "full-node-pool | - |  | linux | node pool linux (fd00::/62) is full: Nodes have all 4 blocks of /64"
                     .to_owned(),
             ],
-        },
-        Case {
-            name: "in addresses that are never handed out",
-            nodes: vec![node("web", "linux", &["10.0.2.0/24"]), node("wide", "linux", &["10.0.3.0/24"])],
-            expected: vec![
+            },
+        ],
+    );
+}
+
+#[test]
+fn shared_or_withheld_block_and_full_pool_are_findings() {
+    check(
+        "audit-nodes-blocks",
+        vec![
+            Case {
+                name: "blocks with withheld addresses",
+                nodes: vec![node("web", "linux", &["10.0.2.0/24"]), node("wide", "linux", &["10.0.3.0/24"])],
+                expected: vec![
                 "withheld-block | web | 10.0.2.0/24 | linux | Node web: 10.0.2.0/24 has addresses of the Service \
                  range 10.0.2.0/24"
                     .to_owned(),
@@ -112,15 +139,15 @@ fn node_findings() {
                  excluded from its pool"
                     .to_owned(),
             ],
-        },
-        Case {
-            name: "held by several, or a part of it",
-            nodes: vec![
-                node("a", "linux", &["10.0.4.0/24"]),
-                node("b", "linux", &["10.0.4.0/24"]),
-                node("c", "linux", &["10.0.4.128/25"]),
-            ],
-            expected: vec![
+            },
+            Case {
+                name: "two Nodes with the same block, and one with a part of it",
+                nodes: vec![
+                    node("a", "linux", &["10.0.4.0/24"]),
+                    node("b", "linux", &["10.0.4.0/24"]),
+                    node("c", "linux", &["10.0.4.128/25"]),
+                ],
+                expected: vec![
                 "shared-block | a | 10.0.4.0/24 | linux | Node a: 10.0.4.0/24 has addresses of 10.0.4.0/24 of Node b, \
                  10.0.4.128/25 of Node c"
                     .to_owned(),
@@ -131,16 +158,16 @@ fn node_findings() {
                  Node a, 10.0.4.0/24 of Node b"
                     .to_owned(),
             ],
-        },
-        Case {
-            name: "a full pool, of which one range is withheld partly, and a Node that gets none",
-            nodes: vec![
-                node("a", "linux", &["10.0.0.0/23"]),
-                node("b", "linux", &["10.0.4.0/22"]),
-                node("c", "linux", &[]),
-                node("d", "windows", &["10.1.0.0/24"]),
-            ],
-            expected: vec![
+            },
+            Case {
+                name: "a full pool with a range that is partly withheld, and a Node without a block",
+                nodes: vec![
+                    node("a", "linux", &["10.0.0.0/23"]),
+                    node("b", "linux", &["10.0.4.0/22"]),
+                    node("c", "linux", &[]),
+                    node("d", "windows", &["10.1.0.0/24"]),
+                ],
+                expected: vec![
                 "no-block | c |  | linux | Node c: it has no block, and it belongs to pool linux (10.0.0.0/21, \
                  fd00::/62): \
                  kubernetes.io/os=linux (Node c)"
@@ -150,13 +177,9 @@ fn node_findings() {
                  never handed out"
                     .to_owned(),
             ],
-        },
-    ];
-    for Case { name, nodes, expected } in rows {
-        let done = audit(&folder, nodes, &["-o", "json"]);
-        assert_eq!(done.status, 0, "{name}: {}", done.stderr);
-        assert_eq!(findings(&done), expected, "{name}");
-    }
+            },
+        ],
+    );
 }
 
 #[test]

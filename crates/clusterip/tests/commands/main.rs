@@ -3,11 +3,19 @@
 
 mod audit;
 mod audit_external;
+mod audit_external_findings;
 mod audit_nodes;
+mod audit_pools;
+mod audit_services;
 mod bad_input;
 mod command;
 mod documentation;
 mod evaluate;
+mod evaluate_bad_input;
+mod evaluate_sessions;
 mod plan;
 mod plan_external;
+mod plan_input;
 mod plan_nodes;
+mod plan_service_ranges;
+mod terminal;

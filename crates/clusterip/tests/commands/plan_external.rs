@@ -56,205 +56,18 @@ fn told(done: &Done) -> Vec<String> {
     done.json()["services"].as_array().unwrap().iter().map(line).collect()
 }
 
-#[test]
-fn services_get_the_external_addresses_of_their_pool() {
-    struct Case<'a> {
-        name: &'static str,
-        settings: &'a str,
-        cluster: Vec<Value>,
-        manifests: Vec<Value>,
-        status: i32,
-        expected: Vec<&'static str>,
-    }
-    let folder = Folder::new("plan-external");
-    let nameless = json!({"metadata": {"name": null, "generateName": "web-", "annotations": {"clusterip-policy/external-address": "10.0.9.11"}}});
-    let in_bank = |more: Value| {
-        let mut service = service("web", json!({"metadata": {"namespace": "bank"}}));
-        json_patch::merge(&mut service, &more);
-        service
-    };
-    let dual = json!({"spec": {"clusterIPs": ["172.21.0.9", "fd00::9"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}});
-    let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.11"}]}}});
-    let metallb = json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.10"}}, "spec": {"loadBalancerClass": null}});
-    let default = SETTINGS.replace("external:\n", "external:\n  default: true\n");
-    let rows = [
-        Case {
-            name: "no two get the same one, and the last gets none",
-            settings: SETTINGS,
-            cluster: vec![],
-            manifests: vec![
-                service("a", json!({})),
-                service("b", json!({})),
-                service("c", json!({})),
-                service("d", json!({})),
-            ],
-            status: 0,
-            expected: vec![
-                "a recorded lan free 10.0.9.10 | -",
-                "b recorded lan free 10.0.9.12 | -",
-                "c recorded lan free 10.0.9.11 | -",
-                "d left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 \
-                 external addresses are used; the Service waits for one",
-            ],
-        },
-        Case {
-            name: "what is asked for further down is kept for it",
-            settings: SETTINGS,
-            cluster: vec![],
-            manifests: vec![
-                service("a", json!({})),
-                service("b", json!({})),
-                asks("c", "10.0.9.10"),
-                has("d", "10.0.9.12"),
-            ],
-            status: 0,
-            expected: vec![
-                "a recorded lan free 10.0.9.11 | -",
-                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 \
-                 external addresses are used; the Service waits for one",
-                "c recorded lan asked 10.0.9.10 | -",
-                "d left lan kept 10.0.9.12 | already recorded",
-            ],
-        },
-        Case {
-            name: "who comes first has it, whatever others are called",
-            settings: SETTINGS,
-            cluster: vec![],
-            manifests: vec![asks("b", "10.0.9.10"), asks("a", "10.0.9.10"), claims("0", "10.0.9.10")],
-            status: 1,
-            expected: vec![
-                "b recorded lan asked 10.0.9.10 | -",
-                "a denied -  | Service shop/a: annotation clusterip-policy/external-address: 10.0.9.10 of pool \
-                 \"lan\" is held by shop/b",
-                "0 denied -  | Service shop/0: spec.externalIPs: 10.0.9.10 of pool \"lan\" is held by shop/b",
-            ],
-        },
-        Case {
-            name: "who is refused keeps nothing from others",
-            settings: SETTINGS,
-            cluster: vec![],
-            manifests: vec![
-                claims("b", "10.0.10.1"),
-                in_bank(json!({"metadata": {"annotations": {"clusterip-policy/external-address": "10.0.10.1"}}})),
-            ],
-            status: 1,
-            expected: vec![
-                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not \
-                 admit this Service: namespaces does not match",
-                "web recorded bank asked 10.0.10.1 | -",
-            ],
-        },
-        Case {
-            name: "nor from those who take what is free",
-            settings: SETTINGS,
-            cluster: vec![],
-            manifests: vec![claims("b", "10.0.10.1"), in_bank(json!({}))],
-            status: 1,
-            expected: vec![
-                "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not \
-                 admit this Service: namespaces does not match",
-                "web recorded bank free 10.0.10.1 | -",
-            ],
-        },
-        Case {
-            name: "both families, and a pool of its namespace",
-            settings: SETTINGS,
-            cluster: vec![],
-            manifests: vec![
-                in_bank(dual.clone()),
-                in_bank(json!({"metadata": {"name": "other"}, "spec": dual["spec"]})),
-            ],
-            status: 0,
-            expected: vec![
-                "web recorded bank free 10.0.10.1,fd00:10::1 | -",
-                "other recorded bank free 10.0.10.2 | -; pool \"bank\" (fd00:10::1) is full: all 1 external addresses \
-                 are used; the Service waits for one",
-            ],
-        },
-        Case {
-            name: "what the cluster has stays where it is",
-            settings: SETTINGS,
-            cluster: vec![has("a", "10.0.9.12"), claims("old", "10.0.9.10"), service("shown", shown)],
-            manifests: vec![service("b", json!({})), service("a", json!({})), asks("c", "10.0.9.12")],
-            status: 1,
-            expected: vec![
-                "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all 3 \
-                 external addresses are used; the Service waits for one",
-                "a recorded lan kept 10.0.9.12 | -",
-                "c denied -  | Service shop/c: annotation clusterip-policy/external-address: 10.0.9.12 of pool \
-                 \"lan\" is held by shop/a",
-            ],
-        },
-        Case {
-            name: "what a Service of the cluster no longer claims is free",
-            settings: SETTINGS,
-            cluster: vec![claims("a", "10.0.9.10")],
-            manifests: vec![
-                service("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
-                asks("b", "10.0.9.10"),
-            ],
-            status: 0,
-            expected: vec!["a - -  | -", "b recorded lan asked 10.0.9.10 | -"],
-        },
-        Case {
-            name: "the same Service twice",
-            settings: SETTINGS,
-            cluster: vec![],
-            manifests: vec![asks("a", "10.0.9.10"), service("a", json!({})), asks("a", "10.0.9.11")],
-            status: 0,
-            expected: vec![
-                "a recorded lan asked 10.0.9.10 | -",
-                "a recorded lan kept 10.0.9.10 | -; the same Service as in in.yaml: document 1, line 1",
-                "a recorded lan asked 10.0.9.11 | -; the same Service as in in.yaml: document 1, line 1",
-            ],
-        },
-        Case {
-            name: "names that are yet to be generated",
-            settings: SETTINGS,
-            cluster: vec![],
-            manifests: vec![service("", nameless.clone()), service("", nameless)],
-            status: 1,
-            expected: vec![
-                "web-… recorded lan asked 10.0.9.11 | -",
-                "web-… denied -  | Service shop/(name yet to be generated): annotation \
-                 clusterip-policy/external-address: 10.0.9.11 of pool \"lan\" is held by shop/web-…/0",
-            ],
-        },
-        Case {
-            name: "without a class, and of another",
-            settings: &default,
-            cluster: vec![],
-            manifests: vec![
-                service("a", json!({"spec": {"loadBalancerClass": null}})),
-                service("b", json!({"spec": {"loadBalancerClass": "example.com/cloud"}})),
-                service("c", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
-            ],
-            status: 0,
-            expected: vec!["a recorded lan free 10.0.9.10 | -", "b - -  | -", "c - -  | -"],
-        },
-        Case {
-            name: "annotations of others",
-            settings: SETTINGS,
-            cluster: vec![has("a", "10.0.9.10")],
-            manifests: vec![service("b", metallb)],
-            status: 1,
-            expected: vec![
-                "b denied -  | Service shop/b: annotation metallb.io/loadBalancerIPs: 10.0.9.10 of pool \"lan\" is \
-                 held by shop/a",
-            ],
-        },
-        Case {
-            name: "a record of who gets none",
-            settings: SETTINGS,
-            cluster: vec![],
-            manifests: vec![service(
-                "a",
-                json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": "10.0.9.10"}}, "spec": {"loadBalancerClass": "example.com/cloud"}}),
-            )],
-            status: 0,
-            expected: vec!["a removed -  | not of type LoadBalancer with the class of external addresses"],
-        },
-    ];
+struct Case {
+    name: &'static str,
+    settings: String,
+    cluster: Vec<Value>,
+    manifests: Vec<Value>,
+    status: i32,
+    expected: Vec<&'static str>,
+}
+
+#[track_caller]
+fn check(test: &str, rows: Vec<Case>) {
+    let folder = Folder::new(test);
     let mut wrong = Vec::new();
     for Case { name, settings, cluster, manifests, status, expected } in rows {
         let items = json!({"apiVersion": "v1", "kind": "List", "items": cluster}).to_string();
@@ -273,6 +86,239 @@ fn services_get_the_external_addresses_of_their_pool() {
         assert_eq!(done.json()["summary"]["external"], summary, "{name}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The Service `web` in the namespace of the pool `bank`, merged with `more`.
+fn in_bank(more: Value) -> Value {
+    let mut service = service("web", json!({"metadata": {"namespace": "bank"}}));
+    json_patch::merge(&mut service, &more);
+    service
+}
+
+#[test]
+fn each_service_gets_a_free_address_of_its_pool() {
+    let dual = json!({"spec": {"clusterIPs": ["172.21.0.9", "fd00::9"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}});
+    let default = SETTINGS.replace("external:\n", "external:\n  default: true\n");
+    check(
+        "plan-external-free",
+        vec![
+            Case {
+                name: "three addresses for four Services",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![
+                    service("a", json!({})),
+                    service("b", json!({})),
+                    service("c", json!({})),
+                    service("d", json!({})),
+                ],
+                status: 0,
+                expected: vec![
+                    "a recorded lan free 10.0.9.10 | -",
+                    "b recorded lan free 10.0.9.12 | -",
+                    "c recorded lan free 10.0.9.11 | -",
+                    "d left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all \
+                     3 external addresses are used; the Service waits for one",
+                ],
+            },
+            Case {
+                name: "both families, and a pool of its namespace",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![
+                    in_bank(dual.clone()),
+                    in_bank(json!({"metadata": {"name": "other"}, "spec": dual["spec"]})),
+                ],
+                status: 0,
+                expected: vec![
+                    "web recorded bank free 10.0.10.1,fd00:10::1 | -",
+                    "other recorded bank free 10.0.10.2 | -; pool \"bank\" (fd00:10::1) is full: all 1 external \
+                     addresses are used; the Service waits for one",
+                ],
+            },
+            Case {
+                name: "external.default: without a class, and with another class",
+                settings: default,
+                cluster: vec![],
+                manifests: vec![
+                    service("a", json!({"spec": {"loadBalancerClass": null}})),
+                    service("b", json!({"spec": {"loadBalancerClass": "example.com/cloud"}})),
+                    service("c", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
+                ],
+                status: 0,
+                expected: vec!["a recorded lan free 10.0.9.10 | -", "b - -  | -", "c - -  | -"],
+            },
+        ],
+    );
+}
+
+#[test]
+fn named_address_is_kept_for_the_first_service_that_may_have_it() {
+    check(
+        "plan-external-named",
+        vec![
+            Case {
+                name: "an address that a later Service requests is not given to an earlier one",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![
+                    service("a", json!({})),
+                    service("b", json!({})),
+                    asks("c", "10.0.9.10"),
+                    has("d", "10.0.9.12"),
+                ],
+                status: 0,
+                expected: vec![
+                    "a recorded lan free 10.0.9.11 | -",
+                    "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all \
+                     3 external addresses are used; the Service waits for one",
+                    "c recorded lan asked 10.0.9.10 | -",
+                    "d left lan kept 10.0.9.12 | already recorded",
+                ],
+            },
+            Case {
+                name: "several Services name one address: the first manifest gets it",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![asks("b", "10.0.9.10"), asks("a", "10.0.9.10"), claims("0", "10.0.9.10")],
+                status: 1,
+                expected: vec![
+                    "b recorded lan asked 10.0.9.10 | -",
+                    "a denied -  | Service shop/a: annotation clusterip-policy/external-address: 10.0.9.10 of pool \
+                     \"lan\" is held by shop/b",
+                    "0 denied -  | Service shop/0: spec.externalIPs: 10.0.9.10 of pool \"lan\" is held by shop/b",
+                ],
+            },
+            Case {
+                name: "a refused claim does not keep the address from a Service that requests it",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![
+                    claims("b", "10.0.10.1"),
+                    in_bank(json!({"metadata": {"annotations": {"clusterip-policy/external-address": "10.0.10.1"}}})),
+                ],
+                status: 1,
+                expected: vec![
+                    "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not \
+                     admit this Service: namespaces does not match",
+                    "web recorded bank asked 10.0.10.1 | -",
+                ],
+            },
+            Case {
+                name: "a refused claim does not keep the address from a Service that takes any free one",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![claims("b", "10.0.10.1"), in_bank(json!({}))],
+                status: 1,
+                expected: vec![
+                    "b denied -  | Service shop/b: spec.externalIPs: 10.0.10.1 lies in pool \"bank\", which does not \
+                     admit this Service: namespaces does not match",
+                    "web recorded bank free 10.0.10.1 | -",
+                ],
+            },
+        ],
+    );
+}
+
+#[test]
+fn claim_or_record_of_a_service_of_another_class_is_refused_or_removed() {
+    let metallb = json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "10.0.9.10"}}, "spec": {"loadBalancerClass": null}});
+    check(
+        "plan-external-classes",
+        vec![
+            Case {
+                name: "an annotation of another program",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![has("a", "10.0.9.10")],
+                manifests: vec![service("b", metallb)],
+                status: 1,
+                expected: vec![
+                    "b denied -  | Service shop/b: annotation metallb.io/loadBalancerIPs: 10.0.9.10 of pool \"lan\" is \
+                     held by shop/a",
+                ],
+            },
+            Case {
+                name: "a record of a Service of another class",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![service(
+                    "a",
+                    json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": "10.0.9.10"}}, "spec": {"loadBalancerClass": "example.com/cloud"}}),
+                )],
+                status: 0,
+                expected: vec!["a removed -  | not of type LoadBalancer with the class of external addresses"],
+            },
+        ],
+    );
+}
+
+#[test]
+fn services_of_the_cluster_keep_their_addresses() {
+    let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.11"}]}}});
+    check(
+        "plan-external-cluster",
+        vec![
+            Case {
+                name: "Services of the cluster keep their addresses",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![has("a", "10.0.9.12"), claims("old", "10.0.9.10"), service("shown", shown)],
+                manifests: vec![service("b", json!({})), service("a", json!({})), asks("c", "10.0.9.12")],
+                status: 1,
+                expected: vec![
+                    "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all \
+                     3 external addresses are used; the Service waits for one",
+                    "a recorded lan kept 10.0.9.12 | -",
+                    "c denied -  | Service shop/c: annotation clusterip-policy/external-address: 10.0.9.12 of pool \
+                     \"lan\" is held by shop/a",
+                ],
+            },
+            Case {
+                name: "what a Service of the cluster no longer claims is free",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![claims("a", "10.0.9.10")],
+                manifests: vec![
+                    service("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}})),
+                    asks("b", "10.0.9.10"),
+                ],
+                status: 0,
+                expected: vec!["a - -  | -", "b recorded lan asked 10.0.9.10 | -"],
+            },
+        ],
+    );
+}
+
+#[test]
+fn repeated_service_is_updated_and_generated_names_are_distinct_services() {
+    let nameless = json!({"metadata": {"name": null, "generateName": "web-", "annotations": {"clusterip-policy/external-address": "10.0.9.11"}}});
+    check(
+        "plan-external-names",
+        vec![
+            Case {
+                name: "the same Service twice",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![asks("a", "10.0.9.10"), service("a", json!({})), asks("a", "10.0.9.11")],
+                status: 0,
+                expected: vec![
+                    "a recorded lan asked 10.0.9.10 | -",
+                    "a recorded lan kept 10.0.9.10 | -; the same Service as in in.yaml: document 1, line 1",
+                    "a recorded lan asked 10.0.9.11 | -; the same Service as in in.yaml: document 1, line 1",
+                ],
+            },
+            Case {
+                name: "generated names",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![service("", nameless.clone()), service("", nameless)],
+                status: 1,
+                expected: vec![
+                    "web-… recorded lan asked 10.0.9.11 | -",
+                    "web-… denied -  | Service shop/(name yet to be generated): annotation \
+                     clusterip-policy/external-address: 10.0.9.11 of pool \"lan\" is held by shop/web-…/0",
+                ],
+            },
+        ],
+    );
 }
 
 #[test]

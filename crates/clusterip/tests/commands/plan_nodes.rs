@@ -38,187 +38,18 @@ fn told(done: &Done) -> Vec<String> {
     done.json()["nodes"].as_array().unwrap_or(&Vec::new()).iter().map(line).collect()
 }
 
-#[test]
-fn nodes_get_the_blocks_of_their_pool() {
-    struct Case {
-        name: &'static str,
-        settings: String,
-        cluster: Vec<Value>,
-        manifests: Vec<Value>,
-        status: i32,
-        expected: Vec<&'static str>,
-    }
-    let folder = Folder::new("plan-nodes");
-    let explicit = |explicit: &str| format!("{SETTINGS}  explicit: {explicit}\n");
-    let dual = "nodes: {pools: [{name: all, cidrs: ['fd00::/62', 10.0.0.0/16], blockSize: {ipv4: 25}}]}";
-    let cidrs = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.0.0.0/24"]}});
-    let generated = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"generateName": "linux-", "labels": {"kubernetes.io/os": "linux"}}});
-    let own_generated = {
-        let mut node = generated.clone();
-        node["spec"] = json!({"podCIDR": "10.0.3.0/24", "podCIDRs": ["10.0.3.0/24"]});
-        node
-    };
-    let rows = [
-        Case {
-            name: "one after the other, each in its own pool, over what is used and what Services have",
-            settings: SETTINGS.to_owned(),
-            cluster: vec![],
-            manifests: vec![
-                node("a", "linux", &[]),
-                node("b", "linux", &[]),
-                node("c", "linux", &[]),
-                node("d", "windows", &[]),
-                node("e", "linux", &["10.0.1.0/24"]),
-            ],
-            status: 0,
-            expected: vec![
-                "a allocated linux 10.0.0.0/24 | -",
-                "b allocated linux 10.0.3.0/24 | -",
-                "c allocated linux 10.0.4.0/24 | -",
-                "d allocated windows 10.1.0.0/24 | -",
-                "e left linux 10.0.1.0/24 | not set by this policy",
-            ],
-        },
-        Case {
-            name: "a Service range that the manifests tell",
-            settings: SETTINGS.replace("[10.0.2.0/24]", "[]"),
-            cluster: vec![],
-            manifests: vec![node("a", "linux", &[]), cidrs],
-            status: 0,
-            expected: vec!["a allocated linux 10.0.1.0/24 | -"],
-        },
-        Case {
-            name: "no pool is for it",
-            settings: SETTINGS.to_owned(),
-            cluster: vec![],
-            manifests: vec![node("a", "darwin", &[])],
-            status: 0,
-            expected: vec!["a left -  | no pool of Nodes matches kubernetes.io/os=darwin"],
-        },
-        Case {
-            name: "full",
-            settings: SETTINGS.to_owned(),
-            cluster: vec![],
-            manifests: vec![node("a", "windows", &[]), node("b", "windows", &[]), node("c", "windows", &[])],
-            status: 1,
-            expected: vec![
-                "a allocated windows 10.1.0.0/24 | -",
-                "b allocated windows 10.1.1.0/24 | -",
-                "c denied windows  | Node c: pool \"windows\" (10.1.0.0/23) is full: no block of /24 is free; chosen \
-                 by \
-                 kubernetes.io/os=windows (Node c); add a range to the pool, or delete Nodes that no longer exist",
-            ],
-        },
-        Case {
-            name: "two families, in the order of the ranges",
-            settings: dual.to_owned(),
-            cluster: vec![],
-            manifests: vec![node("a", "linux", &[]), node("b", "windows", &[])],
-            status: 0,
-            expected: vec![
-                "a allocated all fd00::/64,10.0.0.0/25 | -",
-                "b allocated all fd00:0:0:1::/64,10.0.0.128/25 | -",
-            ],
-        },
-        Case {
-            name: "what Nodes of the cluster have is occupied, and they keep it",
-            settings: SETTINGS.to_owned(),
-            cluster: vec![node("there", "linux", &["10.0.0.0/24"]), node("other", "linux", &["10.0.1.0/24"])],
-            manifests: vec![node("a", "linux", &[]), node("there", "linux", &[])],
-            status: 0,
-            expected: vec!["a allocated linux 10.0.3.0/24 | -", "there left - 10.0.0.0/24 | no new pod CIDR"],
-        },
-        Case {
-            name: "a Node of the cluster that has none gets one",
-            settings: SETTINGS.to_owned(),
-            cluster: vec![node("there", "linux", &[])],
-            manifests: vec![node("there", "linux", &[])],
-            status: 0,
-            expected: vec!["there allocated linux 10.0.0.0/24 | -"],
-        },
-        Case {
-            name: "wrong blocks, with a warning",
-            settings: SETTINGS.to_owned(),
-            cluster: vec![node("there", "linux", &["10.0.5.0/24"])],
-            manifests: vec![
-                node("a", "linux", &["10.1.0.0/24"]),
-                node("b", "linux", &["10.0.5.0/25"]),
-                node("c", "linux", &["10.0.2.0/24"]),
-            ],
-            status: 0,
-            expected: vec![
-                "a left linux 10.1.0.0/24 | not set by this policy; 10.1.0.0/24 lies in pool \"windows\", expected \
-                 pool \"linux\": \
-                 kubernetes.io/os=linux (Node a)",
-                "b left linux 10.0.5.0/25 | not set by this policy; 10.0.5.0/25 overlaps 10.0.5.0/24 of Node there",
-                "c left linux 10.0.2.0/24 | not set by this policy; 10.0.2.0/24 overlaps the Service range \
-                 10.0.2.0/24",
-            ],
-        },
-        Case {
-            name: "wrong blocks, denied",
-            settings: explicit("deny"),
-            cluster: vec![],
-            manifests: vec![node("a", "linux", &["10.1.0.0/24"]), node("b", "linux", &["10.0.5.0/24"])],
-            status: 1,
-            expected: vec![
-                "a denied linux  | Node a: 10.1.0.0/24 lies in pool \"windows\", expected pool \"linux\": \
-                 kubernetes.io/os=linux \
-                 (Node a); omit podCIDR and podCIDRs, or use a free block of the Node's pool",
-                "b left linux 10.0.5.0/24 | not set by this policy",
-            ],
-        },
-        Case {
-            name: "wrong blocks, allowed",
-            settings: explicit("allow"),
-            cluster: vec![],
-            manifests: vec![node("a", "linux", &["10.1.0.0/24"])],
-            status: 0,
-            expected: vec!["a left - 10.1.0.0/24 | not set by this policy"],
-        },
-        Case {
-            name: "twice the same Node",
-            settings: SETTINGS.to_owned(),
-            cluster: vec![],
-            manifests: vec![node("a", "linux", &[]), node("a", "linux", &[]), node("b", "linux", &[])],
-            status: 0,
-            expected: vec![
-                "a allocated linux 10.0.0.0/24 | -",
-                "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
-                "b allocated linux 10.0.1.0/24 | -",
-            ],
-        },
-        Case {
-            name: "a Node that is named twice, its block in the first manifest alone",
-            settings: SETTINGS.to_owned(),
-            cluster: vec![],
-            manifests: vec![
-                node("a", "linux", &["10.0.0.0/24"]),
-                node("a", "linux", &[]),
-                node("b", "linux", &["10.0.0.0/24"]),
-                node("c", "linux", &[]),
-            ],
-            status: 0,
-            expected: vec![
-                "a left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node b",
-                "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
-                "b left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node a",
-                "c allocated linux 10.0.1.0/24 | -",
-            ],
-        },
-        Case {
-            name: "names that are yet to be generated",
-            settings: SETTINGS.to_owned(),
-            cluster: vec![],
-            manifests: vec![generated.clone(), own_generated, generated],
-            status: 0,
-            expected: vec![
-                "linux-… allocated linux 10.0.0.0/24 | -",
-                "linux-… left linux 10.0.3.0/24 | not set by this policy",
-                "linux-… allocated linux 10.0.1.0/24 | -",
-            ],
-        },
-    ];
+struct Case {
+    name: &'static str,
+    settings: String,
+    cluster: Vec<Value>,
+    manifests: Vec<Value>,
+    status: i32,
+    expected: Vec<&'static str>,
+}
+
+#[track_caller]
+fn check(test: &str, rows: Vec<Case>) {
+    let folder = Folder::new(test);
     for Case { name, settings, cluster, manifests, status, expected } in rows {
         let items = json!({"apiVersion": "v1", "kind": "List", "items": cluster}).to_string();
         folder.write("settings.yaml", settings).write("there.json", items).write("in.yaml", documents(&manifests));
@@ -233,13 +64,216 @@ fn nodes_get_the_blocks_of_their_pool() {
 }
 
 #[test]
+fn node_gets_the_next_block_of_its_pool() {
+    let dual = "nodes: {pools: [{name: all, cidrs: ['fd00::/62', 10.0.0.0/16], blockSize: {ipv4: 25}}]}";
+    let cidrs = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.0.0.0/24"]}});
+    check(
+        "plan-nodes-free",
+        vec![
+            Case {
+                name: "blocks in order, without those of other Nodes and of the Service range",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![
+                    node("a", "linux", &[]),
+                    node("b", "linux", &[]),
+                    node("c", "linux", &[]),
+                    node("d", "windows", &[]),
+                    node("e", "linux", &["10.0.1.0/24"]),
+                ],
+                status: 0,
+                expected: vec![
+                    "a allocated linux 10.0.0.0/24 | -",
+                    "b allocated linux 10.0.3.0/24 | -",
+                    "c allocated linux 10.0.4.0/24 | -",
+                    "d allocated windows 10.1.0.0/24 | -",
+                    "e left linux 10.0.1.0/24 | not set by this policy",
+                ],
+            },
+            Case {
+                name: "the Service range of a ServiceCIDR",
+                settings: SETTINGS.replace("[10.0.2.0/24]", "[]"),
+                cluster: vec![],
+                manifests: vec![node("a", "linux", &[]), cidrs],
+                status: 0,
+                expected: vec!["a allocated linux 10.0.1.0/24 | -"],
+            },
+            Case {
+                name: "no pool matches",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![node("a", "darwin", &[])],
+                status: 0,
+                expected: vec!["a left -  | no pool of Nodes matches kubernetes.io/os=darwin"],
+            },
+            Case {
+                name: "full",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![node("a", "windows", &[]), node("b", "windows", &[]), node("c", "windows", &[])],
+                status: 1,
+                expected: vec![
+                    "a allocated windows 10.1.0.0/24 | -",
+                    "b allocated windows 10.1.1.0/24 | -",
+                    "c denied windows  | Node c: pool \"windows\" (10.1.0.0/23) is full: no block of /24 is free; \
+                     chosen by kubernetes.io/os=windows (Node c); add a range to the pool, or delete Nodes that no \
+                     longer exist",
+                ],
+            },
+            Case {
+                name: "two families, in the order of the ranges",
+                settings: dual.to_owned(),
+                cluster: vec![],
+                manifests: vec![node("a", "linux", &[]), node("b", "windows", &[])],
+                status: 0,
+                expected: vec![
+                    "a allocated all fd00::/64,10.0.0.0/25 | -",
+                    "b allocated all fd00:0:0:1::/64,10.0.0.128/25 | -",
+                ],
+            },
+        ],
+    );
+}
+
+#[test]
+fn nodes_of_the_cluster_keep_their_blocks() {
+    check(
+        "plan-nodes-cluster",
+        vec![
+            Case {
+                name: "blocks of Nodes of the cluster are occupied, and these Nodes keep them",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![node("there", "linux", &["10.0.0.0/24"]), node("other", "linux", &["10.0.1.0/24"])],
+                manifests: vec![node("a", "linux", &[]), node("there", "linux", &[])],
+                status: 0,
+                expected: vec!["a allocated linux 10.0.3.0/24 | -", "there left - 10.0.0.0/24 | no new pod CIDR"],
+            },
+            Case {
+                name: "a Node of the cluster without a block gets one",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![node("there", "linux", &[])],
+                manifests: vec![node("there", "linux", &[])],
+                status: 0,
+                expected: vec!["there allocated linux 10.0.0.0/24 | -"],
+            },
+        ],
+    );
+}
+
+#[test]
+fn wrong_blocks_are_treated_as_explicit_says() {
+    let explicit = |explicit: &str| format!("{SETTINGS}  explicit: {explicit}\n");
+    check(
+        "plan-nodes-explicit",
+        vec![
+            Case {
+                name: "wrong blocks, with a warning",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![node("there", "linux", &["10.0.5.0/24"])],
+                manifests: vec![
+                    node("a", "linux", &["10.1.0.0/24"]),
+                    node("b", "linux", &["10.0.5.0/25"]),
+                    node("c", "linux", &["10.0.2.0/24"]),
+                ],
+                status: 0,
+                expected: vec![
+                    "a left linux 10.1.0.0/24 | not set by this policy; 10.1.0.0/24 lies in pool \"windows\", expected \
+                     pool \"linux\": kubernetes.io/os=linux (Node a)",
+                    "b left linux 10.0.5.0/25 | not set by this policy; 10.0.5.0/25 overlaps 10.0.5.0/24 of Node there",
+                    "c left linux 10.0.2.0/24 | not set by this policy; 10.0.2.0/24 overlaps the Service range \
+                     10.0.2.0/24",
+                ],
+            },
+            Case {
+                name: "wrong blocks, denied",
+                settings: explicit("deny"),
+                cluster: vec![],
+                manifests: vec![node("a", "linux", &["10.1.0.0/24"]), node("b", "linux", &["10.0.5.0/24"])],
+                status: 1,
+                expected: vec![
+                    "a denied linux  | Node a: 10.1.0.0/24 lies in pool \"windows\", expected pool \"linux\": \
+                     kubernetes.io/os=linux (Node a); omit podCIDR and podCIDRs, or use a free block of the Node's \
+                     pool",
+                    "b left linux 10.0.5.0/24 | not set by this policy",
+                ],
+            },
+            Case {
+                name: "wrong blocks, allowed",
+                settings: explicit("allow"),
+                cluster: vec![],
+                manifests: vec![node("a", "linux", &["10.1.0.0/24"])],
+                status: 0,
+                expected: vec!["a left - 10.1.0.0/24 | not set by this policy"],
+            },
+        ],
+    );
+}
+
+#[test]
+fn repeated_node_is_updated_and_generated_names_are_distinct_nodes() {
+    let generated = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"generateName": "linux-", "labels": {"kubernetes.io/os": "linux"}}});
+    let own_generated = {
+        let mut node = generated.clone();
+        node["spec"] = json!({"podCIDR": "10.0.3.0/24", "podCIDRs": ["10.0.3.0/24"]});
+        node
+    };
+    check(
+        "plan-nodes-names",
+        vec![
+            Case {
+                name: "the same Node twice",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![node("a", "linux", &[]), node("a", "linux", &[]), node("b", "linux", &[])],
+                status: 0,
+                expected: vec![
+                    "a allocated linux 10.0.0.0/24 | -",
+                    "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
+                    "b allocated linux 10.0.1.0/24 | -",
+                ],
+            },
+            Case {
+                name: "the same Node twice, with a block only in the first manifest",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![
+                    node("a", "linux", &["10.0.0.0/24"]),
+                    node("a", "linux", &[]),
+                    node("b", "linux", &["10.0.0.0/24"]),
+                    node("c", "linux", &[]),
+                ],
+                status: 0,
+                expected: vec![
+                    "a left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node b",
+                    "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
+                    "b left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node a",
+                    "c allocated linux 10.0.1.0/24 | -",
+                ],
+            },
+            Case {
+                name: "generated names",
+                settings: SETTINGS.to_owned(),
+                cluster: vec![],
+                manifests: vec![generated.clone(), own_generated, generated],
+                status: 0,
+                expected: vec![
+                    "linux-… allocated linux 10.0.0.0/24 | -",
+                    "linux-… left linux 10.0.3.0/24 | not set by this policy",
+                    "linux-… allocated linux 10.0.1.0/24 | -",
+                ],
+            },
+        ],
+    );
+}
+
+#[test]
 fn no_output_about_nodes_without_node_pools() {
     let folder = Folder::new("plan-nodes-none");
     folder.write("in.yaml", documents(&[node("a", "linux", &[]), node("b", "linux", &["10.0.0.0/24"])]));
-    let expected = "\
-NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
+    let expected = "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
 
-0 Services: 0 allocated, 0 left, 0 denied; windows 0 of 205 used; linux 0 of 205 used
+0 Services: 0 allocated, 0 left, 0 denied; windows \
+                    0 of 205 used; linux 0 of 205 used
 ";
     assert_eq!(folder.run(&["plan", "in.yaml"]), Done::ok(expected));
     let expected = json!({"services": [], "summary": {"allocated": 0, "left": 0, "denied": 0}});
@@ -259,29 +293,29 @@ fn table_has_only_sections_with_objects() {
         Case {
             name: "Nodes alone",
             objects: vec![node("a", "linux", &[])],
-            expected: "\
-NODE  POOL   BLOCKS       EVIDENCE
+            expected: "NODE  POOL   BLOCKS       EVIDENCE
 a     linux  10.0.0.0/24  os=linux (Node a)
 
-1 Node: 1 allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 1 of 8 blocks used
+1 Node: 1 \
+                       allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 1 of 8 blocks used
 ",
         },
         Case {
             name: "Services alone",
             objects: vec![service],
-            expected: "\
-NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
-default    web      -     -           left: the settings have no pool for Services
+            expected: "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
+default    web      -     -           left: the \
+                       settings have no pool for Services
 
 1 Service: 0 allocated, 1 left, 0 denied
-0 Nodes: 0 allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 0 of 8 blocks used
+0 Nodes: 0 \
+                       allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 0 of 8 blocks used
 ",
         },
         Case {
             name: "neither",
             objects: vec![],
-            expected: "\
-NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
+            expected: "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
 
 0 Services: 0 allocated, 0 left, 0 denied
 ",

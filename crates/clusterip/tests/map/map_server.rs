@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clusterip::audit::model::Audit;
 use clusterip::report::map;
-use clusterip::ui::map_server::{Limits, Source, UiServer};
+use clusterip::ui::map_server::{Limits, MapServer, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -23,7 +23,7 @@ fn small() -> Source {
 }
 
 async fn started(listen: [u8; 4], source: Source, limits: Limits) -> (SocketAddr, oneshot::Sender<()>) {
-    let server = UiServer::bind((listen, 0).into(), limits).await.unwrap();
+    let server = MapServer::bind((listen, 0).into(), limits).await.unwrap();
     let port = server.local_addr().port();
     let (stop, stopped) = oneshot::channel::<()>();
     tokio::spawn(server.run(source, async { drop(stopped.await) }));
@@ -201,7 +201,7 @@ async fn slow_audit_times_out() {
 #[tokio::test]
 async fn port_in_use_is_named() {
     let (address, _stop) = started([127, 0, 0, 1], small(), Limits::default()).await;
-    let error = UiServer::bind(address, Limits::default()).await.unwrap_err();
+    let error = MapServer::bind(address, Limits::default()).await.unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with(&format!("listening on {address} for the map failed: ")), "{text}");
     assert!(text.ends_with("; choose another address with --ui"), "{text}");

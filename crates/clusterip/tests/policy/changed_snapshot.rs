@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, SnapshotCalls};
-use clusterip::policy::host_calls::{HostCall, HostCalls};
 use clusterip_core::label_selector::Labels;
+use clusterip_host::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, SnapshotCalls};
+use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

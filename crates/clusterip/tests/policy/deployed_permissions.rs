@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use clusterip::cluster::{kinds, yaml};
-use clusterip::permissions::{Duties, Need, Registration, needs};
 use clusterip_core::workload::WorkloadKind;
+use clusterip_host::cluster::{kinds, yaml};
+use clusterip_host::permissions::{Duties, Need, Registration, needs};
 use serde_json::Value;
 
 /// Namespace, group, resource, name and verb.

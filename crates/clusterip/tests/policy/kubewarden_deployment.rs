@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use clusterip::cluster::yaml;
-use clusterip::policy::host_calls::{HostCall, HostCalls};
-use clusterip::policy::module::{EMBEDDED, Module};
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
+use clusterip_host::cluster::yaml;
+use clusterip_host::policy::host_calls::{HostCall, HostCalls};
+use clusterip_host::policy::module::{EMBEDDED, Module};
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 

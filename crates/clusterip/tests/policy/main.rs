@@ -1,13 +1,22 @@
 //! The policy module and the host around it: what it imports, how it answers, and what it may look up.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod bad_host_answers;
+mod bad_node_lists;
+mod bad_requests;
 mod changed_snapshot;
 mod deployed_permissions;
 mod filled_manifests;
+mod filled_manifests_properties;
+mod host_calls;
 mod kubewarden_deployment;
+mod misbehaving_guests;
 mod module;
 mod node_review;
 mod on_error;
 mod sessions;
+mod snapshot_for_one_service;
+mod snapshot_ip_addresses;
 mod snapshot_lookups;
+mod snapshot_masks;
 mod support;

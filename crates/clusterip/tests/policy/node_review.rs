@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use crate::support::guest;
-use clusterip::cluster::ledger::Ledger;
-use clusterip::cluster::stores::Stores;
-use clusterip::evaluator::Evaluator;
-use clusterip::live_settings::LiveSettings;
-use clusterip::metrics::Metrics;
-use clusterip::policy::module::{CompiledModule, EMBEDDED, Module};
-use clusterip::policy::response::{AdmissionResponse, Status};
+use clusterip::metrics::ServerMetrics;
 use clusterip::webhook::admission::{Admission, OnError};
 use clusterip::webhook::review::Reviewer as _;
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::ledger::Ledger;
+use clusterip_host::cluster::stores::Stores;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::{CompiledModule, EMBEDDED, Module};
+use clusterip_host::policy::response::{AdmissionResponse, Status};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -38,16 +38,16 @@ fn node(spec: Value) -> Value {
 fn reviewed(policy: CompiledModule, explicit: &str, on_error: OnError, request: &Value) -> (AdmissionResponse, String) {
     // No server listens at this address.
     let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let metrics = Arc::new(Metrics::new());
+    let metrics = ServerMetrics::new();
     let document = json!({"nodes": {"explicit": explicit, "pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
     let settings = Settings::from_value(&document).unwrap();
     let live = LiveSettings { document, settings, hash: String::new(), warnings: Vec::new() };
     let (_settings, settings) = watch::channel(Arc::new(live));
-    let (stores, _changes) = Stores::new(client, Arc::clone(&metrics), |_| ());
+    let (stores, _changes) = Stores::new(client, metrics.cluster.clone(), |_| ());
     let ledger = Ledger::default();
     let module = Arc::new(Module::new(policy).unwrap());
-    let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));
-    let answer = Admission::new(evaluator, Arc::clone(&metrics), on_error).review(request);
+    let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), metrics.evaluation.clone());
+    let answer = Admission::new(evaluator, metrics.admission.clone(), on_error).review(request);
     assert!(ledger.is_empty());
     let counted = metrics.encode();
     let counted = counted.lines().find(|line| line.starts_with("clusterip_admissions_total{kind=\"Node\""));

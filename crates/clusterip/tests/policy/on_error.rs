@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use crate::support::guest;
-use clusterip::cluster::ledger::Ledger;
-use clusterip::cluster::stores::Stores;
-use clusterip::evaluator::Evaluator;
-use clusterip::live_settings::LiveSettings;
-use clusterip::metrics::Metrics;
-use clusterip::policy::module::Module;
-use clusterip::policy::response::{AdmissionResponse, Status};
+use clusterip::metrics::ServerMetrics;
 use clusterip::webhook::admission::{Admission, OnError};
 use clusterip::webhook::review::Reviewer as _;
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::ledger::Ledger;
+use clusterip_host::cluster::stores::Stores;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::Module;
+use clusterip_host::policy::response::{AdmissionResponse, Status};
 use kube::{Client, Config};
 use serde_json::json;
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ async fn request_without_an_answer_is_treated_as_on_error_says() {
     let reason = "clusterip-policy could not decide: the policy did not answer: ";
     let rows = [(OnError::Deny, false), (OnError::Allow, true)];
     for (on_error, allowed) in rows {
-        let metrics = Arc::new(Metrics::new());
+        let metrics = ServerMetrics::new();
         let live = LiveSettings {
             document: json!({}),
             settings: Settings::default(),
@@ -33,11 +33,11 @@ async fn request_without_an_answer_is_treated_as_on_error_says() {
             warnings: Vec::new(),
         };
         let (_settings, settings) = watch::channel(Arc::new(live));
-        let (stores, _changes) = Stores::new(client.clone(), Arc::clone(&metrics), |_| ());
+        let (stores, _changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
         let ledger = Ledger::default();
         let module = Arc::new(Module::new(guest("traps")).unwrap());
-        let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), Arc::clone(&metrics));
-        let admission = Admission::new(evaluator, Arc::clone(&metrics), on_error);
+        let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), metrics.evaluation.clone());
+        let admission = Admission::new(evaluator, metrics.admission.clone(), on_error);
         let request = json!({
             "uid": "7",
             "kind": {"group": "", "version": "v1", "kind": "Service"},

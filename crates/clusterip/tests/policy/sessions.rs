@@ -7,12 +7,12 @@ use std::sync::{Arc, LazyLock, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip::cluster::manifests;
-use clusterip::cluster::snapshot::{Snapshot, SnapshotCalls};
-use clusterip::policy::host_calls::{HostCall, HostCalls};
-use clusterip::policy::module::{EMBEDDED, Module};
-use clusterip::policy::response::AdmissionResponse;
-use clusterip::policy::session::{self, Exchange, Recorder, Replay};
+use clusterip_host::cluster::manifests;
+use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::policy::host_calls::{HostCall, HostCalls};
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_host::policy::response::AdmissionResponse;
+use clusterip_host::policy::session::{self, Exchange, Recorder, Replay};
 use proptest::prelude::*;
 use serde_json::Value;
 

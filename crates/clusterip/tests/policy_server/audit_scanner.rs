@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, RwLock};
 
-use clusterip::cluster::snapshot::Snapshot;
 use clusterip_core::answer::Answer;
+use clusterip_host::cluster::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 use crate::support::{evaluate, snapshot, workload};

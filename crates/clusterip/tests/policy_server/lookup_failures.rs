@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use clusterip::policy::host_calls::HostCall;
-use clusterip::policy::session::Exchange;
+use clusterip_host::policy::host_calls::HostCall;
+use clusterip_host::policy::session::Exchange;
 use serde_json::Value;
 
 use crate::recorded_sessions;

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, RwLock};
 
-use clusterip::cluster::snapshot::Snapshot;
-use clusterip::policy::host_calls::HostCall;
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::policy::host_calls::HostCall;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest::test_runner::{Config, TestRunner};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use clusterip::policy::session::{self, Exchange};
+use clusterip_host::policy::session::{self, Exchange};
 use serde_json::Value;
 
 pub struct Recorded {

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, LazyLock, RwLock};
 
-use clusterip::cluster::snapshot::{Snapshot, SnapshotCalls};
-use clusterip::policy::host_calls::HostCall;
-use clusterip::policy::module::{EMBEDDED, Module};
-use clusterip::policy::session::{Exchange, Recorder};
 use clusterip_core::answer::Answer;
+use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::policy::host_calls::HostCall;
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_host::policy::session::{Exchange, Recorder};
 use serde_json::{Value, json};
 
 pub static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());

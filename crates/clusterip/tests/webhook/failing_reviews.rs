@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use clusterip::policy::response::AdmissionResponse;
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits};
+use clusterip_host::policy::response::AdmissionResponse;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 

@@ -4,11 +4,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clusterip::policy::response::AdmissionResponse;
 use clusterip::webhook::issuer::{Authority, Leaf};
 use clusterip::webhook::review::Reviewer;
-use clusterip::webhook::server::{Backend, Limits, Server, ServerError};
+use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip::webhook::tls::Certificate;
+use clusterip_host::policy::response::AdmissionResponse;
+use clusterip_runtime::http::server::ServerError;
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, ClientBuilder, Method, StatusCode};
@@ -78,7 +79,7 @@ impl Running {
 
     pub async fn start_with(backend: Backend, limits: Limits, authority: &str, certificate: Certificate) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
+        let server = WebhookServer::bind(([127, 0, 0, 1], 0).into(), limits).await.unwrap();
         let address = server.local_addr();
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(async move {

@@ -158,16 +158,25 @@ fn single_block_of_a_whole_family_covers_it() {
     }
 }
 
+/// A range, and the indices of the blocks of `cidr` that it overlaps.
+struct Case {
+    name: &'static str,
+    cidr: &'static str,
+    block_len: u8,
+    range: &'static str,
+    expected: Option<RangeInclusive<u128>>,
+}
+
+#[track_caller]
+fn check(rows: Vec<Case>) {
+    for Case { name, cidr, block_len, range, expected } in rows {
+        assert_eq!(blocks(cidr, block_len).indices(net(range)), expected, "{name}");
+    }
+}
+
 #[test]
 fn range_has_the_indices_of_all_overlapping_blocks() {
-    struct Case {
-        name: &'static str,
-        cidr: &'static str,
-        block_len: u8,
-        range: &'static str,
-        expected: Option<RangeInclusive<u128>>,
-    }
-    let rows = [
+    check(vec![
         Case { name: "a block", cidr: "10.42.0.0/16", block_len: 24, range: "10.42.5.0/24", expected: Some(5..=5) },
         Case {
             name: "a part of a block",
@@ -211,41 +220,12 @@ fn range_has_the_indices_of_all_overlapping_blocks() {
             range: "10.0.0.0/8",
             expected: Some(0..=255),
         },
-        Case {
-            name: "a range before the CIDR",
-            cidr: "10.42.0.0/16",
-            block_len: 24,
-            range: "10.41.0.0/16",
-            expected: None,
-        },
-        Case {
-            name: "a range behind the CIDR",
-            cidr: "10.42.0.0/16",
-            block_len: 24,
-            range: "10.43.0.0/16",
-            expected: None,
-        },
-        Case {
-            name: "a range of the other family",
-            cidr: "10.42.0.0/16",
-            block_len: 24,
-            range: "::/0",
-            expected: None,
-        },
-        Case {
-            name: "an IPv4 range for an IPv6 CIDR",
-            cidr: "::/0",
-            block_len: 128,
-            range: "10.0.0.0/8",
-            expected: None,
-        },
-        Case {
-            name: "an IPv4-mapped IPv6 range for an IPv4 CIDR",
-            cidr: "10.42.0.0/16",
-            block_len: 24,
-            range: "::ffff:10.42.5.0/120",
-            expected: None,
-        },
+    ]);
+}
+
+#[test]
+fn large_range_has_the_indices_of_all_its_blocks() {
+    check(vec![
         Case {
             name: "golden: all of a /8",
             cidr: "127.0.0.0/8",
@@ -282,10 +262,48 @@ fn range_has_the_indices_of_all_overlapping_blocks() {
             range: "8000::/1",
             expected: Some(1 << 127..=u128::MAX),
         },
-    ];
-    for Case { name, cidr, block_len, range, expected } in rows {
-        assert_eq!(blocks(cidr, block_len).indices(net(range)), expected, "{name}");
-    }
+    ]);
+}
+
+#[test]
+fn range_outside_of_the_cidr_or_of_another_family_has_no_index() {
+    check(vec![
+        Case {
+            name: "a range before the CIDR",
+            cidr: "10.42.0.0/16",
+            block_len: 24,
+            range: "10.41.0.0/16",
+            expected: None,
+        },
+        Case {
+            name: "a range behind the CIDR",
+            cidr: "10.42.0.0/16",
+            block_len: 24,
+            range: "10.43.0.0/16",
+            expected: None,
+        },
+        Case {
+            name: "a range of the other family",
+            cidr: "10.42.0.0/16",
+            block_len: 24,
+            range: "::/0",
+            expected: None,
+        },
+        Case {
+            name: "an IPv4 range for an IPv6 CIDR",
+            cidr: "::/0",
+            block_len: 128,
+            range: "10.0.0.0/8",
+            expected: None,
+        },
+        Case {
+            name: "an IPv4-mapped IPv6 range for an IPv4 CIDR",
+            cidr: "10.42.0.0/16",
+            block_len: 24,
+            range: "::ffff:10.42.5.0/120",
+            expected: None,
+        },
+    ]);
 }
 
 #[test]

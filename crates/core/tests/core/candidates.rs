@@ -27,19 +27,35 @@ fn enumerated(candidates: &Candidates) -> Vec<Vec<IpAddr>> {
         .collect()
 }
 
-#[test]
-fn network_broadcast_reserved_and_excluded_addresses_are_never_candidates() {
-    struct Case {
-        name: &'static str,
-        cidrs: &'static [&'static str],
-        reserved: u64,
-        exclude: &'static [&'static str],
-        expected: Vec<String>,
+/// The settings of a pool, and its candidates.
+struct Case {
+    name: &'static str,
+    cidrs: &'static [&'static str],
+    reserved: u64,
+    exclude: &'static [&'static str],
+    expected: Vec<String>,
+}
+
+#[track_caller]
+fn check(rows: Vec<Case>) {
+    for Case { name, cidrs, reserved, exclude, expected } in rows {
+        let cidrs: Vec<IpNet> = cidrs.iter().map(|text| net(text)).collect();
+        let exclude: Vec<IpNet> = exclude.iter().map(|text| net(text)).collect();
+        let candidates = candidates(&cidrs, reserved, &exclude, false);
+        let expected: Vec<IpAddr> = expected.iter().map(|text| ip(text)).collect();
+        assert_eq!(candidates.count(), expected.len() as u128, "{name}");
+        assert_eq!(enumerated(&candidates), [expected], "{name}");
     }
-    let all =
-        |prefix: &str, lasts: &[u16]| -> Vec<String> { lasts.iter().map(|last| format!("{prefix}{last}")).collect() };
-    let span = |first: u16, last: u16| -> Vec<u16> { (first..=last).collect() };
-    let rows = [
+}
+
+/// The addresses with these last parts.
+fn all(prefix: &str, lasts: &[u16]) -> Vec<String> {
+    lasts.iter().map(|last| format!("{prefix}{last}")).collect()
+}
+
+#[test]
+fn network_and_broadcast_addresses_are_never_candidates() {
+    check(vec![
         Case {
             name: "a /32 is its own network address",
             cidrs: &["10.0.0.7/32"],
@@ -68,6 +84,34 @@ fn network_broadcast_reserved_and_excluded_addresses_are_never_candidates() {
             exclude: &[],
             expected: all("10.0.0.", &[1, 2, 3, 4, 5, 6]),
         },
+        Case {
+            name: "the all-ones address of IPv6 is usable",
+            cidrs: &["fd00::/126"],
+            reserved: 0,
+            exclude: &[],
+            expected: all("fd00::", &[1, 2, 3]),
+        },
+        Case {
+            name: "an IPv6 /127 has one candidate",
+            cidrs: &["fd00::/127"],
+            reserved: 0,
+            exclude: &[],
+            expected: all("fd00::", &[1]),
+        },
+        Case {
+            name: "an IPv6 /128 is its own network address",
+            cidrs: &["fd00::7/128"],
+            reserved: 0,
+            exclude: &[],
+            expected: vec![],
+        },
+    ]);
+}
+
+#[test]
+fn reserved_addresses_are_never_candidates() {
+    let span = |first: u16, last: u16| -> Vec<u16> { (first..=last).collect() };
+    check(vec![
         Case {
             name: "one reserved is the network address",
             cidrs: &["10.0.0.0/30"],
@@ -103,6 +147,12 @@ fn network_broadcast_reserved_and_excluded_addresses_are_never_candidates() {
             exclude: &[],
             expected: vec![],
         },
+    ]);
+}
+
+#[test]
+fn excluded_addresses_are_never_candidates() {
+    check(vec![
         Case {
             name: "an excluded address",
             cidrs: &["10.0.0.0/29"],
@@ -131,36 +181,7 @@ fn network_broadcast_reserved_and_excluded_addresses_are_never_candidates() {
             exclude: &["10.0.0.0/16"],
             expected: all("10.9.0.", &[1, 2]),
         },
-        Case {
-            name: "the all-ones address of IPv6 is usable",
-            cidrs: &["fd00::/126"],
-            reserved: 0,
-            exclude: &[],
-            expected: all("fd00::", &[1, 2, 3]),
-        },
-        Case {
-            name: "an IPv6 /127 has one candidate",
-            cidrs: &["fd00::/127"],
-            reserved: 0,
-            exclude: &[],
-            expected: all("fd00::", &[1]),
-        },
-        Case {
-            name: "an IPv6 /128 is its own network address",
-            cidrs: &["fd00::7/128"],
-            reserved: 0,
-            exclude: &[],
-            expected: vec![],
-        },
-    ];
-    for Case { name, cidrs, reserved, exclude, expected } in rows {
-        let cidrs: Vec<IpNet> = cidrs.iter().map(|text| net(text)).collect();
-        let exclude: Vec<IpNet> = exclude.iter().map(|text| net(text)).collect();
-        let candidates = candidates(&cidrs, reserved, &exclude, false);
-        let expected: Vec<IpAddr> = expected.iter().map(|text| ip(text)).collect();
-        assert_eq!(candidates.count(), expected.len() as u128, "{name}");
-        assert_eq!(enumerated(&candidates), [expected], "{name}");
-    }
+    ]);
 }
 
 #[test]

@@ -1,125 +1,26 @@
-//! IPv4, IPv6 or both: the families of a Service's addresses.
+//! IPv4, IPv6 or both: the families of the addresses of a new Service.
 
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{FakeCluster, Why, allocated, answer, answer_of, denied, left, selecting, updated, with_spec};
+use crate::support::dual_stack::{
+    BOTH, CLUSTER_V4, CLUSTER_V4_V6, CLUSTER_V6_V4, V4, V6, WHY, asking, cluster, lacking, settings,
+};
+use crate::support::{FakeCluster, allocated, answer, denied, left, selecting};
 use serde_json::{Value, json};
 
-const V4: &[&str] = &["10.0.0.0/24"];
-const V6: &[&str] = &["fd00::/120"];
-const BOTH: &[&str] = &["fd00::/120", "10.0.0.0/24"];
-const CLUSTER_V4: &[&str] = &["10.0.0.0/16"];
-const CLUSTER_V4_V6: &[&str] = &["10.0.0.0/16", "fd00::/108"];
-const CLUSTER_V6_V4: &[&str] = &["fd00::/108", "10.0.0.0/16"];
-
-/// The pool of every row.
-const WHY: Why<'static> = (Some("all"), Some(("default", &[])));
-
-fn settings(pool: &[&str], cluster: &[&str]) -> Value {
-    json!({"services": {
-        "order": "lowest",
-        "pools": [{"name": "all", "cidrs": pool, "reserved": 7}],
-        "serviceCIDRs": cluster,
-    }})
+/// A Service, and the one address that it gets.
+struct SingleCase {
+    name: &'static str,
+    fields: Value,
+    pool: &'static [&'static str],
+    cluster_ranges: &'static [&'static str],
+    address: &'static str,
 }
 
-fn asking(fields: Value) -> Value {
-    with_spec(selecting(), fields)
-}
-
-fn cluster() -> FakeCluster {
-    FakeCluster::default()
-}
-
-const WHEN_FULL: &str = "chosen by default; add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged";
-
-fn lacking(family: &str) -> String {
-    format!("chosen by default; add an {family} range to the pool, or set services.whenFull: unmanaged")
-}
-
-#[test]
-fn primary_family_is_that_of_the_service_then_of_the_cluster_then_ipv4() {
-    struct Case {
-        name: &'static str,
-        fields: Value,
-        pool: &'static [&'static str],
-        cluster_ranges: &'static [&'static str],
-        address: &'static str,
-    }
-    let rows = [
-        Case {
-            name: "the Service names IPv4",
-            fields: json!({"ipFamilies": ["IPv4"]}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V6_V4,
-            address: "10.0.0.7",
-        },
-        Case {
-            name: "the Service names IPv6",
-            fields: json!({"ipFamilies": ["IPv6"]}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            address: "fd00::7",
-        },
-        Case {
-            name: "the cluster begins with IPv4",
-            fields: json!({}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            address: "10.0.0.7",
-        },
-        Case {
-            name: "the cluster begins with IPv6",
-            fields: json!({}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V6_V4,
-            address: "fd00::7",
-        },
-        Case {
-            name: "an empty list of families",
-            fields: json!({"ipFamilies": []}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V6_V4,
-            address: "fd00::7",
-        },
-        Case {
-            name: "families unknown, both in the pool",
-            fields: json!({}),
-            pool: BOTH,
-            cluster_ranges: &[],
-            address: "10.0.0.7",
-        },
-        Case {
-            name: "families unknown, IPv6 in the pool",
-            fields: json!({}),
-            pool: V6,
-            cluster_ranges: &[],
-            address: "fd00::7",
-        },
-        Case {
-            name: "families unknown, IPv4 in the pool",
-            fields: json!({}),
-            pool: V4,
-            cluster_ranges: &[],
-            address: "10.0.0.7",
-        },
-        Case {
-            name: "SingleStack",
-            fields: json!({"ipFamilyPolicy": "SingleStack"}),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            address: "10.0.0.7",
-        },
-        Case {
-            name: "the order of the ranges of the pool does not matter",
-            fields: json!({}),
-            pool: &["10.0.0.0/24", "fd00::/120"],
-            cluster_ranges: CLUSTER_V6_V4,
-            address: "fd00::7",
-        },
-    ];
-    for Case { name, fields, pool, cluster_ranges, address } in rows {
+#[track_caller]
+fn check_single(rows: Vec<SingleCase>) {
+    for SingleCase { name, fields, pool, cluster_ranges, address } in rows {
         let object = asking(fields);
         let expected = allocated(&object, &[address], WHY, &[]);
         assert_eq!(answer(&object, &settings(pool, cluster_ranges), &cluster()), expected, "{name}");
@@ -127,95 +28,152 @@ fn primary_family_is_that_of_the_service_then_of_the_cluster_then_ipv4() {
 }
 
 #[test]
-fn second_address_is_assigned_if_required_or_preferred_and_possible() {
-    struct Case {
-        name: &'static str,
-        fields: Value,
-        pool: &'static [&'static str],
-        cluster_ranges: &'static [&'static str],
-        addresses: &'static [&'static str],
-        warnings: &'static [&'static str],
+fn primary_family_is_that_of_the_service_then_of_the_cluster() {
+    check_single(vec![
+        SingleCase {
+            name: "the Service names IPv4",
+            fields: json!({"ipFamilies": ["IPv4"]}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V6_V4,
+            address: "10.0.0.7",
+        },
+        SingleCase {
+            name: "the Service names IPv6",
+            fields: json!({"ipFamilies": ["IPv6"]}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            address: "fd00::7",
+        },
+        SingleCase {
+            name: "the cluster begins with IPv4",
+            fields: json!({}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            address: "10.0.0.7",
+        },
+        SingleCase {
+            name: "the cluster begins with IPv6",
+            fields: json!({}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V6_V4,
+            address: "fd00::7",
+        },
+        SingleCase {
+            name: "an empty list of families",
+            fields: json!({"ipFamilies": []}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V6_V4,
+            address: "fd00::7",
+        },
+        SingleCase {
+            name: "SingleStack",
+            fields: json!({"ipFamilyPolicy": "SingleStack"}),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            address: "10.0.0.7",
+        },
+        SingleCase {
+            name: "the order of the ranges of the pool does not matter",
+            fields: json!({}),
+            pool: &["10.0.0.0/24", "fd00::/120"],
+            cluster_ranges: CLUSTER_V6_V4,
+            address: "fd00::7",
+        },
+    ]);
+}
+
+#[test]
+fn primary_family_is_ipv4_if_the_cluster_is_unknown_and_the_pool_has_it() {
+    check_single(vec![
+        SingleCase {
+            name: "families unknown, both in the pool",
+            fields: json!({}),
+            pool: BOTH,
+            cluster_ranges: &[],
+            address: "10.0.0.7",
+        },
+        SingleCase {
+            name: "families unknown, IPv6 in the pool",
+            fields: json!({}),
+            pool: V6,
+            cluster_ranges: &[],
+            address: "fd00::7",
+        },
+        SingleCase {
+            name: "families unknown, IPv4 in the pool",
+            fields: json!({}),
+            pool: V4,
+            cluster_ranges: &[],
+            address: "10.0.0.7",
+        },
+    ]);
+}
+
+/// A Service, and the addresses that it gets, in this order.
+struct DualCase {
+    name: &'static str,
+    fields: Value,
+    pool: &'static [&'static str],
+    cluster_ranges: &'static [&'static str],
+    addresses: &'static [&'static str],
+    warnings: &'static [&'static str],
+}
+
+#[track_caller]
+fn check_dual(rows: Vec<DualCase>) {
+    for DualCase { name, fields, pool, cluster_ranges, addresses, warnings } in rows {
+        let object = asking(fields);
+        let expected = allocated(&object, addresses, WHY, warnings);
+        assert_eq!(answer(&object, &settings(pool, cluster_ranges), &cluster()), expected, "{name}");
     }
-    let (prefer, require) =
-        (json!({"ipFamilyPolicy": "PreferDualStack"}), json!({"ipFamilyPolicy": "RequireDualStack"}));
-    let with_families = |mut fields: Value, families: Value| {
-        fields["ipFamilies"] = families;
-        fields
-    };
-    let rows = [
-        Case {
+}
+
+#[test]
+fn second_address_is_assigned_if_it_is_required() {
+    let require = || json!({"ipFamilyPolicy": "RequireDualStack"});
+    let require_in = |families: Value| json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": families});
+    check_dual(vec![
+        DualCase {
             name: "required",
-            fields: require.clone(),
+            fields: require(),
             pool: BOTH,
             cluster_ranges: CLUSTER_V4_V6,
             addresses: &["10.0.0.7", "fd00::7"],
             warnings: &[],
         },
-        Case {
+        DualCase {
             name: "required, IPv6 first in the cluster",
-            fields: require.clone(),
+            fields: require(),
             pool: BOTH,
             cluster_ranges: CLUSTER_V6_V4,
             addresses: &["fd00::7", "10.0.0.7"],
             warnings: &[],
         },
-        Case {
+        DualCase {
             name: "required, families of the cluster unknown",
-            fields: require.clone(),
+            fields: require(),
             pool: BOTH,
             cluster_ranges: &[],
             addresses: &["10.0.0.7", "fd00::7"],
             warnings: &[],
         },
-        Case {
+        DualCase {
             name: "required, in the order of the Service",
-            fields: with_families(require.clone(), json!(["IPv6", "IPv4"])),
+            fields: require_in(json!(["IPv6", "IPv4"])),
             pool: BOTH,
             cluster_ranges: CLUSTER_V4_V6,
             addresses: &["fd00::7", "10.0.0.7"],
             warnings: &[],
         },
-        Case {
+        DualCase {
             name: "required, one family named",
-            fields: with_families(require, json!(["IPv6"])),
+            fields: require_in(json!(["IPv6"])),
             pool: BOTH,
             cluster_ranges: CLUSTER_V4_V6,
             addresses: &["fd00::7", "10.0.0.7"],
             warnings: &[],
         },
-        Case {
-            name: "preferred",
-            fields: prefer.clone(),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            addresses: &["10.0.0.7", "fd00::7"],
-            warnings: &[],
-        },
-        Case {
-            name: "preferred, the cluster has one family",
-            fields: prefer.clone(),
-            pool: V4,
-            cluster_ranges: CLUSTER_V4,
-            addresses: &["10.0.0.7"],
-            warnings: &[],
-        },
-        Case {
-            name: "preferred, families of the cluster unknown",
-            fields: prefer.clone(),
-            pool: BOTH,
-            cluster_ranges: &[],
-            addresses: &["10.0.0.7"],
-            warnings: &[r#"PreferDualStack: no second address from pool "all": serviceCIDRs has no IPv6 range"#],
-        },
-        Case {
-            name: "preferred, the pool has one family",
-            fields: prefer,
-            pool: V4,
-            cluster_ranges: CLUSTER_V4_V6,
-            addresses: &["10.0.0.7"],
-            warnings: &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
-        },
-        Case {
+        DualCase {
             name: "two families without a policy",
             fields: json!({"ipFamilies": ["IPv4", "IPv6"]}),
             pool: BOTH,
@@ -223,13 +181,49 @@ fn second_address_is_assigned_if_required_or_preferred_and_possible() {
             addresses: &["10.0.0.7"],
             warnings: &[],
         },
-    ];
-    for Case { name, fields, pool, cluster_ranges, addresses, warnings } in rows {
-        let object = asking(fields);
-        let expected = allocated(&object, addresses, WHY, warnings);
-        assert_eq!(answer(&object, &settings(pool, cluster_ranges), &cluster()), expected, "{name}");
-    }
+    ]);
 }
+
+#[test]
+fn preferred_second_address_is_assigned_if_it_is_possible() {
+    let prefer = || json!({"ipFamilyPolicy": "PreferDualStack"});
+    check_dual(vec![
+        DualCase {
+            name: "preferred",
+            fields: prefer(),
+            pool: BOTH,
+            cluster_ranges: CLUSTER_V4_V6,
+            addresses: &["10.0.0.7", "fd00::7"],
+            warnings: &[],
+        },
+        DualCase {
+            name: "preferred, the cluster has one family",
+            fields: prefer(),
+            pool: V4,
+            cluster_ranges: CLUSTER_V4,
+            addresses: &["10.0.0.7"],
+            warnings: &[],
+        },
+        DualCase {
+            name: "preferred, families of the cluster unknown",
+            fields: prefer(),
+            pool: BOTH,
+            cluster_ranges: &[],
+            addresses: &["10.0.0.7"],
+            warnings: &[r#"PreferDualStack: no second address from pool "all": serviceCIDRs has no IPv6 range"#],
+        },
+        DualCase {
+            name: "preferred, the pool has one family",
+            fields: prefer(),
+            pool: V4,
+            cluster_ranges: CLUSTER_V4_V6,
+            addresses: &["10.0.0.7"],
+            warnings: &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
+        },
+    ]);
+}
+
+const WHEN_FULL: &str = "chosen by default; add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged";
 
 #[test]
 fn missing_required_family_is_named() {
@@ -308,99 +302,6 @@ fn missing_required_family_is_named() {
         settings["services"]["whenFull"] = "unmanaged".into();
         let reason = format!("{why}: Kubernetes picks the address");
         assert_eq!(answer(&object, &settings, &cluster), left(&reason, WHY, &[&reason]), "{name}: unmanaged");
-    }
-}
-
-#[test]
-fn update_to_dual_stack_gets_the_missing_address() {
-    struct Case {
-        name: &'static str,
-        request: Value,
-        pool: &'static [&'static str],
-        cluster_ranges: &'static [&'static str],
-        expected: Value,
-    }
-    let single = |address: &str| asking(json!({"clusterIP": address, "clusterIPs": [address]}));
-    let dual = |address: &str, policy: &str| with_spec(single(address), json!({"ipFamilyPolicy": policy}));
-    let update = |address: &str, policy: &str| updated(single(address), dual(address, policy));
-    let (require, prefer) = ("RequireDualStack", "PreferDualStack");
-    let given = |addresses: &[&str], policy: &str| allocated(&dual(addresses[0], policy), addresses, WHY, &[]);
-    let nothing = "no second address requested";
-    let lacking_v6 = r#"pool "all" has no IPv6 range"#;
-    let rows = [
-        Case {
-            name: "required",
-            request: update("10.0.0.99", require),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            expected: given(&["10.0.0.99", "fd00::7"], require),
-        },
-        Case {
-            name: "required, beside an IPv6 address",
-            request: update("fd00::99", require),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V6_V4,
-            expected: given(&["fd00::99", "10.0.0.7"], require),
-        },
-        Case {
-            name: "preferred",
-            request: update("10.0.0.99", prefer),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            expected: given(&["10.0.0.99", "fd00::7"], prefer),
-        },
-        Case {
-            name: "preferred, the cluster has no second family",
-            request: update("10.0.0.99", prefer),
-            pool: V4,
-            cluster_ranges: CLUSTER_V4,
-            expected: left(nothing, (None, None), &[]),
-        },
-        Case {
-            name: "preferred, the pool has no second family",
-            request: update("10.0.0.99", prefer),
-            pool: V4,
-            cluster_ranges: CLUSTER_V4_V6,
-            expected: left(
-                lacking_v6,
-                WHY,
-                &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
-            ),
-        },
-        Case {
-            name: "required, the pool has no second family",
-            request: update("10.0.0.99", require),
-            pool: V4,
-            cluster_ranges: CLUSTER_V4_V6,
-            expected: denied(
-                500,
-                &format!(r#"Service shop/web: pool "all" has no IPv6 range; {}"#, lacking("IPv6")),
-                WHY,
-                &[],
-            ),
-        },
-        Case {
-            name: "families without a policy",
-            request: updated(
-                single("10.0.0.99"),
-                with_spec(single("10.0.0.99"), json!({"ipFamilies": ["IPv4", "IPv6"]})),
-            ),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            expected: left(nothing, (None, None), &[]),
-        },
-        Case {
-            name: "preferred before, required now",
-            request: updated(dual("10.0.0.99", prefer), dual("10.0.0.99", require)),
-            pool: BOTH,
-            cluster_ranges: CLUSTER_V4_V6,
-            expected: given(&["10.0.0.99", "fd00::7"], require),
-        },
-    ];
-    for Case { name, request, pool, cluster_ranges, expected } in rows {
-        // Its own first address neither blocks it nor is assigned again.
-        let cluster = cluster().service("shop/web", "10.0.0.99").service("shop/web", "fd00::99");
-        assert_eq!(answer_of(&request, &settings(pool, cluster_ranges), &cluster), expected, "{name}");
     }
 }
 

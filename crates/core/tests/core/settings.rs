@@ -142,7 +142,7 @@ fn pool_name_must_be_a_unique_dns_label() {
 }
 
 #[test]
-fn values_of_the_wrong_type_are_named() {
+fn values_of_the_wrong_type_in_pools_are_named() {
     let service = |key: &str, value: Value| services(json!({ key: value }));
     check_mistakes(&[
         SettingsCase {
@@ -207,6 +207,12 @@ fn values_of_the_wrong_type_are_named() {
             document: pool(json!({"bands": "yes"})),
             mistakes: &[r#"services.pools[0].bands: expected true or false, found the string "yes""#],
         },
+    ]);
+}
+
+#[test]
+fn values_of_the_wrong_type_in_a_match_are_named() {
+    check_mistakes(&[
         SettingsCase {
             name: "match",
             document: pool(json!({"match": []})),
@@ -237,6 +243,13 @@ fn values_of_the_wrong_type_are_named() {
             document: pool(json!({"match": {"namespaceSelector": "shop"}})),
             mistakes: &[r#"services.pools[0].match.namespaceSelector: expected an object, found the string "shop""#],
         },
+    ]);
+}
+
+#[test]
+fn values_of_the_wrong_type_outside_of_pools_are_named() {
+    let service = |key: &str, value: Value| services(json!({ key: value }));
+    check_mistakes(&[
         SettingsCase {
             name: "evidence",
             document: service("evidence", json!([])),

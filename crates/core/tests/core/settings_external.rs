@@ -157,8 +157,7 @@ fn candidates_are_host_addresses_that_are_not_excluded() {
 }
 
 #[test]
-fn unreadable_values_are_mistakes_with_their_paths() {
-    let cidr = |cidr: Value| external_pool(json!({"cidrs": [cidr]}));
+fn unreadable_pools_are_mistakes_with_their_paths() {
     let external = |fields: Value| {
         let mut document = external_pool(json!({}));
         document["external"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -201,6 +200,37 @@ fn unreadable_values_are_mistakes_with_their_paths() {
                 "external.pools[0].cidrs: missing: a pool needs at least one range",
             ],
         },
+        SettingsCase {
+            name: "an invalid class",
+            document: external(json!({"loadBalancerClass": "my class"})),
+            mistakes: &[
+                "external.loadBalancerClass: \"my class\" is not a class: expected a label key such as example.com/lan",
+            ],
+        },
+        SettingsCase {
+            name: "a default that is not a boolean",
+            document: external(json!({"default": "yes"})),
+            mistakes: &["external.default: expected true or false, found the string \"yes\""],
+        },
+        SettingsCase {
+            name: "selectors",
+            document: external_pool(json!({
+                "match": {"namespaces": ["Shop"], "serviceSelector": {"matchLabels": {"-": "x"}}},
+                "nodes": {"matchExpressions": [{"key": "a", "operator": "Is"}]},
+            })),
+            mistakes: &[
+                "external.pools[0].match.namespaces[0]: \"Shop\" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end",
+                "external.pools[0].match.serviceSelector.matchLabels.-: \"-\" is not a label key",
+                "external.pools[0].nodes.matchExpressions[0].operator: unknown operator \"Is\": did you mean In?",
+            ],
+        },
+    ]);
+}
+
+#[test]
+fn unreadable_ranges_are_mistakes_with_their_paths() {
+    let cidr = |cidr: Value| external_pool(json!({"cidrs": [cidr]}));
+    check_mistakes(&[
         SettingsCase {
             name: "empty ranges",
             document: external_pool(json!({"cidrs": []})),
@@ -247,43 +277,14 @@ fn unreadable_values_are_mistakes_with_their_paths() {
                 "external.pools[0].exclude[2]: expected a string, found the number 1",
             ],
         },
-        SettingsCase {
-            name: "an invalid class",
-            document: external(json!({"loadBalancerClass": "my class"})),
-            mistakes: &[
-                "external.loadBalancerClass: \"my class\" is not a class: expected a label key such as example.com/lan",
-            ],
-        },
-        SettingsCase {
-            name: "a default that is not a boolean",
-            document: external(json!({"default": "yes"})),
-            mistakes: &["external.default: expected true or false, found the string \"yes\""],
-        },
-        SettingsCase {
-            name: "selectors",
-            document: external_pool(json!({
-                "match": {"namespaces": ["Shop"], "serviceSelector": {"matchLabels": {"-": "x"}}},
-                "nodes": {"matchExpressions": [{"key": "a", "operator": "Is"}]},
-            })),
-            mistakes: &[
-                "external.pools[0].match.namespaces[0]: \"Shop\" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end",
-                "external.pools[0].match.serviceSelector.matchLabels.-: \"-\" is not a label key",
-                "external.pools[0].nodes.matchExpressions[0].operator: unknown operator \"Is\": did you mean In?",
-            ],
-        },
     ]);
 }
 
 #[test]
-fn pools_must_not_overlap() {
+fn pools_must_not_overlap_each_other() {
     let two = |first: Value, second: Value| {
         external_pools(json!([{"name": "a", "cidrs": first}, {"name": "b", "cidrs": second}]))
     };
-    let beside = |mut document: Value, cidrs: Value| {
-        document["external"] = json!({"pools": [{"name": "edge", "cidrs": cidrs}]});
-        document
-    };
-    let services = || json!({"services": {"pools": [{"name": "linux", "cidrs": ["10.0.9.0/24"]}]}});
     check_mistakes(&[
         SettingsCase {
             name: "adjacent ranges",
@@ -325,6 +326,17 @@ fn pools_must_not_overlap() {
                 "external.pools[0].exclude[0]: 10.0.8.1 is in no range of the pool",
             ],
         },
+    ]);
+}
+
+#[test]
+fn pools_must_not_overlap_addresses_of_services_and_nodes() {
+    let beside = |mut document: Value, cidrs: Value| {
+        document["external"] = json!({"pools": [{"name": "edge", "cidrs": cidrs}]});
+        document
+    };
+    let services = || json!({"services": {"pools": [{"name": "linux", "cidrs": ["10.0.9.0/24"]}]}});
+    check_mistakes(&[
         SettingsCase {
             name: "a pool of Services",
             document: beside(services(), json!(["10.0.9.255-10.0.10.3"])),

@@ -139,7 +139,7 @@ fn every_field_is_read() {
     for (address, inside) in [("fd00::ffff", true), ("fd00::1:0", false), ("10.0.1.0", false)] {
         assert_eq!(settings.pools[0].contains(ip(address)), inside, "{address}");
     }
-    let named = [settings.pools[0].name.as_str(), "nobody"].map(|name| settings.pool(name));
+    let named = [settings.pools[0].name.as_str(), "missing"].map(|name| settings.pool(name));
     assert_eq!(named, [Some(&settings.pools[0]), None]);
     assert!(settings.cluster_has(Family::V4) && settings.cluster_has(Family::V6));
     assert!(!settings.candidates(&settings.pools[0], Family::V4).contains(ip("10.0.0.99")));

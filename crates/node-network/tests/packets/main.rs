@@ -5,14 +5,22 @@
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 #[cfg(target_os = "linux")]
+mod addresses;
+#[cfg(target_os = "linux")]
 mod cases;
 #[cfg(target_os = "linux")]
+mod firewall;
+#[cfg(target_os = "linux")]
 mod inside;
+#[cfg(target_os = "linux")]
+mod interfaces;
 #[cfg(target_os = "linux")]
 #[path = "../../../../e2e-tests/src/missing.rs"]
 mod missing;
 #[cfg(target_os = "linux")]
 mod network;
+#[cfg(target_os = "linux")]
+mod node_errors;
 
 /// The argument with which this program starts itself inside of a namespace.
 #[cfg(target_os = "linux")]

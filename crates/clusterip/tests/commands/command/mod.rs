@@ -1,4 +1,8 @@
-//! Runs the program in a folder of its own or in that of the workspace.
+//! Runs the program in a folder of its own or in that of the workspace, and writes its input.
+
+pub mod external_snapshot;
+pub mod service_snapshot;
+pub mod session_files;
 
 use std::fs;
 use std::io::Write as _;
@@ -99,4 +103,9 @@ impl Folder {
         let status = output.status.code().expect("an exit status, not a signal");
         Done { status, stdout: text(output.stdout), stderr: text(output.stderr) }
     }
+}
+
+/// The manifest of a Service with this name and this spec in YAML.
+pub fn service_manifest(name: &str, spec: &str) -> String {
+    format!("apiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\nspec: {spec}\n")
 }

@@ -1,12 +1,16 @@
 //! Helpers of several test files: short constructors, a scripted cluster, requests.
 
 mod any_json;
+pub mod claim_cases;
 mod documents;
+pub mod dual_stack;
 mod external;
+pub mod external_cases;
 mod fake_cluster;
 mod k2s;
 mod nodes;
 mod requests;
+pub mod triage_cases;
 
 use std::net::IpAddr;
 
@@ -24,10 +28,12 @@ pub use documents::{
 pub use external::{Now, balancer, balancer_of, external_answer, now, with_record};
 pub use fake_cluster::FakeCluster;
 pub use k2s::{Creation, check_evidence, lowest, plain};
-pub use nodes::{Sequence, about_node, assigned_of, blocks_given, node, node_created, node_left, node_of, with_blocks};
+pub use nodes::{
+    Sequence, about_node, assigned_of, blocks_given, node, node_created, node_left, node_of, two_pools, with_blocks,
+};
 pub use requests::{
     ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied, left,
-    request, selecting, service, updated, with_mixed, with_spec,
+    request, selecting, service, updated, with_field, with_mixed, with_spec,
 };
 
 #[track_caller]

@@ -56,6 +56,19 @@ pub fn blocks_given(settings: &Value, allocation: &Value) -> Result<Vec<String>,
     Ok(blocks)
 }
 
+/// Settings with a pool for Windows Nodes, one for some Linux Nodes, and one for all other Linux Nodes.
+pub fn two_pools() -> Value {
+    json!({"nodes": {"pools": [
+        {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
+        {"name": "gpu", "cidrs": ["10.2.0.0/16"], "match": {
+            "os": "linux",
+            "nodeLabels": {"disk": "ssd"},
+            "nodeSelector": {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a100", "h100"]}]},
+        }},
+        {"name": "linux", "cidrs": ["10.0.0.0/16"], "match": {"os": "linux"}},
+    ]}})
+}
+
 /// The answer that leaves a Node unchanged for this reason.
 pub fn node_left(reason: &str) -> Value {
     left(reason, super::UNASKED, &[])

@@ -143,3 +143,9 @@ pub fn denied(code: u16, message: &str, why: Why<'_>, warnings: &[&str]) -> Valu
     let audit = audit("denied", why, Some(message));
     with_warnings(json!({"accepted": false, "code": code, "message": message, "audit_annotations": audit}), warnings)
 }
+
+/// The request with one field of the request itself, not of its object, changed.
+pub fn with_field(mut request: Value, key: &str, value: Value) -> Value {
+    request[key] = value;
+    request
+}

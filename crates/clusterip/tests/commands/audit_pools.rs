@@ -1,0 +1,149 @@
+//! Runs `clusterip audit` as a user does: the findings about pools and Service ranges.
+
+use crate::command::Folder;
+use crate::command::service_snapshot::{SETTINGS, audit, cluster, findings, on, service, service_cidr};
+use serde_json::{Value, json};
+
+struct Case {
+    name: &'static str,
+    items: Vec<Value>,
+    expected: &'static [&'static str],
+}
+
+#[track_caller]
+fn check(test: &str, rows: Vec<Case>) {
+    let folder = Folder::new(test);
+    for Case { name, items, expected } in rows {
+        let done = audit(&folder, items, &["-o", "json"]);
+        // The settings give a warning for each pool in an unusable range.
+        let warned = expected.iter().any(|line| line.starts_with("unusable-range |  | windows"));
+        assert_eq!((done.status, !done.stderr.is_empty()), (0, warned), "{name}: {}", done.stderr);
+        assert_eq!(findings(&done), expected, "{name}");
+    }
+}
+
+#[test]
+fn full_pool_is_a_finding() {
+    let full: Vec<Value> =
+        (2..7).map(|last| service(&format!("s{last}"), &format!("172.21.1.{last}"), on("windows"))).collect();
+    let room = full[1..].to_vec();
+    let orphan = json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "172.21.1.2"}});
+    let filled = [&room[..], &[orphan]].concat();
+    const FULL: &[&str] =
+        &["full |  | windows | pool windows (172.21.1.0/29) is full: all 5 addresses are used, 1 more are reserved"];
+    check(
+        "audit-pools-full",
+        vec![
+            Case { name: "nothing", items: vec![], expected: &[] },
+            Case { name: "full", items: full, expected: FULL },
+            Case { name: "one is free", items: room, expected: &[] },
+            Case { name: "the last one has an IPAddress object without a Service", items: filled, expected: FULL },
+        ],
+    );
+}
+
+#[test]
+fn pool_outside_of_the_service_range_or_over_default_kubernetes_is_a_finding() {
+    let kubernetes = |address: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"clusterIP": address}});
+    let other = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["172.21.1.0/24"]}});
+    check(
+        "audit-pools-ranges",
+        vec![
+            Case {
+                name: "outside of the cluster's range",
+                items: vec![other],
+                expected: &[
+                    "outside-ranges |  | linux | pool linux: 172.21.0.0/24 lies outside of the cluster's Service \
+                     ranges (172.21.1.0/24): the API server refuses its addresses",
+                ],
+            },
+            Case {
+                name: "over default/kubernetes, in a cluster that does not tell its ranges",
+                items: vec![kubernetes("172.21.0.60")],
+                expected: &["over-kubernetes | 172.21.0.60 | linux | pool linux: 172.21.0.60, the address of \
+                             default/kubernetes, lies in 172.21.0.0/24 and is neither reserved nor excluded: while \
+                             that Service is being created, another Service could get it"],
+            },
+            Case { name: "the same in the reserved part", items: vec![kubernetes("172.21.0.1")], expected: &[] },
+        ],
+    );
+}
+
+#[test]
+fn service_cidr_that_is_deleted_or_not_ready_is_a_finding() {
+    check(
+        "audit-pools-deleted",
+        vec![
+            Case {
+                name: "in a ServiceCIDR that is being deleted",
+                items: vec![
+                    cluster(),
+                    service_cidr(
+                        "deleted",
+                        "172.21.1.0/24",
+                        json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}),
+                    ),
+                ],
+                expected: &[],
+            },
+            Case {
+                name: "in a ServiceCIDR that is being deleted, and in no other",
+                items: vec![
+                    service_cidr("kubernetes", "172.21.0.0/24", json!({})),
+                    service_cidr(
+                        "deleted",
+                        "172.21.1.0/24",
+                        json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}),
+                    ),
+                    service_cidr(
+                        "elsewhere",
+                        "10.0.0.0/24",
+                        json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
+                    ),
+                ],
+                expected: &[
+                    "full |  | windows | pool windows (172.21.1.0/29) has no address to hand out: the API server refuses \
+                     all of them",
+                    "unusable-range |  | - | ServiceCIDR elsewhere (10.0.0.0/24) is not ready: addresses of it are \
+                     refused by the API server",
+                    "unusable-range |  | windows | ServiceCIDR deleted (172.21.1.0/24) is being deleted: addresses of \
+                     it are refused by the API server; pool windows (172.21.1.0/29) has addresses of it",
+                ],
+            },
+        ],
+    );
+}
+
+#[test]
+fn pool_with_unused_dns_address_is_found() {
+    struct Case {
+        name: &'static str,
+        settings: &'static str,
+        items: Vec<Value>,
+        expected: &'static [&'static str],
+    }
+    const OPEN: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24]}]}\n";
+    const FOUND: &str = "over-dns | 172.21.0.10 | all | pool all: 172.21.0.10, the tenth address of the Service range \
+                         172.21.0.0/16, is neither reserved nor excluded, and nothing uses it yet: many installers \
+                         give it to the cluster's DNS";
+    let orphan =
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "172.21.0.10"}});
+    let rows = [
+        Case { name: "free", settings: OPEN, items: vec![cluster()], expected: &[FOUND] },
+        Case {
+            name: "used by a Service",
+            settings: OPEN,
+            items: vec![cluster(), service("dns", "172.21.0.10", json!({}))],
+            expected: &[],
+        },
+        Case { name: "used by an IPAddress", settings: OPEN, items: vec![cluster(), orphan], expected: &[] },
+        Case { name: "reserved", settings: SETTINGS, items: vec![cluster()], expected: &[] },
+        Case { name: "the range is not known", settings: OPEN, items: vec![], expected: &[] },
+    ];
+    for Case { name, settings, items, expected } in rows {
+        let folder = Folder::new("audit-dns");
+        let done = folder.audit(settings, &items, &["-o", "json"]);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{name}");
+        assert_eq!(findings(&done), expected, "{name}");
+    }
+}

@@ -1,0 +1,233 @@
+//! Runs `clusterip audit` as a user does: the findings about Services.
+
+use crate::command::Folder;
+use crate::command::service_snapshot::{audit, by_hand, cluster, findings, on, service};
+use serde_json::{Value, json};
+
+struct Case {
+    name: &'static str,
+    service: Value,
+    expected: Vec<String>,
+}
+
+#[track_caller]
+fn check(test: &str, rows: Vec<Case>) {
+    let folder = Folder::new(test);
+    for Case { name, service, expected } in rows {
+        let done = audit(&folder, vec![cluster(), service], &["-o", "json"]);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{name}");
+        assert_eq!(findings(&done), expected, "{name}");
+    }
+}
+
+/// The message about a Service for the pool `windows`.
+fn windows(verb: &str, address: &str) -> String {
+    format!(
+        "Service shop/web: {address} {verb}, and it belongs to pool windows (172.21.1.0/29): kubernetes.io/os=windows \
+         (annotation clusterip-policy/os)"
+    )
+}
+
+#[test]
+fn address_outside_of_the_pool_of_a_service_is_a_finding() {
+    let unowned = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}, "managedFields": null}});
+    check(
+        "audit-found-misplaced",
+        vec![
+            Case { name: "where it belongs", service: service("web", "172.21.1.3", on("windows")), expected: vec![] },
+            Case {
+                name: "in the reserved part of its pool",
+                service: service("web", "172.21.1.1", by_hand("windows")),
+                expected: vec![],
+            },
+            Case {
+                name: "in another pool",
+                service: service("web", "172.21.0.70", on("windows")),
+                expected: vec![format!(
+                    "misplaced | 172.21.0.70 | windows | {}",
+                    windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70")
+                )],
+            },
+            Case {
+                name: "in another pool, set by hand",
+                service: service("web", "172.21.0.70", by_hand("windows")),
+                expected: vec![format!(
+                    "by-hand | 172.21.0.70 | windows | {}",
+                    windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70")
+                )],
+            },
+            Case {
+                name: "in another pool, without a known author",
+                service: service("web", "172.21.0.70", unowned),
+                expected: vec![format!(
+                    "misplaced | 172.21.0.70 | windows | {}",
+                    windows("lies in pool linux (172.21.0.0/24)", "172.21.0.70")
+                )],
+            },
+            Case {
+                name: "in no pool",
+                service: service("web", "172.21.9.9", on("windows")),
+                expected: vec![format!(
+                    "no-pool | 172.21.9.9 | windows | {}",
+                    windows("lies in no pool", "172.21.9.9")
+                )],
+            },
+            Case {
+                name: "in no pool, set by hand",
+                service: service("web", "172.21.9.9", by_hand("windows")),
+                expected: vec![format!(
+                    "no-pool | 172.21.9.9 | windows | {}; the address was set by hand",
+                    windows("lies in no pool", "172.21.9.9")
+                )],
+            },
+            Case {
+                name: "in a pool other than the one that is assumed",
+                service: service("web", "172.21.1.3", json!({})),
+                expected: vec![],
+            },
+        ],
+    );
+}
+
+#[test]
+fn service_without_a_pool_is_found_only_if_its_address_is_in_one() {
+    check(
+        "audit-found-squatter",
+        vec![
+            Case {
+                name: "without a pool, in one",
+                service: service("web", "172.21.1.3", on("darwin")),
+                expected: vec![
+                "squatter | 172.21.1.3 | windows | Service shop/web: 172.21.1.3 lies in pool windows (172.21.1.0/29), \
+                 and no \
+                 pool is for it: kubernetes.io/os=darwin (annotation clusterip-policy/os)"
+                    .to_owned(),
+            ],
+            },
+            Case {
+                name: "without a pool, in none",
+                service: service("web", "172.21.9.9", on("darwin")),
+                expected: vec![],
+            },
+        ],
+    );
+}
+
+#[test]
+fn exempt_deleted_and_headless_services_are_not_found() {
+    let deleted = json!({"metadata": {"annotations": {"clusterip-policy/os": "windows"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let exempt = json!({"metadata": {"namespace": "kube-system", "annotations": {"clusterip-policy/os": "windows"}}});
+    check(
+        "audit-found-none",
+        vec![
+            Case { name: "exempt", service: service("web", "172.21.0.70", exempt), expected: vec![] },
+            Case { name: "being deleted", service: service("web", "172.21.0.70", deleted), expected: vec![] },
+            Case { name: "headless", service: service("web", "None", on("windows")), expected: vec![] },
+        ],
+    );
+}
+
+#[test]
+fn service_that_would_be_denied_or_was_left_by_a_move_is_found() {
+    let dual = json!({
+        "metadata": {"annotations": {"clusterip-policy/os": "windows"}},
+        "spec": {"clusterIPs": ["172.21.1.3", "fd00::5"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"},
+    });
+    let stub = json!({"metadata": {"annotations": null}, "spec": {"clusterIP": null, "type": "ExternalName", "externalName": "moving.invalid"}});
+    let torn = json!({"metadata": {"annotations": {"clusterip-policy/moving": "{"}}});
+    check(
+        "audit-found-broken",
+        vec![
+            Case {
+                name: "in two families, of which its pool has one",
+                service: service("web", "172.21.1.3", dual),
+                expected: vec![
+                "denied | 172.21.1.3,fd00::5 | windows | Service shop/web: it would be denied if it were created now: \
+                 pool \
+                 \"windows\" has no IPv6 range; chosen by kubernetes.io/os=windows (annotation clusterip-policy/os); \
+                 add an \
+                 IPv6 range to the pool, or set services.whenFull: unmanaged"
+                    .to_owned(),
+            ],
+            },
+            Case {
+                name: "left by a move whose annotation is gone",
+                service: service("web", "None", stub),
+                expected: vec![
+                    "half-moved |  | - | Service shop/web: it looks as if a move has begun and has not ended"
+                        .to_owned(),
+                ],
+            },
+            Case {
+                name: "with an annotation that is torn",
+                service: service("web", "172.21.1.3", torn),
+                expected: vec![
+                    "half-moved | 172.21.1.3 | - | Service shop/web: it looks as if a move has begun and has not ended"
+                        .to_owned(),
+                ],
+            },
+        ],
+    );
+}
+
+#[test]
+fn callers_of_a_misplaced_service_are_named_in_the_finding() {
+    let folder = Folder::new("audit-called");
+    let webhooks = json!([{"clientConfig": {"service": {"namespace": "shop", "name": "web"}}}]);
+    let hook = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                      "metadata": {"name": "web-hook"}, "webhooks": webhooks});
+    let own = json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": "v1.apps"}, "spec": {}});
+    struct Row {
+        name: &'static str,
+        service: Value,
+        more: Vec<Value>,
+        called: bool,
+        way_out: &'static str,
+        notes: usize,
+    }
+    let by_option = "`clusterip move --called-by-control-plane NAMESPACE/NAME` moves it: the control plane can't call it for a moment";
+    let rows = [
+        Row {
+            name: "called",
+            service: service("web", "172.21.0.70", on("windows")),
+            more: vec![hook.clone(), own.clone()],
+            called: true,
+            way_out: by_option,
+            notes: 0,
+        },
+        Row {
+            name: "called, in a snapshot without APIServices",
+            service: service("web", "172.21.0.70", on("windows")),
+            more: vec![hook.clone()],
+            called: true,
+            way_out: by_option,
+            notes: 1,
+        },
+        Row {
+            name: "another one is called",
+            service: service("other", "172.21.0.70", on("windows")),
+            more: vec![hook.clone(), own.clone()],
+            called: false,
+            way_out: "`clusterip move` moves it",
+            notes: 0,
+        },
+        Row {
+            name: "its address was set by hand",
+            service: service("web", "172.21.0.70", by_hand("windows")),
+            more: vec![hook],
+            called: false,
+            way_out: "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it again",
+            notes: 0,
+        },
+    ];
+    for row in rows {
+        let items = [vec![cluster(), row.service], row.more].concat();
+        let done = audit(&folder, items, &["-o", "json"]);
+        let told: Value = serde_json::from_str(&done.stdout).unwrap();
+        let message = told["findings"][0]["message"].as_str().unwrap();
+        let called = message.ends_with("; it is called by ValidatingWebhookConfiguration web-hook");
+        assert_eq!(called, row.called, "{}: {message}", row.name);
+        assert_eq!(told["findings"][0]["wayOut"], row.way_out, "{}", row.name);
+        assert_eq!(told["notes"].as_array().unwrap().len(), row.notes, "{}: {}", row.name, told["notes"]);
+    }
+}

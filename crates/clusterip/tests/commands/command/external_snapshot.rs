@@ -1,0 +1,91 @@
+//! Snapshots with external addresses and agents, and what an audit finds in them.
+
+use super::{Done, Folder};
+use serde_json::{Value, json};
+
+/// A pool for one namespace, a small pool for all namespaces that only some nodes may hold, and no pool for Services.
+pub const SETTINGS: &str = "
+services: {serviceCIDRs: [172.21.0.0/16]}
+external:
+  pools:
+  - {name: bank, cidrs: [10.0.10.0/30], match: {namespaces: [bank]}}
+  - {name: lan, cidrs: [10.0.9.10-10.0.9.12], nodes: {matchLabels: {edge: 'yes'}}}
+";
+
+const CLASS: &str = "clusterip-policy/external";
+
+/// The Service `shop/NAME` of our class, merged with `more`.
+pub fn service(name: &str, more: Value) -> Value {
+    let mut service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shop", "managedFields": [{"manager": "helm"}]},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": CLASS, "clusterIP": "172.21.0.9", "ipFamilies": ["IPv4"]},
+    });
+    json_patch::merge(&mut service, &more);
+    service
+}
+
+/// The same with recorded external addresses.
+pub fn has(name: &str, record: &str) -> Value {
+    service(name, json!({"metadata": {"annotations": {"clusterip-policy/external-addresses": record}}}))
+}
+
+/// `service` with this address in its status.
+pub fn shows(mut service: Value, address: &str) -> Value {
+    service["status"] = json!({"loadBalancer": {"ingress": [{"ip": address}]}});
+    service
+}
+
+/// The Service `shop/NAME` of type ClusterIP, merged with `more`.
+pub fn plain(name: &str, more: Value) -> Value {
+    let mut service = service(name, json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
+    json_patch::merge(&mut service, &more);
+    service
+}
+
+/// A Node that may hold addresses of the pool `lan`.
+pub fn node(name: &str, ready: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"edge": "yes"}},
+        "status": {"conditions": [{"type": "Ready", "status": ready}]},
+    })
+}
+
+fn lease(name: &str, of: &str, note: (&str, &str), spec: Value) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec,
+        "metadata": {"name": name, "namespace": "own", "labels": {"clusterip-policy/lease": of}, "annotations": {note.0: note.1}},
+    })
+}
+
+/// The heartbeat of an agent, renewed this many seconds before the newest one.
+pub fn heartbeat(node: &str, holder: &str, before: u8) -> Value {
+    let renewed = format!("2026-03-01T10:00:{:02}.000000Z", 59 - before);
+    let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 20, "renewTime": renewed});
+    lease(&format!("clusterip-agent-{node}"), "agent", ("clusterip-policy/node", node), spec)
+}
+
+/// The claim of an address.
+pub fn claim(address: &str, holder: &str) -> Value {
+    let name = format!("clusterip-external-{}", address.replace('.', "-"));
+    lease(&name, "external", ("clusterip-policy/address", address), json!({"holderIdentity": holder}))
+}
+
+/// Audits a snapshot with these objects under `SETTINGS`.
+pub fn audit(folder: &Folder, objects: &[Value], args: &[&str]) -> Done {
+    folder.audit(SETTINGS, objects, args)
+}
+
+/// Each finding as its kind, its Node, its addresses, its pool and its message.
+pub fn findings(done: &Done) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let line = |finding: &Value| {
+        let addresses: Vec<String> = finding["addresses"].as_array().into_iter().flatten().map(text).collect();
+        let [kind, node, pool, message] = ["kind", "node", "pool", "message"].map(|key| text(&finding[key]));
+        let message = message.split("; use an address").next().unwrap();
+        format!("{kind} | {node} | {} | {pool} | {message}", addresses.join(","))
+    };
+    done.json()["findings"].as_array().unwrap().iter().map(line).collect()
+}
+
+/// The identity of the agent on the Node `a`.
+pub const A1: &str = "a_agent_00000000000000a1";

@@ -1,0 +1,69 @@
+//! Snapshots with Services and Service ranges, and what an audit finds in them.
+
+use super::{Done, Folder};
+use serde_json::{Value, json};
+
+/// Two pools; the cluster's range is 172.21.0.0/16.
+pub const SETTINGS: &str = "
+services:
+  pools:
+  - {name: windows, cidrs: [172.21.1.0/29], reserved: 2, match: {os: windows}}
+  - {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}
+";
+
+/// The Service `shop/NAME` with this address, merged with `more`.
+pub fn service(name: &str, address: &str, more: Value) -> Value {
+    let mut service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"namespace": "shop", "name": name, "managedFields": [{"manager": "helm"}]},
+        "spec": {"clusterIP": address},
+    });
+    json_patch::merge(&mut service, &more);
+    service
+}
+
+/// The annotation for an os, to merge into a Service.
+pub fn on(os: &str) -> Value {
+    json!({"metadata": {"annotations": {"clusterip-policy/os": os}}})
+}
+
+/// The same for a Service whose address was set with kubectl.
+pub fn by_hand(os: &str) -> Value {
+    let fields = json!([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}]);
+    json!({"metadata": {"annotations": {"clusterip-policy/os": os}, "managedFields": fields}})
+}
+
+/// A ServiceCIDR with this range, merged with `more`.
+pub fn service_cidr(name: &str, cidr: &str, more: Value) -> Value {
+    let mut object = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": name}, "spec": {"cidrs": [cidr]}});
+    json_patch::merge(&mut object, &more);
+    object
+}
+
+/// The ServiceCIDR of the cluster.
+pub fn cluster() -> Value {
+    json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+           "spec": {"cidrs": ["172.21.0.0/16"]}})
+}
+
+/// A List in JSON.
+pub fn list(items: Vec<Value>) -> String {
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+/// Audits a snapshot with these objects under `SETTINGS`.
+pub fn audit(folder: &Folder, items: Vec<Value>, args: &[&str]) -> Done {
+    folder.audit(SETTINGS, &items, args)
+}
+
+/// Each finding as its kind, its subject, its addresses and its message.
+pub fn findings(done: &Done) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let line = |finding: &Value| {
+        let addresses: Vec<String> = finding["addresses"].as_array().into_iter().flatten().map(text).collect();
+        let [kind, pool, message] = ["kind", "pool", "message"].map(|key| text(&finding[key]));
+        format!("{kind} | {} | {pool} | {message}", addresses.join(","))
+    };
+    done.json()["findings"].as_array().unwrap().iter().map(line).collect()
+}

@@ -1,0 +1,242 @@
+//! What `clusterip plan` reads: manifests in every format, and a snapshot of the cluster.
+
+use crate::command::{Done, Folder, service_manifest};
+use crate::plan::plan;
+use serde_json::{Value, json};
+
+/// A way to write the same manifests.
+struct Format {
+    name: &'static str,
+    files: Vec<(&'static str, String)>,
+}
+
+/// A Service and its Deployment in every format.
+fn formats() -> Vec<Format> {
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}},
+        }},
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}},
+    });
+    let typeless = |object: &Value| {
+        let mut object = object.clone();
+        object.as_object_mut().unwrap().retain(|key, _| key != "apiVersion" && key != "kind");
+        object
+    };
+    let list = |items: &[&Value]| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let typed = |api_version: &str, kind: &str, item: Value| {
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"resourceVersion": "7"}, "items": [item]})
+            .to_string()
+    };
+    let block = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n  selector:\n    app: web\n";
+    vec![
+        Format {
+            name: "a file each",
+            files: vec![("in/a.yaml", block.to_owned()), ("in/b.json", deployment.to_string())],
+        },
+        Format {
+            name: "JSON",
+            files: vec![("in/a.json", service.to_string()), ("in/b.json", format!("{deployment:#}"))],
+        },
+        Format {
+            name: "several documents",
+            files: vec![("in/all.yml", format!("{block}---\n{deployment}\n---\n# nothing\n---\n"))],
+        },
+        Format { name: "a List", files: vec![("in/all.json", list(&[&service, &deployment]))] },
+        Format {
+            name: "a List in YAML",
+            files: vec![("in/all.yaml", format!("apiVersion: v1\nkind: List\nitems:\n- {service}\n- {deployment}\n"))],
+        },
+        Format {
+            name: "typed lists, whose items have no type",
+            files: vec![
+                ("in/a.json", typed("v1", "ServiceList", typeless(&service))),
+                ("in/b.json", typed("apps/v1", "DeploymentList", typeless(&deployment))),
+            ],
+        },
+        Format {
+            name: "a list of lists",
+            files: vec![(
+                "in/all.json",
+                list(&[
+                    &serde_json::from_str(&list(&[&service])).unwrap(),
+                    &serde_json::from_str(&typed("apps/v1", "DeploymentList", deployment.clone())).unwrap(),
+                ]),
+            )],
+        },
+        Format {
+            name: "folders in folders",
+            files: vec![("in/x/y/a.yaml", block.to_owned()), ("in/z/b.yaml", deployment.to_string())],
+        },
+        Format {
+            name: "files beside them that are none",
+            files: vec![
+                ("in/a.yaml", format!("{block}---\n{deployment}\n")),
+                ("in/README.md", "{{{".to_owned()),
+                ("in/.hidden.yaml", "{{{".to_owned()),
+                ("in/.git/config.yaml", "{{{".to_owned()),
+            ],
+        },
+    ]
+}
+
+#[test]
+fn manifests_are_read_in_every_format() {
+    let expected = Done::ok(
+        "\
+NAMESPACE  SERVICE  POOL     CLUSTER-IP    EVIDENCE
+default    web      windows  172.21.1.173  os=windows (Deployment default/web)
+
+1 Service: 1 allocated, 0 left, 0 denied; windows 1 of 205 used; linux 0 of 205 used
+",
+    );
+    for Format { name, files } in formats() {
+        let folder = Folder::new("forms");
+        for (file, text) in &files {
+            folder.write(file, text);
+        }
+        assert_eq!(folder.run(&["plan", "in"]), expected, "{name}: a folder");
+        if name != "files beside them that are none" {
+            let paths: Vec<&str> = files.iter().map(|(file, _)| *file).collect();
+            assert_eq!(folder.run(&plan(&paths, &[])), expected, "{name}: files");
+        }
+        if let [(_, text)] = &files[..] {
+            assert_eq!(folder.run_with(&["plan", "-"], text, &[]), expected, "{name}: standard input");
+        }
+    }
+}
+
+#[test]
+fn objects_without_namespace_get_the_given_one() {
+    let own = "apiVersion: v1\nkind: Service\nmetadata: {name: own, namespace: there}\nspec: {}\n";
+    let input = format!("{}---\n{own}", service_manifest("web", "{}"));
+    let rows = [
+        (&["plan", "-"][..], ["default", "there"]),
+        (&["plan", "-", "-n", "here"], ["here", "there"]),
+        (&["plan", "--namespace=here", "-"], ["here", "there"]),
+    ];
+    for (args, expected) in rows {
+        let plan = Folder::new("namespaces").run_with(&[args, &["-o", "json"]].concat(), &input, &[]).json();
+        assert_eq!(json!(expected), json!([plan["services"][0]["namespace"], plan["services"][1]["namespace"]]));
+    }
+    let filled = Folder::new("namespaces").run_with(&["plan", "-", "-n", "here", "-o", "yaml"], &input, &[]);
+    assert!(!filled.stdout.contains("namespace: here"), "the manifests stay as they are: {}", filled.stdout);
+}
+
+#[test]
+fn service_of_the_snapshot_keeps_its_address() {
+    let web = Folder::new("snapshot-alone")
+        .run_with(&["plan", "-", "-o", "json"], &service_manifest("web", "{}"), &[])
+        .json();
+    let first_choice = web["services"][0]["clusterIPs"][0].as_str().unwrap().to_owned();
+    let snapshot = json!({"apiVersion": "v1", "kind": "List", "items": [
+        // It has the address that web would get.
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "squatter", "namespace": "other"},
+         "spec": {"clusterIP": first_choice, "clusterIPs": [first_choice]}},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db", "namespace": "default"},
+         "spec": {"clusterIP": "172.21.0.7", "clusterIPs": ["172.21.0.7"], "selector": {"app": "old"}}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+         "spec": {"template": {"metadata": {"labels": {"app": "web"}},
+                               "spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}}},
+    ]});
+    let input =
+        service_manifest("web", "{selector: {app: web}}") + "---\n" + &service_manifest("db", "{selector: {app: db}}");
+    let folder = Folder::new("snapshot");
+    folder.write("snapshot.json", snapshot.to_string()).write("in.yaml", &input);
+    let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json"]);
+    let expected = "\
+NAMESPACE  SERVICE  POOL   CLUSTER-IP    EVIDENCE
+default    web      linux  172.21.0.204  os=linux (Deployment default/web)
+default    db       -      172.21.0.7    left: no new address
+
+2 Services: 1 allocated, 1 left, 0 denied; windows 0 of 205 used; linux 2 of 205 used
+";
+    assert_eq!(done, Done::ok(expected));
+    let filled = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-o", "yaml"]);
+    let wanted = service_manifest("web", r#"{"clusterIP": "172.21.0.204", selector: {app: web}}"#)
+        + "---\n"
+        + &service_manifest("db", "{selector: {app: db}}");
+    assert_eq!(filled, Done::ok(wanted));
+}
+
+#[test]
+fn service_in_two_files_is_created_once_and_then_updated() {
+    let folder = Folder::new("duplicate");
+    folder.write("a.yaml", service_manifest("web", "{ports: [{port: 80}]}"));
+    folder.write("b.yaml", format!("# again\n---\n{}", service_manifest("web", "{ports: [{port: 443}]}")));
+    let expected = "\
+NAMESPACE  SERVICE  POOL   CLUSTER-IP    EVIDENCE
+default    web      linux  172.21.0.173  os=linux (assumption)
+default    web      -      172.21.0.173  left: no new address
+  warning: the same Service as in a.yaml: document 1, line 1
+
+2 Services: 1 allocated, 1 left, 0 denied; windows 0 of 205 used; linux 1 of 205 used
+";
+    assert_eq!(folder.run(&["plan", "a.yaml", "b.yaml"]), Done::ok(expected));
+}
+
+#[test]
+fn services_with_generated_names_get_different_addresses() {
+    let one = "apiVersion: v1\nkind: Service\nmetadata: {generateName: worker-}\nspec: {}\n";
+    let folder = Folder::new("generated");
+    let done = folder.run_with(&["plan", "-"], &format!("{one}---\n{one}"), &[]);
+    let expected = "\
+NAMESPACE  SERVICE   POOL   CLUSTER-IP    EVIDENCE
+default    worker-…  linux  172.21.0.155  os=linux (assumption)
+default    worker-…  linux  172.21.0.94   os=linux (assumption)
+
+2 Services: 2 allocated, 0 left, 0 denied; windows 0 of 205 used; linux 2 of 205 used
+";
+    assert_eq!(done, Done::ok(expected));
+}
+
+#[test]
+fn workload_of_a_removed_api_gives_a_warning_and_no_evidence() {
+    let deployment = "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  template:\n    \
+                      metadata: {labels: {app: web}}\n    spec: {nodeSelector: {kubernetes.io/os: windows}}\n";
+    let folder = Folder::new("retired");
+    folder.write("in.yaml", service_manifest("web", "{selector: {app: web}}") + "---\n" + deployment);
+    let expected = Done {
+        status: 0,
+        stdout: "\
+NAMESPACE  SERVICE  POOL   CLUSTER-IP    EVIDENCE
+default    web      linux  172.21.0.173  os=linux (assumption)
+
+1 Service: 1 allocated, 0 left, 0 denied; windows 0 of 205 used; linux 1 of 205 used
+"
+        .to_owned(),
+        stderr: "warning: in.yaml: document 2, line 7: Deployment default/web is not used as evidence: Kubernetes no \
+                 longer serves extensions/v1beta1, but apps/v1\n"
+            .to_owned(),
+    };
+    assert_eq!(folder.run(&["plan", "in.yaml"]), expected);
+}
+
+#[test]
+fn address_outside_of_pools_and_folder_without_services_are_accepted() {
+    struct Case {
+        input: String,
+        row: &'static str,
+        totals: &'static str,
+    }
+    let rows = [
+        Case {
+            input: service_manifest("web", "{clusterIP: 10.0.0.9}"),
+            row: "default    web      -     10.0.0.9    left: set by hand\n",
+            totals: "1 Service: 0 allocated, 1 left, 0 denied",
+        },
+        Case { input: "# nothing\n".to_owned(), row: "", totals: "0 Services: 0 allocated, 0 left, 0 denied" },
+    ];
+    for Case { input, row, totals } in rows {
+        let done = Folder::new("no-pool").run_with(&["plan", "-"], &input, &[]);
+        let pools = "windows 0 of 205 used; linux 0 of 205 used";
+        assert_eq!(
+            done,
+            Done::ok(format!("NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\n{row}\n{totals}; {pools}\n"))
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! How `clusterip plan` uses the Service ranges of the cluster.
+
+use crate::command::{Done, Folder, service_manifest};
+
+#[test]
+fn service_ranges_are_read_from_service_cidrs() {
+    struct Case<'a> {
+        name: &'static str,
+        objects: &'a str,
+        expected: Done,
+    }
+    const SETTINGS: &str = "services: {order: lowest, pools: [{name: all, cidrs: [10.0.0.0/29]}]}\n";
+    let cidr = |name: &str, cidrs: &str| {
+        format!(
+            "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {{name: {name}}}\nspec: {{cidrs: [{cidrs}]}}\n"
+        )
+    };
+    let input = service_manifest("web", "{}");
+    let outside = Done::refused(
+        "settings: settings.yaml\n\
+         services.pools[0].cidrs[0]: 10.0.0.0/29 lies outside serviceCIDRs (10.1.0.0/24): the API server would refuse its addresses",
+    );
+    let at = |address: &str| {
+        let line = "1 Service: 1 allocated, 0 left, 0 denied; all 1 of";
+        let usable = if address == "10.0.0.1" { 6 } else { 5 };
+        Done::ok(format!(
+            "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\ndefault    web      all   {address}    default\n\n{line} {usable} used\n"
+        ))
+    };
+    let rows = [
+        Case { name: "nothing is known", objects: "", expected: at("10.0.0.1") },
+        Case {
+            name: "the first address is that of default/kubernetes",
+            objects: &cidr("kubernetes", "10.0.0.0/24"),
+            expected: at("10.0.0.2"),
+        },
+        Case {
+            name: "the range of the API server's flag comes first, whatever its place",
+            objects: &(cidr("extra", "10.1.0.0/24") + "---\n" + &cidr("kubernetes", "10.0.0.0/24")),
+            expected: at("10.0.0.2"),
+        },
+        Case {
+            name: "a second range has no such address",
+            objects: &(cidr("kubernetes", "10.1.0.0/24") + "---\n" + &cidr("extra", "10.0.0.0/24")),
+            expected: at("10.0.0.1"),
+        },
+        Case { name: "a pool outside is a mistake", objects: &cidr("kubernetes", "10.1.0.0/24"), expected: outside },
+    ];
+    for Case { name, objects, expected } in rows {
+        let folder = Folder::new("service-cidrs");
+        folder.write("settings.yaml", SETTINGS).write("in.yaml", &input).write("objects.yaml", objects);
+        let among = folder.run(&["plan", "in.yaml", "objects.yaml", "-s", "settings.yaml"]);
+        assert_eq!(among, expected, "{name}: among the manifests");
+        let snapshot = folder.run(&["plan", "in.yaml", "--snapshot", "objects.yaml", "-s", "settings.yaml"]);
+        assert_eq!(snapshot, expected, "{name}: in the snapshot");
+    }
+    let written = SETTINGS.replace("order", "serviceCIDRs: [10.0.0.0/16], order");
+    let folder = Folder::new("service-cidrs");
+    folder.write("settings.yaml", written).write("in.yaml", input + "---\n" + &cidr("kubernetes", "10.1.0.0/24"));
+    let done = folder.run(&["plan", "in.yaml", "-s", "settings.yaml"]);
+    assert_eq!(done, at("10.0.0.2"), "what the settings say goes first");
+}
+
+#[test]
+fn no_address_of_a_service_cidr_being_deleted_is_planned() {
+    let folder = Folder::new("plan-deleted-range");
+    let team = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: team, deletionTimestamp: \
+                2026-01-02T03:04:05Z}\nspec: {cidrs: [10.2.0.0/16]}\n";
+    let kubernetes = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\nspec: {cidrs: [10.1.0.0/16]}\n";
+    folder
+        .write("one.yaml", "services: {order: lowest, pools: [{name: all, cidrs: [10.2.0.0/24]}]}\n")
+        .write("two.yaml", "services: {order: lowest, pools: [{name: all, cidrs: [10.2.0.0/24, 10.1.1.0/24]}]}\n")
+        .write("in.yaml", service_manifest("web", "{}"))
+        .write("snapshot.yaml", format!("{team}---\n{kubernetes}"));
+    let plan = |settings: &str| folder.run(&["plan", "in.yaml", "--settings", settings, "--snapshot", "snapshot.yaml"]);
+    let refused = "ServiceCIDR team (10.2.0.0/16) is being deleted: addresses of it are refused by the API server";
+    let warning = |settings: &str| {
+        format!(
+            "warning: {settings}: services.pools[0].cidrs[0]: {refused}, and pool \"all\" assigns none of them meanwhile\n"
+        )
+    };
+    let (one, two) = (plan("one.yaml"), plan("two.yaml"));
+    assert!(one.stdout.contains(&format!("pool \"all\" (10.2.0.0/24) has no usable address: {refused}")), "{one:?}");
+    assert_eq!((one.status, one.stderr), (1, warning("one.yaml")));
+    assert!(two.stdout.contains(" 10.1.1.1 "), "{two:?}");
+    assert_eq!((two.status, two.stderr), (0, warning("two.yaml")));
+}
+
+#[test]
+fn unused_dns_address_in_a_pool_gives_a_warning() {
+    struct Case {
+        name: &'static str,
+        settings: String,
+        manifest: String,
+        snapshot: String,
+        warning: &'static str,
+    }
+    const SETTINGS: &str =
+        "services: {order: lowest, serviceCIDRs: [10.96.0.0/16], pools: [{name: all, cidrs: [10.96.0.0/24]}]}\n";
+    const WARNING: &str = "warning: services.pools[0]: pool \"all\" may hand out 10.96.0.10, the tenth address of the \
+                           Service range 10.96.0.0/16: many installers give it to the cluster's DNS; exclude it from the \
+                           pool, or reserve it\n";
+    let dns = service_manifest("dns", "{clusterIP: 10.96.0.10}");
+    let rows = [
+        Case {
+            name: "free",
+            settings: SETTINGS.to_owned(),
+            manifest: String::new(),
+            snapshot: String::new(),
+            warning: WARNING,
+        },
+        Case {
+            name: "a manifest has it",
+            settings: SETTINGS.to_owned(),
+            manifest: dns.clone(),
+            snapshot: String::new(),
+            warning: "",
+        },
+        Case {
+            name: "a Service of the snapshot has it",
+            settings: SETTINGS.to_owned(),
+            manifest: String::new(),
+            snapshot: dns,
+            warning: "",
+        },
+        Case {
+            name: "reserved",
+            settings: SETTINGS.replace("all,", "all, reserved: 11,"),
+            manifest: String::new(),
+            snapshot: String::new(),
+            warning: "",
+        },
+        Case {
+            name: "the range is not known",
+            settings: SETTINGS.replace("[10.96.0.0/16]", "[]"),
+            manifest: String::new(),
+            snapshot: String::new(),
+            warning: "",
+        },
+    ];
+    for Case { name, settings, manifest, snapshot, warning } in rows {
+        let folder = Folder::new("plan-dns");
+        let input = service_manifest("web", "{}") + "---\n" + &manifest;
+        folder.write("settings.yaml", settings).write("in.yaml", input).write("snapshot.yaml", snapshot);
+        let done = folder.run(&["plan", "in.yaml", "--settings", "settings.yaml", "--snapshot", "snapshot.yaml"]);
+        assert_eq!((done.status, done.stderr.as_str()), (0, warning), "{name}");
+    }
+}
+
+#[test]
+fn large_pool_is_counted_in_powers_of_two() {
+    let settings = r#"services: {pools: [{name: wide, cidrs: ["fd00::/64"]}], serviceCIDRs: ["fd00::/64"]}"#;
+    let folder = Folder::new("wide");
+    folder.write("settings.yaml", settings);
+    let done = folder.run_with(&["plan", "-", "-s", "settings.yaml"], &service_manifest("web", "{}"), &[]);
+    let totals = done.stdout.lines().last().unwrap();
+    assert_eq!(totals, "1 Service: 1 allocated, 0 left, 0 denied; wide IPv6 1 of 2^64 used", "{done:?}");
+}

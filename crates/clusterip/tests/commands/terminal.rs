@@ -1,0 +1,86 @@
+//! What reaches the terminal: colours, text of manifests, completions and the manual.
+
+use crate::command::{Folder, service_manifest};
+
+#[test]
+fn names_from_manifests_can_not_control_the_terminal() {
+    struct Case {
+        name: &'static str,
+        input: String,
+        status: i32,
+    }
+    // ESC, a C1 control character, a character that changes the direction of reading, a bell, and a line end.
+    let evil = "\\u001b[31mred\\u009b2J\\u202egnp.exe\\u0007\\nx";
+    let object = |kind: &str, spec: &str| {
+        format!(
+            r#"{{"apiVersion": "v1", "kind": "{kind}", "metadata": {{"name": "{evil}", "namespace": "{evil}"}}, "spec": {spec}}}"#
+        )
+    };
+    let pod = object("Pod", r#"{"nodeSelector": {"kubernetes.io/os": "linux"}}"#).replacen(
+        "metadata\": {",
+        "metadata\": {\"labels\": {\"a\": \"b\"}, ",
+        1,
+    );
+    let twice = object("Service", r#"{"selector": {"a": "b"}}"#);
+    let cases = [
+        Case { name: "names, evidence and warnings", input: format!("{twice}\n---\n{twice}\n---\n{pod}\n"), status: 0 },
+        Case { name: "a kind", input: format!(r#"{{"apiVersion": "v1", "kind": "{evil}"}}"#), status: 2 },
+        Case { name: "a key", input: format!(r#"{{"{evil}": 1, "{evil}": 2}}"#), status: 2 },
+        Case {
+            name: "an API that is gone",
+            input: object("Deployment", "{}").replace(r#""v1""#, r#""apps/v1beta1""#),
+            status: 0,
+        },
+    ];
+    for Case { name, input, status } in cases {
+        let done = Folder::new("controls").run_with(&["plan", "-"], &input, &[]);
+        assert_eq!(done.status, status, "{name}: {done:?}");
+        let shown = done.stdout + &done.stderr;
+        assert!(shown.contains(r"\u{1b}[31mred\u{9b}2J\u{202e}gnp.exe\u{7}\nx"), "{name}: {shown}");
+        let steering = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!shown.contains(steering), "{name}: {shown:?}");
+    }
+}
+
+#[test]
+fn colours_are_used_only_where_wanted() {
+    let input = service_manifest("web", "{}");
+    let run =
+        |environment: &[(&str, &str)]| Folder::new("colours").run_with(&["plan", "-"], &input, environment).stdout;
+    let plain = run(&[]);
+    assert!(!plain.contains('\u{1b}'), "no terminal: {plain:?}");
+    let coloured = run(&[("CLICOLOR_FORCE", "1")]);
+    assert!(coloured.contains("\u{1b}[32m172.21.0.173\u{1b}[0m"), "{coloured:?}");
+    assert_eq!(without_colours(&coloured), plain, "colours change no column");
+    for environment in [&[("NO_COLOR", "1")][..], &[("CLICOLOR", "0")], &[("NO_COLOR", "1"), ("CLICOLOR", "1")]] {
+        assert_eq!(run(environment), plain, "{environment:?}");
+    }
+    for output in ["json", "yaml"] {
+        let forced = [("CLICOLOR_FORCE", "1")];
+        let done = Folder::new("colours").run_with(&["plan", "-", "-o", output], &input, &forced);
+        assert!(!done.stdout.contains('\u{1b}'), "-o {output}: {done:?}");
+    }
+}
+
+fn without_colours(text: &str) -> String {
+    let mut parts = text.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + part.split_once('m').expect("a whole sequence").1)
+}
+
+#[test]
+fn completions_and_the_manual_name_the_command_and_its_options() {
+    let rows: [(&[&str], &[&str]); 4] = [
+        (&["completions", "bash"], &["_clusterip()", "plan", "--settings", "--snapshot", "complete -F"]),
+        (&["completions", "zsh"], &["#compdef clusterip", "plan", "--settings", "--snapshot"]),
+        (&["completions", "fish"], &["complete -c clusterip", "plan", "-l settings", "-l snapshot"]),
+        (&["man"], &[".TH clusterip", "clusterip\\-plan", "\\-\\-settings", "Exit status"]),
+    ];
+    for (args, expected) in rows {
+        let done = Folder::workspace().run(args);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{args:?}");
+        for part in expected {
+            assert!(done.stdout.contains(part), "{args:?}: no {part:?} in\n{}", done.stdout);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The holders of external addresses, as the host sends them, and the ClusterIP that a Service gets together with its
+//! external address.
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use crate::support;
+use crate::support::claim_cases::{DEPRECATED, REMEDY, settings, with};
+use crate::support::{
+    FakeCluster, allocated, balancer_of, created, denied, external_answer, updated, with_record, with_spec,
+};
+use serde_json::{Value, json};
+
+#[test]
+fn unreadable_holders_are_refused() {
+    struct HoldersCase {
+        name: &'static str,
+        external: Value,
+        mistake: &'static str,
+    }
+    let rows = [
+        HoldersCase {
+            name: "not an object",
+            external: json!([]),
+            mistake: "external: expected an object, found a list",
+        },
+        HoldersCase {
+            name: "held is not a list",
+            external: json!({"held": {}}),
+            mistake: "external.held: expected a list, found an object",
+        },
+        HoldersCase {
+            name: "a list of texts",
+            external: json!({"held": ["10.0.9.20"]}),
+            mistake: "external.held[0]: expected an object, found the string \"10.0.9.20\"",
+        },
+        HoldersCase {
+            name: "without an address",
+            external: json!({"held": [{"by": "a/b"}]}),
+            mistake: "external.held[0]: expected an address and its holder, found an object",
+        },
+        HoldersCase {
+            name: "without a holder",
+            external: json!({"held": [{"address": "10.0.9.20"}]}),
+            mistake: "external.held[0]: expected an address and its holder, found an object",
+        },
+        HoldersCase {
+            name: "a number",
+            external: json!({"held": [{"address": 1, "by": "a/b"}]}),
+            mistake: "external.held[0].address: expected a string, found the number 1",
+        },
+        HoldersCase {
+            name: "a network",
+            external: json!({"held": [{"address": "10.0.9.0/24", "by": "a/b"}]}),
+            mistake: "external.held[0].address: expected an address, found the string \"10.0.9.0/24\"",
+        },
+    ];
+    for HoldersCase { name, external, mistake } in rows {
+        let payload = json!({"request": created(with(json!({}))), "settings": settings(), "external": external});
+        let answer = clusterip_core::validate(&serde_json::to_vec(&payload).unwrap(), &FakeCluster::default());
+        let message = format!("the request can't be read: {mistake}");
+        assert_eq!((answer.code, answer.message), (Some(400), Some(message)), "{name}");
+    }
+}
+
+#[test]
+fn first_of_several_holders_counts() {
+    let record = balancer_of(json!({"ipFamilies": ["IPv4"]}), &[("clusterip-policy/external-addresses", "10.0.9.20")]);
+    let request = updated(record.clone(), record);
+    let answer = |held| external_answer(&request, &settings(), Some(held), &FakeCluster::default());
+    let kept = answer(&[("10.0.9.20", "shop/web"), ("10.0.9.20", "other/db")]);
+    assert_eq!(kept["audit_annotations"]["external"], "left");
+    let lost = answer(&[("10.0.9.20", "other/db"), ("10.0.9.20", "shop/web")]);
+    assert_eq!(lost["audit_annotations"]["external-addresses"], "10.0.9.15");
+}
+
+/// The answer to the creation of `object` if the host says that 10.0.9.20 is held. Services may be listed.
+fn external_answer_listing(object: &Value, settings: &Value, cluster: &FakeCluster) -> Value {
+    let external = json!({"held": [{"address": "10.0.9.20", "by": "other/db"}]});
+    let payload = json!({"request": created(object.clone()), "settings": settings, "external": external});
+    serde_json::to_value(clusterip_core::validate(&serde_json::to_vec(&payload).unwrap(), cluster)).unwrap()
+}
+
+#[test]
+fn cluster_ip_and_external_address_are_set_together_or_not_at_all() {
+    let mut settings = settings();
+    settings["services"] =
+        json!({"order": "lowest", "pools": [{"name": "all", "cidrs": ["10.96.0.0/24"], "reserved": 1}]});
+    let why = support::by("all", "default");
+    let answer_to = |object: &Value, cluster: &FakeCluster| external_answer_listing(object, &settings, cluster);
+    let object = balancer_of(json!({"clusterIP": "", "ipFamilies": ["IPv4"]}), &[]);
+
+    let mut expected = allocated(&with_record(object.clone(), "10.0.9.15"), &["10.96.0.1"], why, &[]);
+    let audit = &mut expected["audit_annotations"];
+    audit["external"] = "recorded".into();
+    audit["external-pool"] = "edge".into();
+    audit["external-addresses"] = "10.0.9.15".into();
+    assert_eq!(answer_to(&object, &FakeCluster::default()), expected);
+
+    let claiming = with_spec(object.clone(), json!({"externalIPs": ["10.0.9.20"]}));
+    let held = format!("Service shop/web: spec.externalIPs: 10.0.9.20 of pool \"edge\" is held by other/db; {REMEDY}");
+    let mut expected = denied(403, &held, why, &[DEPRECATED]);
+    expected["audit_annotations"]["external"] = "denied".into();
+    assert_eq!(answer_to(&claiming, &FakeCluster::default()), expected);
+
+    // The family follows from the new ClusterIP.
+    let unsaid = balancer_of(json!({"clusterIP": ""}), &[]);
+    settings["services"]["pools"][0]["cidrs"] = json!(["fd00:96::/120"]);
+    let answer = external_answer_listing(&unsaid, &settings, &FakeCluster::default());
+    assert_eq!(answer["mutated_object"]["spec"]["clusterIP"], "fd00:96::1");
+    assert_eq!(answer["audit_annotations"]["external-addresses"], "fd00::9:9b");
+
+    settings["services"]["pools"][0]["cidrs"] = json!(["10.96.0.0/30"]);
+    let full = FakeCluster::default().service("a/a", "10.96.0.1").service("a/b", "10.96.0.2");
+    let answer = external_answer_listing(&claiming, &settings, &full);
+    assert!(answer["message"].as_str().unwrap().contains("pool \"all\" (10.96.0.0/30) is full"), "{answer}");
+    assert_eq!((&answer["audit_annotations"]["external"], &answer["warnings"]), (&Value::Null, &Value::Null));
+}

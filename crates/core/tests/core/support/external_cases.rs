@@ -1,0 +1,79 @@
+//! The pools of the tests of external addresses, and their table: a request, the holders, and the whole answer.
+
+use super::{FakeCluster, Now, external_answer, now};
+use serde_json::{Value, json};
+
+/// The annotation that asks for external addresses.
+pub const ASKED: &str = "clusterip-policy/external-address";
+
+/// The annotation that records external addresses.
+pub const RECORD: &str = "clusterip-policy/external-addresses";
+
+/// The reason why admission assigns no external address.
+pub const NOT_IN_ADMISSION: &str =
+    "external addresses are assigned by the controller of `clusterip serve`, not in admission";
+
+/// The warning to a Service that had an address of the pool `gold` and no longer matches this pool.
+pub const GOLD_IS_LOST: &str = "10.0.7.7 lies in pool \"gold\", which does not admit this Service: serviceSelector does not \
+     match: the Service can't have it";
+
+/// A pool for the namespace shop with six addresses minus an excluded one, another one for Services that request its
+/// addresses, and pools for others.
+pub fn settings() -> Value {
+    json!({"external": {"pools": [
+        {"name": "edge", "cidrs": ["10.0.9.8/29", "fd00::9:1-fd00::9:2"], "exclude": ["10.0.9.12"], "match": {"namespaces": ["shop"]}},
+        {"name": "spare", "cidrs": ["10.0.8.7/32"], "match": {"namespaceSelector": {"matchLabels": {"team": "a"}}}},
+        {"name": "gold", "cidrs": ["10.0.7.7-10.0.7.8"], "match": {"serviceSelector": {"matchLabels": {"tier": "gold"}}}},
+        {"name": "other", "cidrs": ["10.0.6.0/24"], "match": {"namespaces": ["other"]}},
+    ]}})
+}
+
+pub fn cluster() -> FakeCluster {
+    FakeCluster::default().namespace("shop", &[("team", "a")], &[])
+}
+
+/// `object` with the label that the pool `gold` matches.
+pub fn gold(mut object: Value) -> Value {
+    object["metadata"]["labels"] = json!({"tier": "gold"});
+    object
+}
+
+/// The held addresses with their holders; `None` if the host does not send them.
+pub type Held<'a> = Option<&'a [(&'a str, &'a str)]>;
+
+pub const NONE_HELD: Held<'static> = Some(&[]);
+
+/// A request with the expected answer.
+pub struct Case<'a> {
+    pub name: &'static str,
+    pub request: Value,
+    pub held: Held<'a>,
+    pub expected: Value,
+}
+
+/// Compares the whole answer to each request.
+#[track_caller]
+pub fn check(cases: Vec<Case<'_>>) {
+    for Case { name, request, held, expected } in cases {
+        assert_eq!(external_answer(&request, &settings(), held, &cluster()), expected, "{name}");
+    }
+}
+
+/// The expected answer that records these addresses in `object`.
+pub fn given(object: &Value, pool: &str, addresses: &str) -> Now {
+    now("recorded").pool(pool).addresses(addresses).recorded_in(object)
+}
+
+/// The expected answer that leaves the record as it is.
+pub fn kept(pool: &str, addresses: &str) -> Now {
+    now("left").pool(pool).addresses(addresses).because("already recorded")
+}
+
+/// The expected refusal for this mistake.
+pub fn refused(mistake: &str) -> Value {
+    let message = format!(
+        "Service shop/web: {mistake}; use an address of a pool that matches this Service, or get one with type: \
+         LoadBalancer and loadBalancerClass: clusterip-policy/external"
+    );
+    now("denied").denied(403, &message).with(&[])
+}
