@@ -7,7 +7,7 @@ use clusterip::services::requests::{self, Request};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::control_plane_services::{Caller, ControlPlaneServices};
 use clusterip_host::cluster::stores::Stores;
-use clusterip_host::metrics::ClusterMetrics;
+use clusterip_host::host_metrics::ClusterMetrics;
 use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, pool_of};

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use clusterip::metrics::ServerMetrics;
+use clusterip::server_metrics::ServerMetrics;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{Follower, LiveSettings, Source};
 use clusterip_host::policy::module::{EMBEDDED, Module};

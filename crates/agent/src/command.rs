@@ -12,10 +12,10 @@ use clap::Args;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::agent_metrics::ExposedMetrics;
 use crate::event_loop::Agent as AddressAgent;
 use crate::health::Health;
 use crate::linux::LinuxNetwork;
-use crate::metrics::ExposedMetrics;
 use clusterip_host::cluster::kinds;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::stores::{State, Stores};

@@ -19,7 +19,7 @@ use super::health::Health;
 use super::heartbeat::Heartbeat;
 use super::network::Network;
 use super::reconciler::NetworkReconciler;
-use crate::metrics::AgentMetrics;
+use crate::agent_metrics::AgentMetrics;
 use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::external_claims::EXTERNAL;

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::health::Health;
-use crate::metrics::AgentMetrics;
-use crate::metrics::Renewal;
+use crate::agent_metrics::AgentMetrics;
+use crate::agent_metrics::Renewal;
 pub use clusterip_failover::heartbeat_state::Term;
 use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, name};
 use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};

@@ -5,6 +5,7 @@
 //! - [`reconciler`] applies a plan to the [`network`].
 //! - [`command`] puts them together: `clusterip agent`.
 
+pub mod agent_metrics;
 #[cfg(target_os = "linux")]
 pub mod command;
 pub mod event_loop;
@@ -14,6 +15,5 @@ pub mod health;
 mod heartbeat;
 #[cfg(target_os = "linux")]
 pub mod linux;
-pub mod metrics;
 pub mod network;
 mod reconciler;

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::network::{HoldOutcome, Network};
-use crate::metrics::AgentMetrics;
-use crate::metrics::Step;
+use crate::agent_metrics::AgentMetrics;
+use crate::agent_metrics::Step;
 use clusterip_failover::agent_plan::{DesiredState, Hold, ObservedState};
 use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MOST_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
 

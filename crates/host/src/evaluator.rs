@@ -15,8 +15,8 @@ use crate::cluster::share;
 use crate::cluster::snapshot::map;
 use crate::cluster::stores::Stores;
 use crate::external::admission_state;
+use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
-use crate::metrics::EvaluationMetrics;
 use crate::policy::module::{Module, ModuleError};
 use clusterip_leases::owner::Owner;
 

@@ -9,7 +9,7 @@
 pub mod cluster;
 pub mod evaluator;
 pub mod external;
+pub mod host_metrics;
 pub mod live_settings;
-pub mod metrics;
 pub mod permissions;
 pub mod policy;

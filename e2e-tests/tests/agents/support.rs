@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use clusterip_agent::agent_metrics::AgentMetrics;
 use clusterip_agent::event_loop::Agent;
 use clusterip_agent::health::Health;
-use clusterip_agent::metrics::AgentMetrics;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
 use clusterip_failover::external_claims::Claim;

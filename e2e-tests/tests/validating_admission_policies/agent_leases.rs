@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_agent::agent_metrics::AgentMetrics;
 use clusterip_agent::event_loop::Agent;
 use clusterip_agent::health::Health;
-use clusterip_agent::metrics::AgentMetrics;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
 use k8s_openapi::api::coordination::v1::Lease;

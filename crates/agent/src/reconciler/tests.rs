@@ -1,4 +1,4 @@
-use crate::metrics::ExposedMetrics;
+use crate::agent_metrics::ExposedMetrics;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 

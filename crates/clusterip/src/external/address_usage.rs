@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use clusterip_core::address::Family;
 use clusterip_core::settings::ExternalSettings;
 
-use crate::external::metrics::ExternalFill;
+use crate::external::external_metrics::ExternalFill;
 
 /// How full each pool is, for each of its families, in the order of the settings. `assigned` are the addresses of
 /// Services, each with whether it is held.

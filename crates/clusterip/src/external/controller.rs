@@ -32,8 +32,8 @@ mod assign;
 
 use super::address_usage;
 use super::holder_reports::{Assigned, HolderReport, HolderReports};
-use crate::external::metrics::ExternalMetrics;
-use crate::services::called::called;
+use crate::external::external_metrics::ExternalMetrics;
+use crate::services::activation::called;
 use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;

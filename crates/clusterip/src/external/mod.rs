@@ -6,6 +6,6 @@
 
 mod address_usage;
 pub mod controller;
+pub mod external_metrics;
 mod holder_reports;
-pub mod metrics;
 pub mod plan_state;

@@ -14,14 +14,14 @@ use clusterip_core::settings::NodeSettings;
 use ipnet::IpNet;
 use tokio::time::Instant;
 
-mod checks;
+mod check_blocks;
 mod stage;
 
 use self::stage::Stage;
 use super::held_blocks::HeldBlocks;
 use super::patch::{BlockWrite, WriteOutcome};
 use super::watched_node::WatchedNode;
-use crate::nodes::metrics::Misplaced;
+use crate::nodes::node_metrics::Misplaced;
 
 /// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

@@ -4,7 +4,7 @@ use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 
 use super::block_usage::counts;
-use crate::nodes::metrics::BlockFill;
+use crate::nodes::node_metrics::BlockFill;
 
 /// How full each pool of Nodes is, for each of its families, in the order of the settings. `used` returns the blocks
 /// that Nodes have, and is called only if there are pools.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::ValueEnum;
 
 use super::columns::{self, paint};
-use super::moves::listed;
+use super::move_table::listed;
 use super::table::count;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,

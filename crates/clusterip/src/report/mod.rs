@@ -5,6 +5,6 @@ pub mod columns;
 pub mod filled;
 pub mod json;
 pub mod map;
-pub mod moves;
+pub mod move_table;
 pub mod table;
 pub mod why_table;

@@ -12,7 +12,7 @@ use super::endpoints;
 use super::journal::Journal;
 use super::requests::Request;
 use crate::service_placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
-use crate::services::metrics::Misplaced as Reason;
+use crate::services::service_metrics::Misplaced as Reason;
 use clusterip_host::cluster::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_host::cluster::lookups::Subject;
 use clusterip_host::cluster::object::{name, namespace, text};

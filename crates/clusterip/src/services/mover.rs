@@ -29,10 +29,10 @@ use kube::Client;
 use serde_json::Value;
 use tokio::time::Instant;
 
+mod api_requests;
 mod move_error;
 mod placing;
 mod release;
-mod requests;
 
 pub use self::move_error::MoveError;
 use self::placing::Placing;

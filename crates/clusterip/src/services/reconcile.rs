@@ -11,9 +11,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 mod left_moves;
-mod moves;
 mod reports;
 mod retries;
+mod run_move;
 
 use self::left_moves::{AfterLeft, Left};
 use self::retries::Failures;
@@ -22,7 +22,7 @@ use super::misplaced::{self, Allowed, AskedBy, Finding, Misplaced, Verdict};
 use super::mover::Mover;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
-use crate::services::metrics::{Misplaced as Reason, ServiceMetrics};
+use crate::services::service_metrics::{Misplaced as Reason, ServiceMetrics};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::object::{service_path, text};
 use clusterip_host::evaluator::Evaluator;

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::applied_settings::SETTINGS_ANNOTATION;
-use super::metrics::ServiceMetrics;
+use super::service_metrics::ServiceMetrics;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::identity::Identity;

@@ -19,12 +19,12 @@ use axum::routing::get;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::host;
+use super::host_header;
 use crate::audit::model::Audit;
 use crate::report::map;
 use clusterip_runtime::background;
 use clusterip_runtime::http::connection::{ConnectionLimiter, ConnectionLimits};
-use clusterip_runtime::http::refusal::Refusal;
+use clusterip_runtime::http::error_response::ErrorResponse;
 use clusterip_runtime::http::server::{Purpose, Server, ServerError, TimeLimits};
 
 /// Audits the cluster as it is now. The call may block.
@@ -118,18 +118,18 @@ fn router(app: Arc<AppState>) -> Router {
         .route("/", get(page))
         .route("/audit.json", get(json))
         .route("/favicon.ico", get(async || StatusCode::NO_CONTENT))
-        .fallback(async |uri: Uri| Refusal::unknown_path(&uri, "/ or /audit.json"))
-        .method_not_allowed_fallback(async |request: Request| Refusal::other_method(&request, "GET and HEAD"))
+        .fallback(async |uri: Uri| ErrorResponse::unknown_path(&uri, "/ or /audit.json"))
+        .method_not_allowed_fallback(async |request: Request| ErrorResponse::other_method(&request, "GET and HEAD"))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), guarded))
         .with_state(app)
 }
 
 async fn guarded(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
-    let mut response = if host::is_ours(app.address, &request) {
+    let mut response = if host_header::is_ours(app.address, &request) {
         next.run(request).await
     } else {
         let message = format!("the map is served to this machine only, as localhost or {}", app.address);
-        Refusal(StatusCode::MISDIRECTED_REQUEST, message).into_response()
+        ErrorResponse(StatusCode::MISDIRECTED_REQUEST, message).into_response()
     };
     let headers = response.headers_mut();
     for (name, value) in [
@@ -147,13 +147,13 @@ async fn guarded(State(app): State<Arc<AppState>>, request: Request, next: Next)
     response
 }
 
-async fn page(State(app): State<Arc<AppState>>) -> Result<Response, Refusal> {
+async fn page(State(app): State<Arc<AppState>>) -> Result<Response, ErrorResponse> {
     let text = render_audit(app, |audit| Ok(map::page(audit)?)).await?;
     let policy = format!("{}; frame-ancestors 'none'", map::content_security_policy());
     Ok(([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, &policy)], text).into_response())
 }
 
-async fn json(State(app): State<Arc<AppState>>) -> Result<Response, Refusal> {
+async fn json(State(app): State<Arc<AppState>>) -> Result<Response, ErrorResponse> {
     let text = render_audit(app, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
@@ -162,11 +162,11 @@ async fn json(State(app): State<Arc<AppState>>) -> Result<Response, Refusal> {
 async fn render_audit(
     app: Arc<AppState>,
     write: impl Fn(&Audit) -> Result<String, Box<dyn Error + Send + Sync>> + Send + 'static,
-) -> Result<String, Refusal> {
+) -> Result<String, ErrorResponse> {
     let time = app.limits.time;
     let unavailable = |message: String| {
         tracing::warn!(message, "the map was not shown");
-        Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
+        ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message)
     };
     let making = async {
         let turn = app.turns.acquire().await.map_err(|error| error.to_string())?;

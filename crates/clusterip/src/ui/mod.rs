@@ -1,4 +1,4 @@
 //! Serves the map of a cluster to browsers.
 
-mod host;
+mod host_header;
 pub mod map_server;

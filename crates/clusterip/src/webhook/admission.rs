@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::node_review;
 use super::review::{Reviewer, about};
 use crate::nodes::held_blocks::blocks_of;
-use crate::webhook::metrics::{AdmissionMetrics, Decision, ResourceKind};
+use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
 use clusterip_host::cluster::lookups::Subject;
 use clusterip_host::cluster::object::text;
 use clusterip_host::cluster::snapshot::addresses;

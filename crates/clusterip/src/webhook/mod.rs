@@ -2,10 +2,10 @@
 //! getting the same address.
 
 pub mod admission;
+pub mod admission_metrics;
 pub mod authority;
 pub mod client_ca;
 pub mod issuer;
-pub mod metrics;
 pub mod node_review;
 mod peer_limits;
 pub mod registration;

@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::webhook::metrics::ResourceKind;
+use crate::webhook::admission_metrics::ResourceKind;
 use clusterip_host::policy::response::{AdmissionResponse, Status};
 
 /// Answers admission requests.

@@ -30,7 +30,7 @@ use super::peer_limits::{Peer, PeerLimits};
 use super::review::{self, Reviewer};
 use super::tls::Certificate;
 use clusterip_runtime::http::connection::{ConnectionLimiter, ConnectionLimits, host};
-use clusterip_runtime::http::refusal::Refusal;
+use clusterip_runtime::http::error_response::ErrorResponse;
 use clusterip_runtime::http::server::{Purpose, Server, ServerError, TimeLimits};
 use clusterip_runtime::http::status::probe_response;
 use clusterip_runtime::metrics::CONTENT_TYPE as METRICS_TYPE;
@@ -159,14 +159,14 @@ fn router(app: Arc<AppState>) -> Router {
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .fallback(async |uri: Uri| Refusal::unknown_path(&uri, "/mutate, /healthz, /readyz or /metrics"))
+        .fallback(async |uri: Uri| ErrorResponse::unknown_path(&uri, "/mutate, /healthz, /readyz or /metrics"))
         .method_not_allowed_fallback(other_method)
         .with_state(app)
 }
 
-async fn other_method(request: Request) -> Refusal {
+async fn other_method(request: Request) -> ErrorResponse {
     let accepted = if request.uri().path() == "/mutate" { "POST" } else { "GET and HEAD" };
-    Refusal::other_method(&request, accepted)
+    ErrorResponse::other_method(&request, accepted)
 }
 
 async fn healthz() -> &'static str {
@@ -199,17 +199,17 @@ async fn mutate(
     }
 }
 
-async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<Vec<u8>, Refusal> {
+async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<Vec<u8>, ErrorResponse> {
     let limits = &app.limits;
     let arrived = Instant::now();
     if app.clients_only && !app.connections.has_certificate(peer) {
         let message = "/mutate needs a client certificate of the authority in --client-ca";
-        return Err(Refusal(StatusCode::FORBIDDEN, message.to_owned()));
+        return Err(ErrorResponse(StatusCode::FORBIDDEN, message.to_owned()));
     }
     let time = asked_time(request.uri()).map_or(limits.review, |asked| asked.min(limits.review));
     check_type(request.headers())?;
     if let Some(reason) = app.backend.reviewer.not_begun() {
-        return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, reason));
+        return Err(ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, reason));
     }
     let peer = app.peers.of(host(peer));
     let body = match read(app, &peer, arrived, time.min(limits.body_time), request).await {
@@ -224,7 +224,7 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
     let turn = timeout_at(arrived + time, turn(app, peer, body.bytes.len()));
     let busy = |_| {
         let message = format!("busy: {} reviews are in progress, and none finished within {time:?}", limits.reviews);
-        Refusal(StatusCode::SERVICE_UNAVAILABLE, message)
+        ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message)
     };
     let turn = turn.await.map_err(busy)?.map_err(|error| broken(&error))?;
     let reviewer = Arc::clone(&app.backend.reviewer);
@@ -234,11 +234,11 @@ async fn reviewed(app: &AppState, peer: SocketAddr, request: Request) -> Result<
         drop((turn, body));
         answer
     });
-    let late = |_| Refusal(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {time:?}"));
+    let late = |_| ErrorResponse(StatusCode::GATEWAY_TIMEOUT, format!("the review did not end within {time:?}"));
     let answer = timeout_at(arrived + time, review).await.map_err(late)?.map_err(|error| broken(&error))?;
     answer.map_err(|error| match error {
         review::ReviewError::Answer(_) => broken(&error),
-        _ => Refusal(StatusCode::BAD_REQUEST, error.to_string()),
+        _ => ErrorResponse(StatusCode::BAD_REQUEST, error.to_string()),
     })
 }
 
@@ -262,8 +262,8 @@ async fn turn(app: &AppState, peer: Arc<Peer>, length: usize) -> Result<Turn, Ac
     Ok(Turn { _permits: permits, _peer: peer })
 }
 
-fn broken(error: &dyn std::error::Error) -> Refusal {
-    Refusal(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+fn broken(error: &dyn std::error::Error) -> ErrorResponse {
+    ErrorResponse(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
 }
 
 /// How long the API server waits for the answer: the `timeout` in the query.
@@ -273,7 +273,7 @@ fn asked_time(uri: &Uri) -> Option<Duration> {
     time.is_positive().then(|| time.unsigned_abs())
 }
 
-fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_type(headers: &HeaderMap) -> Result<(), ErrorResponse> {
     let found = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let essence = found.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
@@ -282,5 +282,5 @@ fn check_type(headers: &HeaderMap) -> Result<(), Refusal> {
     let found =
         found.map_or_else(|| "no content type".to_owned(), |found| format!("unsupported content type {found:.100?}"));
     let message = format!("{found}, expected application/json");
-    Err(Refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+    Err(ErrorResponse(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::support::guest;
-use clusterip::metrics::ServerMetrics;
+use clusterip::server_metrics::ServerMetrics;
 use clusterip::webhook::admission::{Admission, OnError};
 use clusterip::webhook::review::Reviewer as _;
 use clusterip_core::settings::Settings;

@@ -28,7 +28,7 @@ use thiserror::Error;
 
 use crate::cluster::any_kind::resource_of_any_kind;
 use crate::cluster::kinds::{self, Kind};
-use crate::metrics::ClusterMetrics;
+use crate::host_metrics::ClusterMetrics;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_runtime::api_error::chain;
 use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};

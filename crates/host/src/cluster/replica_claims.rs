@@ -32,7 +32,7 @@ use tokio::task::block_in_place;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::ledger::{HELD_FOR, Ledger};
-use crate::metrics::{ClaimMetrics, ClaimResult};
+use crate::host_metrics::{ClaimMetrics, ClaimResult};
 use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL, name};
 use clusterip_leases::observed::Observed;
 use clusterip_leases::owner::Owner;

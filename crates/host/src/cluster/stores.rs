@@ -30,7 +30,7 @@ use super::service_ranges::ServiceRanges;
 use super::snapshot::{Shared, Snapshot, addresses};
 use super::subscriptions::{Listener, Subscriptions};
 use crate::cluster::control_plane_services::ControlPlaneServices;
-use crate::metrics::ClusterMetrics;
+use crate::host_metrics::ClusterMetrics;
 use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
 
 /// How many objects are listed at a time. Their text takes memory until it is parsed, and tenants can write objects of

@@ -8,8 +8,8 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::cluster::service_ranges::ServiceRanges;
+use crate::host_metrics::ClusterMetrics;
 use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
-use crate::metrics::ClusterMetrics;
 use crate::permissions::{self, Duties, PermissionsError};
 use crate::policy::module::Module;
 

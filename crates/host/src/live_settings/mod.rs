@@ -30,7 +30,7 @@ use self::settings_source::{Written, read, versions};
 use self::validation::Judge;
 pub use self::validation::judge;
 use crate::cluster::service_ranges::ServiceRanges;
-use crate::metrics::ClusterMetrics;
+use crate::host_metrics::ClusterMetrics;
 use crate::policy::module::Module;
 
 /// Settings in use.

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::SettingsError;
 use crate::cluster::{manifests, yaml};
-use crate::metrics::ClusterMetrics;
+use crate::host_metrics::ClusterMetrics;
 use clusterip_runtime::api_error::words;
 
 /// The key of the ConfigMap that holds the settings.

@@ -1,9 +1,9 @@
 //! The HTTP servers of the programs.
 //!
 //! - [`server`] serves within limits, and [`connection`] limits the connections.
-//! - [`refusal`] is an error response, and [`status`] serves probes and metrics.
+//! - [`error_response`] is an error response, and [`status`] serves probes and metrics.
 
 pub mod connection;
-pub mod refusal;
+pub mod error_response;
 pub mod server;
 pub mod status;

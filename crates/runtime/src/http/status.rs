@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::connection::{ConnectionLimiter, ConnectionLimits};
-use super::refusal::Refusal;
+use super::error_response::ErrorResponse;
 use super::server::{Purpose, Server, ServerError, TimeLimits};
 use crate::metrics;
 
@@ -73,8 +73,8 @@ fn router(status: Status) -> Router {
             get(async |State(status): State<Status>| probe_response("ready", (status.readiness_errors)())),
         )
         .route("/metrics", get(metrics_response))
-        .fallback(async |uri: Uri| Refusal::unknown_path(&uri, "/healthz, /readyz or /metrics"))
-        .method_not_allowed_fallback(async |request: Request| Refusal::other_method(&request, "GET and HEAD"))
+        .fallback(async |uri: Uri| ErrorResponse::unknown_path(&uri, "/healthz, /readyz or /metrics"))
+        .method_not_allowed_fallback(async |request: Request| ErrorResponse::other_method(&request, "GET and HEAD"))
         .with_state(status)
 }
 
@@ -83,7 +83,7 @@ pub fn probe_response(well: &str, reasons: Vec<String>) -> Response {
     if reasons.is_empty() {
         return format!("{well}\n").into_response();
     }
-    Refusal(StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n")).into_response()
+    ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n")).into_response()
 }
 
 async fn metrics_response(State(status): State<Status>) -> Response {

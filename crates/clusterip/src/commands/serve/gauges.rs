@@ -6,13 +6,13 @@ use std::time::SystemTime;
 
 use tokio::sync::watch;
 
-use crate::metrics::ServerMetrics;
 use crate::nodes::held_blocks::blocks_of;
 use crate::nodes::pool_blocks;
 use crate::pool_use;
-use crate::services::metrics::{FamilyFill, PoolFill};
+use crate::server_metrics::ServerMetrics;
 use crate::services::reconcile::Reconciler;
-use crate::webhook::metrics::{Decision, ResourceKind};
+use crate::services::service_metrics::{FamilyFill, PoolFill};
+use crate::webhook::admission_metrics::{Decision, ResourceKind};
 use crate::webhook::tls::Certificate;
 use clusterip_host::cluster::stores::State;
 use clusterip_leases::leader::Leadership;

@@ -10,7 +10,7 @@ use super::running::Tasks;
 use super::{LOG_TARGET, Serve};
 use crate::audit::live_audit::LiveAudit;
 use crate::dns_address;
-use crate::metrics::ServerMetrics;
+use crate::server_metrics::ServerMetrics;
 use crate::ui::map_server::{Limits, MapServer};
 use clusterip_host::cluster::ledger::Ledger;
 use clusterip_host::cluster::replica_claims::{self, Claims};

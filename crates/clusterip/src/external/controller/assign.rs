@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{AGAIN, Controller, Term, about, record};
-use crate::external::metrics::Given;
+use crate::external::external_metrics::Given;
 use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::lookups::Subject;

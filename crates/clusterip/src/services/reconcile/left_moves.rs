@@ -11,7 +11,7 @@ use super::super::outcome::{Outcome, Unmoved};
 use super::super::records::RecordError;
 use super::super::step;
 use super::{Next, Reconciler, UNFINISHED};
-use crate::services::metrics::Misplaced as Reason;
+use crate::services::service_metrics::Misplaced as Reason;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::object::text;
 use clusterip_runtime::api_error::words;

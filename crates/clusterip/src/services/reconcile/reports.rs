@@ -10,7 +10,7 @@ use super::super::misplaced::{AskedBy, Misplaced};
 use super::super::mover::MoveError;
 use super::super::outcome::{Outcome, Unmoved};
 use super::{Found, Next, REPORTED, Reconciler};
-use crate::services::metrics::{Misplaced as Reason, MoveResult};
+use crate::services::service_metrics::{Misplaced as Reason, MoveResult};
 use clusterip_core::service_key::ServiceKey;
 
 impl Reconciler {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::peer_limits::Peer;
 use super::AppState;
-use clusterip_runtime::http::refusal::Refusal;
+use clusterip_runtime::http::error_response::ErrorResponse;
 
 /// A body, with its permits for the memory that bodies may take.
 #[derive(Default)]
@@ -36,9 +36,9 @@ pub(super) struct Beginning {
 /// Why the body of a request is not available.
 pub(super) enum Unread {
     /// The client did not send a complete body.
-    Broken(Refusal),
+    Broken(ErrorResponse),
     /// There is no memory for the body.
-    NoRoom(Refusal, Beginning),
+    NoRoom(ErrorResponse, Beginning),
 }
 
 /// How many bytes are kept of a body for which there is no more memory. The fields that say what a request is about
@@ -55,18 +55,19 @@ pub(super) async fn read(
     time: Duration,
     request: Request,
 ) -> Result<Held, Unread> {
-    let slow =
-        |_| Unread::Broken(Refusal(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {time:?}")));
+    let slow = |_| {
+        Unread::Broken(ErrorResponse(StatusCode::REQUEST_TIMEOUT, format!("the body did not arrive within {time:?}")))
+    };
     timeout_at(arrived + time, collect(app, peer, request.into_body())).await.map_err(slow)?
 }
 
 /// Memory is accounted for the bytes that have arrived, not for the announced length: otherwise a few slow clients
 /// could reserve all of it by announcing large bodies.
 async fn collect(app: &AppState, peer: &Peer, body: Body) -> Result<Held, Unread> {
-    let (mut held, mut refused, mut drained) = (Held::default(), None::<(Refusal, Beginning)>, 0);
+    let (mut held, mut refused, mut drained) = (Held::default(), None::<(ErrorResponse, Beginning)>, 0);
     let mut parts = body.into_data_stream();
     while let Some(part) = parts.next().await {
-        let broken = |error| Refusal(StatusCode::BAD_REQUEST, format!("reading the body failed: {error}"));
+        let broken = |error| ErrorResponse(StatusCode::BAD_REQUEST, format!("reading the body failed: {error}"));
         let part = part.map_err(|error| Unread::Broken(broken(error)))?;
         drained += part.len();
         if refused.is_none()
@@ -89,9 +90,10 @@ async fn collect(app: &AppState, peer: &Peer, body: Body) -> Result<Held, Unread
 
 impl Held {
     /// Adds a part of the body, if there is memory for it.
-    fn add(&mut self, app: &AppState, peer: &Peer, part: &[u8]) -> Result<(), Refusal> {
+    fn add(&mut self, app: &AppState, peer: &Peer, part: &[u8]) -> Result<(), ErrorResponse> {
         let limits = &app.limits;
-        let large = || Refusal(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {} bytes", limits.body));
+        let large =
+            || ErrorResponse(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {} bytes", limits.body));
         let length = self.bytes.len() + part.len();
         if length > limits.body {
             return Err(large());
@@ -101,7 +103,7 @@ impl Held {
             merge(&mut self.reserved, permit);
         } else {
             let take = |from: &Arc<Semaphore>, reason: String| {
-                let busy = |_| Refusal(StatusCode::SERVICE_UNAVAILABLE, format!("busy: {reason}"));
+                let busy = |_| ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, format!("busy: {reason}"));
                 Arc::clone(from).try_acquire_many_owned(size).map_err(busy)
             };
             let (all, most) = (limits.bodies, limits.bodies.div_ceil(2));

@@ -1,16 +1,16 @@
 //! The metrics of a server.
 
-use clusterip_host::metrics::{ClaimMetrics, ClusterMetrics, EvaluationMetrics};
+use clusterip_host::host_metrics::{ClaimMetrics, ClusterMetrics, EvaluationMetrics};
 use clusterip_runtime::metrics::{Component, Exposition, ScrapeLock};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::external::metrics::ExternalMetrics;
-use crate::nodes::metrics::NodeMetrics;
-use crate::services::metrics::ServiceMetrics;
-use crate::webhook::metrics::AdmissionMetrics;
+use crate::external::external_metrics::ExternalMetrics;
+use crate::nodes::node_metrics::NodeMetrics;
+use crate::services::service_metrics::ServiceMetrics;
+use crate::webhook::admission_metrics::AdmissionMetrics;
 
 /// The metrics of a server, one struct for each component. Every method can be called from any thread, and none of them
 /// blocks for long.

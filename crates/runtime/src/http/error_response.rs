@@ -6,9 +6,9 @@ use axum::response::{IntoResponse, Response};
 
 /// An error response with a message.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal(pub StatusCode, pub String);
+pub struct ErrorResponse(pub StatusCode, pub String);
 
-impl Refusal {
+impl ErrorResponse {
     /// The response to a request for an unknown path. `paths` are those that the server knows.
     pub fn unknown_path(uri: &Uri, paths: &str) -> Self {
         Self(StatusCode::NOT_FOUND, format!("not found: {:.100} (try {paths})", uri.path()))
@@ -21,7 +21,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
         let Self(status, message) = self;
         (status, format!("{message}\n")).into_response()

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::block_placement::BlockStanding;
 use super::super::watched_node::WatchedNode;
 use super::AllocationState;
-use crate::nodes::metrics::Misplaced;
+use crate::nodes::node_metrics::Misplaced;
 
 impl AllocationState {
     /// The next Node whose blocks have to be compared with its pool. Report the result with

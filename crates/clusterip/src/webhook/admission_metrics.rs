@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clusterip_core::answer::Outcome;
-use clusterip_host::metrics::LATENCIES;
+use clusterip_host::host_metrics::LATENCIES;
 use clusterip_runtime::label_values;
 use clusterip_runtime::metrics::{Component, Number, timestamp};
 use prometheus_client::encoding::EncodeLabelSet;

@@ -1,6 +1,6 @@
 //! The metrics of an agent.
 
-use clusterip_host::metrics::ClusterMetrics;
+use clusterip_host::host_metrics::ClusterMetrics;
 use clusterip_runtime::label_values;
 use clusterip_runtime::metrics::{Component, Exposition, ScrapeLock, length};
 use prometheus_client::encoding::EncodeLabelSet;

@@ -7,15 +7,15 @@ use clusterip_core::answer::Outcome;
 
 use std::time::{Duration, SystemTime};
 
-use clusterip_agent::metrics::{ExposedMetrics, Renewal, Step};
+use clusterip_agent::agent_metrics::{ExposedMetrics, Renewal, Step};
 use clusterip_core::address::Family;
-use clusterip_host::metrics::ClaimResult;
+use clusterip_host::host_metrics::ClaimResult;
 
 use super::ServerMetrics;
-use crate::external::metrics::{ExternalFill, Given};
-use crate::nodes::metrics::{Assignment, BlockFill, Misplaced as MisplacedNodes};
-use crate::services::metrics::{FamilyFill, Misplaced, MoveResult, PoolFill};
-use crate::webhook::metrics::{Decision, ResourceKind};
+use crate::external::external_metrics::{ExternalFill, Given};
+use crate::nodes::node_metrics::{Assignment, BlockFill, Misplaced as MisplacedNodes};
+use crate::services::service_metrics::{FamilyFill, Misplaced, MoveResult, PoolFill};
+use crate::webhook::admission_metrics::{Decision, ResourceKind};
 
 fn fill(family: Family, usable: u128, used: u128, free: u128) -> FamilyFill {
     FamilyFill { family, usable, used, free }
