@@ -9,13 +9,6 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::Args;
-use tokio::sync::watch;
-use tokio::time::Instant;
-
-use crate::agent_metrics::ExposedMetrics;
-use crate::event_loop::Agent as AddressAgent;
-use crate::health::Health;
-use crate::linux::LinuxNetwork;
 use clusterip_host::cluster::kinds;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::stores::{State, Stores};
@@ -28,6 +21,13 @@ use clusterip_runtime::connect;
 use clusterip_runtime::http::status::{Status, StatusServer};
 use clusterip_runtime::logging::Logging;
 use clusterip_runtime::shutdown::{shutdown_signal, until};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::agent_metrics::ExposedMetrics;
+use crate::event_loop::Agent as AddressAgent;
+use crate::health::Health;
+use crate::linux::LinuxNetwork;
 
 /// The text at the end of `clusterip help agent`.
 pub const HELP: &str = "\

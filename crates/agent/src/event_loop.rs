@@ -4,6 +4,16 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
+use clusterip_failover::assignments::Assignments;
+use clusterip_failover::external_claims::EXTERNAL;
+use clusterip_failover::heartbeat_state::{AGENT, name as heartbeat_name};
+use clusterip_failover::state::AgentState;
+use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
+use clusterip_leases::claim_lease::LABEL;
+use clusterip_leases::version::Version;
+use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::backoff::RetryBackoff;
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -20,16 +30,6 @@ use super::heartbeat::Heartbeat;
 use super::network::Network;
 use super::reconciler::NetworkReconciler;
 use crate::agent_metrics::AgentMetrics;
-use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
-use clusterip_failover::assignments::Assignments;
-use clusterip_failover::external_claims::EXTERNAL;
-use clusterip_failover::heartbeat_state::{AGENT, name as heartbeat_name};
-use clusterip_failover::state::AgentState;
-use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
-use clusterip_leases::claim_lease::LABEL;
-use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::{chain, words};
-use clusterip_runtime::backoff::RetryBackoff;
 
 /// The agent of one node, which holds external addresses.
 pub struct Agent<N> {

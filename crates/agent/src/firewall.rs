@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clusterip_failover::timing::{FIREWALL_REWRITE, RETRY_PAUSE};
 use node_network::{Error, Firewall, Port};
 use tokio::time::{Instant, sleep};
-
-use clusterip_failover::timing::{FIREWALL_REWRITE, RETRY_PAUSE};
 
 /// The nftables table that only this program uses.
 const TABLE: &str = "clusterip_external";

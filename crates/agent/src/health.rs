@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use tokio::time::Instant;
-
 use clusterip_failover::timing::STALLED;
+use tokio::time::Instant;
 
 /// The state of an agent that its probes report.
 #[derive(Clone, Debug)]

@@ -5,6 +5,10 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
+pub use clusterip_failover::heartbeat_state::Term;
+use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, name};
+use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};
+use clusterip_runtime::api_error::words;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
@@ -15,10 +19,6 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::health::Health;
 use crate::agent_metrics::AgentMetrics;
 use crate::agent_metrics::Renewal;
-pub use clusterip_failover::heartbeat_state::Term;
-use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, name};
-use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};
-use clusterip_runtime::api_error::words;
 
 /// The number of requests that a renewal may take: after a conflicting write the Lease is read again.
 const TRIES: usize = 4;

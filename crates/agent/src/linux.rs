@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clusterip_failover::assignments::Protocol;
 use node_network::{Announcer, Error, Held as Found, Interface, Port, lenient_arp};
 use tokio::time::Instant;
 
 use super::firewall::NodeFirewall;
 use super::network::{HoldOutcome, Network};
-use clusterip_failover::assignments::Protocol;
 
 /// Implements [`Network`] for the interface of this node.
 pub struct LinuxNetwork {

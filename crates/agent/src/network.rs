@@ -5,9 +5,8 @@ use std::error::Error;
 use std::future::Future;
 use std::net::IpAddr;
 
-use tokio::time::Instant;
-
 use clusterip_failover::assignments::Protocol;
+use tokio::time::Instant;
 
 /// The outcome of [`Network::hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
+use clusterip_failover::agent_plan::{DesiredState, Hold, ObservedState};
+use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MOST_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
 use futures::StreamExt;
 use futures::stream;
 use tokio::sync::watch;
@@ -17,8 +19,6 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::network::{HoldOutcome, Network};
 use crate::agent_metrics::AgentMetrics;
 use crate::agent_metrics::Step;
-use clusterip_failover::agent_plan::{DesiredState, Hold, ObservedState};
-use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MOST_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
 
 /// The number of addresses that are handled at once.
 const AT_ONCE: usize = 16;

@@ -3,11 +3,10 @@
 use std::sync::{Arc, PoisonError};
 
 use clusterip_core::settings::{DnsAddress, Settings};
-use tokio::sync::watch;
-
 use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_host::cluster::stores::Stores;
 use clusterip_host::live_settings::LiveSettings;
+use tokio::sync::watch;
 
 /// The pool that may hand out the tenth address of the Service range, and that address; `None` if there is no such
 /// pool, or if the address is allocated already.

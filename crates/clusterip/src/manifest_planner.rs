@@ -11,6 +11,12 @@ use clusterip_core::evidence::Report;
 use clusterip_core::external::{self, External, stored};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::manifests::{Manifest, Origin};
+use clusterip_host::cluster::object;
+use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
+use clusterip_host::external::admission_state::concerns;
+use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_host::policy::service_request::ServiceRequest;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -18,12 +24,6 @@ use thiserror::Error;
 use crate::external::plan_state::PlanState;
 use crate::nodes::block_planner::{NodePlan, NodePlanner};
 use crate::pool_use::{self, PoolUse};
-use clusterip_host::cluster::manifests::{Manifest, Origin};
-use clusterip_host::cluster::object;
-use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
-use clusterip_host::external::admission_state::concerns;
-use clusterip_host::policy::module::{Module, ModuleError};
-use clusterip_host::policy::service_request::ServiceRequest;
 
 /// The planned result for a Service.
 #[derive(Clone, Debug, Serialize)]

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 pub use clusterip_core::annotations::NODE_ANNOTATION;
+use clusterip_leases::claim_lease::LABEL;
+use clusterip_leases::election::{ObservedLease, Step, step};
+use clusterip_leases::identity::{Identity, Role};
+use clusterip_leases::observed::Observed;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -13,10 +17,6 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::timing::HEARTBEAT;
-use clusterip_leases::claim_lease::LABEL;
-use clusterip_leases::election::{ObservedLease, Step, step};
-use clusterip_leases::identity::{Identity, Role};
-use clusterip_leases::observed::Observed;
 
 /// Value of the label of heartbeats.
 pub const AGENT: &str = "agent";

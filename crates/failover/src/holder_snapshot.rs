@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use clusterip_leases::claim_lease::LABEL;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -14,7 +15,6 @@ use super::external_claims::{Claim, EXTERNAL};
 use super::heartbeat_state::{AGENT, NODE_ANNOTATION};
 use super::heartbeat_state::{holder, unknown};
 use super::timing::HEARTBEAT as TIMING;
-use clusterip_leases::claim_lease::LABEL;
 
 /// The heartbeats and claims of agents at one moment.
 #[derive(Clone, Debug, Default)]
@@ -128,12 +128,12 @@ impl HolderSnapshot {
 mod tests {
     use std::collections::BTreeMap;
 
+    use clusterip_leases::identity::{Identity, Role};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::super::external_claims::lease as claim;
     use super::super::heartbeat_state::{given_back, put_back};
     use super::*;
-    use clusterip_leases::identity::{Identity, Role};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()

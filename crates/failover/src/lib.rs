@@ -55,7 +55,5 @@ mod next_deadline;
 pub mod observer;
 pub mod peers;
 pub mod rendezvous;
-#[cfg(test)]
-mod simulation;
 pub mod state;
 pub mod timing;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use clusterip_leases::claim_lease::LABEL;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::external_claims::{Claim, EXTERNAL};
 use super::heartbeat_state::AGENT;
 use super::peers::{Peers, TermState};
-use clusterip_leases::claim_lease::LABEL;
 
 /// The heartbeats and claims of agents, as a watch has delivered them.
 #[derive(Default)]

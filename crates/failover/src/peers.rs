@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clusterip_leases::identity::Identity;
+use clusterip_leases::observed::Observed;
+use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
 use super::heartbeat_state::{NODE_ANNOTATION, name};
 use super::heartbeat_state::{holder, unknown};
 use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
-use clusterip_leases::identity::Identity;
-use clusterip_leases::version::Version;
 
 /// The state of a term in which an agent claimed addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +44,11 @@ struct Peer {
     /// The Lease, if there is one.
     lease: Option<Box<Lease>>,
     duration: Duration,
-    /// When the heartbeat was first seen in this state.
-    since: Instant,
 }
 
-impl Peer {
-    fn silent_from(&self) -> Instant {
-        self.since + self.duration
-    }
+/// When the heartbeat becomes silent, if it does not change before.
+fn silent_from(peer: &Observed<Peer>) -> Instant {
+    peer.end(peer.value.duration)
 }
 
 /// A heartbeat that may be ended or removed, in the version that was observed.
@@ -73,7 +71,7 @@ pub(super) struct MissingHeartbeat {
 /// The heartbeats of all nodes, by Node name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peers {
-    by_node: BTreeMap<String, Peer>,
+    by_node: BTreeMap<String, Observed<Peer>>,
 }
 
 impl Peers {
@@ -81,7 +79,7 @@ impl Peers {
     pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
         let Some(node) = node_of(lease) else { return };
         let version = Version::of(lease);
-        if let Some(known) = self.by_node.get(node).and_then(|peer| peer.lease.as_ref()) {
+        if let Some(known) = self.by_node.get(node).and_then(|peer| peer.value.lease.as_ref()) {
             let known = Version::of(known);
             if known == version || version.is_older_than(&known) {
                 return;
@@ -97,9 +95,8 @@ impl Peers {
             },
             lease: Some(Box::new(lease.clone())),
             duration: seconds.map_or(HEARTBEAT.lease, Duration::from_secs),
-            since: now,
         };
-        self.by_node.insert(node.to_owned(), peer);
+        self.by_node.insert(node.to_owned(), Observed::first(peer, now));
     }
 
     /// Records that a heartbeat was deleted. An agent that stops gives its heartbeat back instead, so the owner may
@@ -107,8 +104,8 @@ impl Peers {
     pub(super) fn gone(&mut self, lease: &Lease, now: Instant) {
         let Some(peer) = node_of(lease).and_then(|node| self.by_node.get_mut(node)) else { return };
         let same = |known: &Lease| Version::of(known).uid == Version::of(lease).uid;
-        if peer.lease.as_ref().is_some_and(|known| same(known)) {
-            peer.go(now);
+        if peer.value.lease.as_ref().is_some_and(|known| same(known)) {
+            go(peer, now);
         }
     }
 
@@ -119,8 +116,8 @@ impl Peers {
         }
         let listed: Vec<&str> = leases.iter().filter_map(node_of).collect();
         for (node, peer) in &mut self.by_node {
-            if peer.lease.is_some() && !listed.contains(&node.as_str()) {
-                peer.go(now);
+            if peer.value.lease.is_some() && !listed.contains(&node.as_str()) {
+                go(peer, now);
             }
         }
     }
@@ -128,85 +125,82 @@ impl Peers {
     /// Records that a node without a heartbeat claims an address: its heartbeat is missing from now on.
     pub(super) fn expect(&mut self, node: &str, now: Instant) {
         if !self.by_node.contains_key(node) {
-            let peer = Peer { owner: Owner::Missing, lease: None, duration: MISSING_GRACE, since: now };
-            self.by_node.insert(node.to_owned(), peer);
+            let peer = Peer { owner: Owner::Missing, lease: None, duration: MISSING_GRACE };
+            self.by_node.insert(node.to_owned(), Observed::first(peer, now));
         }
     }
 
     /// Forgets the Nodes without a heartbeat, except for those for which `keep` returns true.
     pub(super) fn forget_missing(&mut self, keep: impl Fn(&str) -> bool) {
-        self.by_node.retain(|node, peer| peer.lease.is_some() || keep(node));
+        self.by_node.retain(|node, peer| peer.value.lease.is_some() || keep(node));
     }
 
     /// The state of the term with this identity on this node.
     pub(super) fn term_state(&self, node: &str, identity: &Identity, now: Instant) -> TermState {
         let Some(peer) = self.by_node.get(node) else { return TermState::Silent };
-        match &peer.owner {
+        match &peer.value.owner {
             Owner::Agent(owner) if owner != identity => TermState::Over,
             Owner::Released => TermState::Over,
-            Owner::Agent(_) | Owner::Missing | Owner::Unknown if now < peer.silent_from() => TermState::Alive,
+            Owner::Agent(_) | Owner::Missing | Owner::Unknown if now < silent_from(peer) => TermState::Alive,
             Owner::Agent(_) | Owner::Missing | Owner::Unknown => TermState::Silent,
         }
     }
 
     /// The nodes whose agents are alive.
     pub(super) fn live(&self, now: Instant) -> impl Iterator<Item = &str> {
-        let lives = move |peer: &Peer| matches!(peer.owner, Owner::Agent(_)) && now < peer.silent_from();
+        let lives = move |peer: &Observed<Peer>| matches!(peer.value.owner, Owner::Agent(_)) && now < silent_from(peer);
         self.by_node.iter().filter(move |(_, peer)| lives(peer)).map(|(node, _)| node.as_str())
     }
 
     /// The heartbeats that are silent and that no agent has ended yet.
     pub(super) fn silent(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
-        let silent =
-            move |peer: &Peer| matches!(peer.owner, Owner::Agent(_) | Owner::Unknown) && now >= peer.silent_from();
-        self.stale(silent, Peer::silent_from)
+        let silent = move |peer: &Observed<Peer>| {
+            matches!(peer.value.owner, Owner::Agent(_) | Owner::Unknown) && now >= silent_from(peer)
+        };
+        self.stale(silent, silent_from)
     }
 
     /// The heartbeats that are missing although their owners had time to create them again. Putting a heartbeat back
     /// does not end a term: a living owner renews the heartbeat, and that of a dead owner becomes silent.
     pub(super) fn missing(&self, now: Instant) -> impl Iterator<Item = MissingHeartbeat> {
-        let missing = move |peer: &Peer| peer.owner == Owner::Missing && now >= peer.silent_from();
+        let missing = move |peer: &Observed<Peer>| peer.value.owner == Owner::Missing && now >= silent_from(peer);
         let these = self.by_node.iter().filter(move |(_, peer)| missing(peer));
-        these.map(|(node, peer)| MissingHeartbeat { node: node.clone(), since: peer.silent_from() })
+        these.map(|(node, peer)| MissingHeartbeat { node: node.clone(), since: silent_from(peer) })
     }
 
     /// The heartbeats that have had no owner for so long that they can be removed.
     pub(super) fn forgotten(&self, now: Instant) -> impl Iterator<Item = StaleHeartbeat> {
-        let old = move |peer: &Peer| now >= peer.since + HEARTBEAT_RETENTION;
-        let forgotten = move |peer: &Peer| peer.owner == Owner::Released && old(peer);
-        self.stale(forgotten, |peer| peer.since + HEARTBEAT_RETENTION)
+        let old = move |peer: &Observed<Peer>| peer.is_unchanged_for(HEARTBEAT_RETENTION, now);
+        let forgotten = move |peer: &Observed<Peer>| peer.value.owner == Owner::Released && old(peer);
+        self.stale(forgotten, |peer| peer.end(HEARTBEAT_RETENTION))
     }
 
     fn stale(
         &self,
-        which: impl Fn(&Peer) -> bool,
-        since: impl Fn(&Peer) -> Instant,
+        which: impl Fn(&Observed<Peer>) -> bool,
+        since: impl Fn(&Observed<Peer>) -> Instant,
     ) -> impl Iterator<Item = StaleHeartbeat> {
         let these = self.by_node.iter().filter(move |(_, peer)| which(peer));
         these.filter_map(move |(node, peer)| {
-            Some(StaleHeartbeat { node: node.clone(), lease: peer.lease.clone()?, since: since(peer) })
+            Some(StaleHeartbeat { node: node.clone(), lease: peer.value.lease.clone()?, since: since(peer) })
         })
     }
 
     /// When the next heartbeat becomes silent if it is not renewed, or becomes old enough to be removed.
     pub(super) fn next_change(&self, now: Instant) -> Option<Instant> {
-        let change = |peer: &Peer| match peer.owner {
-            Owner::Released => peer.since + HEARTBEAT_RETENTION,
-            Owner::Agent(_) | Owner::Missing | Owner::Unknown => peer.silent_from(),
+        let change = |peer: &Observed<Peer>| match peer.value.owner {
+            Owner::Released => peer.end(HEARTBEAT_RETENTION),
+            Owner::Agent(_) | Owner::Missing | Owner::Unknown => silent_from(peer),
         };
         self.by_node.values().map(change).filter(|change| *change > now).min()
     }
 }
 
-impl Peer {
-    fn go(&mut self, now: Instant) {
-        self.lease = None;
-        // A term that was given back is over, whether its Lease exists or not.
-        if matches!(self.owner, Owner::Agent(_) | Owner::Unknown) {
-            self.owner = Owner::Missing;
-            self.since = now;
-            self.duration = MISSING_GRACE;
-        }
+fn go(peer: &mut Observed<Peer>, now: Instant) {
+    peer.value.lease = None;
+    // A term that was given back is over, whether its Lease exists or not.
+    if matches!(peer.value.owner, Owner::Agent(_) | Owner::Unknown) {
+        *peer = Observed::first(Peer { owner: Owner::Missing, lease: None, duration: MISSING_GRACE }, now);
     }
 }
 
@@ -219,12 +213,12 @@ pub(super) fn node_of(lease: &Lease) -> Option<&str> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use clusterip_leases::identity::Role;
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::jiff::Timestamp;
 
     use super::super::heartbeat_state::put_back;
     use super::*;
-    use clusterip_leases::identity::Role;
 
     fn identity(number: u64) -> Identity {
         Identity::with("a", Role::Agent, number)

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clusterip_leases::identity::Identity;
+use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
@@ -18,8 +20,6 @@ use super::heartbeat_state::Term;
 use super::next_deadline::NextDeadline;
 use super::peers::{Peers, node_of};
 use super::timing::{AWAY, HEARTBEAT, LONGEST_AWAY, MOST_WRITES, RETRY_PAUSE, TURN, TURNS};
-use clusterip_leases::identity::Identity;
-use clusterip_leases::version::Version;
 
 #[derive(Clone, Debug)]
 enum Claimed {

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use clusterip_core::answer::Answer;
+use clusterip_leases::owner::Owner;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -18,7 +19,6 @@ use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
 use crate::policy::module::{Module, ModuleError};
-use clusterip_leases::owner::Owner;
 
 /// Evaluates requests with the policy. Cheap to clone.
 #[derive(Clone)]

@@ -9,6 +9,7 @@ use std::fmt;
 
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
+use clusterip_runtime::api_error::words;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
@@ -19,7 +20,6 @@ use thiserror::Error;
 
 pub use self::duties::{Duties, Registration, needs};
 use crate::cluster::kinds;
-use clusterip_runtime::api_error::words;
 
 /// How many permissions are reviewed at a time.
 const AT_ONCE: usize = 8;

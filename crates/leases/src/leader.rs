@@ -16,6 +16,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
+use clusterip_runtime::api_error::words;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -29,7 +30,6 @@ use super::competing_server::CompetingServer;
 use super::identity::Identity;
 use crate::election::{ObservedLease, Step, Timing, end, holder, step};
 use crate::observed::Observed;
-use clusterip_runtime::api_error::words;
 
 /// The name of the leader's Lease.
 pub const LEASE: &str = "clusterip-leader";

@@ -18,6 +18,9 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use crate::terminal::{harmless, steers};
 
+/// How the names of all our crates begin, and so the targets of their log lines.
+const OUR_CRATES: &str = "clusterip";
+
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -88,8 +91,7 @@ impl Logging {
     {
         let level = self.log_level.filter();
         // Messages of dependencies are for their developers, except for warnings and errors.
-        let filter =
-            Targets::new().with_target(env!("CARGO_CRATE_NAME"), level).with_default(level.min(LevelFilter::WARN));
+        let filter = Targets::new().with_target(OUR_CRATES, level).with_default(level.min(LevelFilter::WARN));
         let sink = Harmless { sink, format: self.log_format };
         // If standard error is closed, internal errors can't be reported: the fallback would print there, and
         // panic.
@@ -231,7 +233,7 @@ mod tests {
             "service": NASTY,
             "pool": "linux",
             "free": 7,
-            "target": "clusterip::logging::tests",
+            "target": "clusterip_runtime::logging::tests",
         });
         assert_eq!(object, expected);
     }

@@ -1,9 +1,10 @@
-use crate::agent_metrics::ExposedMetrics;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use super::*;
 use clusterip_failover::assignments::Protocol;
+
+use super::*;
+use crate::agent_metrics::ExposedMetrics;
 
 /// A network that records the calls, and fails those that the test lists.
 #[derive(Default)]

@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::sync::PoisonError;
 
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::object::name;
+use clusterip_host::cluster::ownership::chosen_by_hand;
+use clusterip_host::cluster::snapshot::addresses;
 use serde_json::Value;
 
 use super::cache::AuditCache;
@@ -13,9 +16,6 @@ use super::input::AuditInput;
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
 use super::{external_audit, findings, node_audit, ranges};
 use crate::service_placement::{Placement, Standing, Unasked};
-use clusterip_host::cluster::object::name;
-use clusterip_host::cluster::ownership::chosen_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
 
 impl AuditInput<'_> {
     /// Audits the cluster. The policy is not asked again if an answer in `cache` still holds.

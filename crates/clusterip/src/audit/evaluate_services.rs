@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::{available_parallelism, scope};
 
 use clusterip_core::answer::Outcome;
-use serde_json::Value;
-use thiserror::Error;
-
-use super::audit_lookups::{AuditLookups, Free};
-use crate::service_placement::{Placement, Unasked, as_if_created, unasked};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::object::Packed;
 use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::policy::module::{Module, ModuleError};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::audit_lookups::{AuditLookups, Free};
+use crate::service_placement::{Placement, Unasked, as_if_created, unasked};
 
 /// The error of the policy for a Service or Node.
 #[derive(Debug, Error)]

@@ -7,7 +7,17 @@ use clusterip_core::address::Blocks;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, Settings};
+use clusterip_host::cluster::control_plane_services::{Caller, MOVE_OPTION, called_by};
+use clusterip_host::cluster::object::Packed;
+use clusterip_host::cluster::object::{name, namespace, text};
+use clusterip_host::cluster::ownership::chosen_by_hand;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::policy::host_calls::HostCall;
+use clusterip_host::policy::module::ModuleError;
+use clusterip_host::policy::service_request::ServiceRequest;
+use clusterip_host::policy::session::{Exchange, Recorder};
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
@@ -20,16 +30,6 @@ use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
 use super::{external_audit, findings, ranges};
 use crate::service_placement::{Placement, Standing, Unasked, as_if_created, unasked};
 use crate::services::misplaced::merge;
-use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::control_plane_services::{Caller, MOVE_OPTION, called_by};
-use clusterip_host::cluster::object::Packed;
-use clusterip_host::cluster::object::{name, namespace, text};
-use clusterip_host::cluster::ownership::chosen_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
-use clusterip_host::policy::host_calls::HostCall;
-use clusterip_host::policy::module::ModuleError;
-use clusterip_host::policy::service_request::ServiceRequest;
-use clusterip_host::policy::session::{Exchange, Recorder};
 
 /// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

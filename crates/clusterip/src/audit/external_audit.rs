@@ -3,7 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
+use clusterip_failover::assignments::Assignments;
+use clusterip_failover::holder_snapshot::HolderSnapshot;
+use clusterip_host::external::assignment_builder::assignments;
+use clusterip_leases::owner::Owner;
 use serde_json::Value;
 
 use super::cache::AuditCache;
@@ -13,11 +18,6 @@ use super::external_findings as findings;
 use super::external_ranges;
 use super::input::AuditInput;
 use super::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, State};
-use clusterip_core::service_key::ServiceKey;
-use clusterip_failover::assignments::Assignments;
-use clusterip_failover::holder_snapshot::HolderSnapshot;
-use clusterip_host::external::assignment_builder::assignments;
-use clusterip_leases::owner::Owner;
 
 /// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
 /// external addresses. The policy is not asked again if an answer in `cache` still holds.
@@ -127,15 +127,15 @@ fn held(assigned: &Assignments, holders: &HolderSnapshot) -> BTreeSet<IpAddr> {
 mod tests {
     use std::sync::{Arc, RwLock};
 
-    use serde_json::json;
-
-    use super::super::model::Kind;
-    use super::*;
     use clusterip_host::cluster::control_plane_services::ControlPlaneServices;
     use clusterip_host::cluster::service_ranges::ServiceRanges;
     use clusterip_host::cluster::snapshot::Snapshot;
     use clusterip_host::live_settings::{LiveSettings, judge};
     use clusterip_host::policy::module::{EMBEDDED, Module};
+    use serde_json::json;
+
+    use super::super::model::Kind;
+    use super::*;
 
     fn live(module: &Module, range: &str) -> LiveSettings {
         let matches = json!({"namespaceSelector": {"matchLabels": {"team": "web"}}});

@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::settings::ExternalSettings;
-
-use super::evaluate_external::EvaluatedExternal;
-use super::model::{ExternalPool, ExternalUse, Finding, Kind};
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::external_claims;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
+
+use super::evaluate_external::EvaluatedExternal;
+use super::model::{ExternalPool, ExternalUse, Finding, Kind};
 
 /// Adds the problems of one Service.
 pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings: &mut Vec<Finding>) {

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use clusterip_core::address::{Candidates, Family, Order, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange};
+use clusterip_host::cluster::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
+use clusterip_host::cluster::object::text;
+use clusterip_host::cluster::ownership::chosen_by_hand;
+use clusterip_host::cluster::snapshot::addresses;
 use ipnet::IpNet;
 use serde_json::Value;
 
 use super::evaluate_services::{EvaluatedService, Evaluation};
 use super::model::{Finding, Kind, Pool as Used};
 use crate::service_placement::{Placement, Standing, Unasked, fits};
-use clusterip_host::cluster::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
-use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::chosen_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
 
 /// Adds the problems of one Service.
 pub fn of_service(

@@ -3,14 +3,13 @@
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use ipnet::IpNet;
-
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_host::cluster::control_plane_services::ControlPlaneServices;
 use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::owner::Owner;
+use ipnet::IpNet;
 
 /// The input of an audit.
 pub struct AuditInput<'m> {

@@ -2,6 +2,10 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clusterip_failover::holder_snapshot::HolderSnapshot;
+use clusterip_failover::observer::Observer;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_runtime::api_error::words;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
@@ -12,10 +16,6 @@ use super::cache::AuditCache;
 use super::evaluate_services::EvaluateError;
 use super::input::AuditInput;
 use super::model::Audit;
-use clusterip_failover::holder_snapshot::HolderSnapshot;
-use clusterip_failover::observer::Observer;
-use clusterip_host::evaluator::Evaluator;
-use clusterip_runtime::api_error::words;
 
 /// Audits what a server watches. Clones are cheap and share one cache.
 ///

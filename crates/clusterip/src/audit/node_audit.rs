@@ -3,6 +3,9 @@
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::settings::{NodePool, Settings};
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::Module;
 use ipnet::IpNet;
 
 use super::cache::AuditCache;
@@ -12,9 +15,6 @@ use super::model::{self, Block, BlockRange, Finding, Nodes, State};
 use super::{evaluate_nodes, node_findings};
 use crate::nodes::block_placement::{BlockPlacement, BlockStanding};
 use crate::nodes::block_usage;
-use clusterip_host::cluster::snapshot::Snapshot;
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::policy::module::Module;
 
 /// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools. The policy is
 /// not asked again if an answer in `cache` still holds.
@@ -78,13 +78,13 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use clusterip_host::cluster::service_ranges::ServiceRanges;
+    use clusterip_host::live_settings::judge as checked;
+    use clusterip_host::policy::module::EMBEDDED;
     use serde_json::{Value, json};
 
     use super::super::model::Kind;
     use super::*;
-    use clusterip_host::cluster::service_ranges::ServiceRanges;
-    use clusterip_host::live_settings::judge as checked;
-    use clusterip_host::policy::module::EMBEDDED;
 
     fn live(module: &Module, linux: &str) -> LiveSettings {
         let pool = |os: &str, cidr: &str| json!({"name": os, "cidrs": [cidr], "match": {"os": os}});

@@ -8,12 +8,6 @@ use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
 use clusterip_core::settings::Settings;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::jiff::Timestamp;
-use kube::api::ListParams;
-use kube::{Api, Client};
-use serde_json::Value;
-
 use clusterip_failover::external_claims::EXTERNAL;
 use clusterip_failover::heartbeat_state::AGENT;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
@@ -30,6 +24,11 @@ use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL};
 use clusterip_leases::owner::Owner;
 use clusterip_runtime::api_error::words;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde_json::Value;
 
 /// A cluster at one moment.
 pub struct Source {

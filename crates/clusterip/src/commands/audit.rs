@@ -4,7 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::live_settings::{self, LiveSettings, judge};
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_runtime::connect;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
 use serde_json::Value;
 
 use super::deployed;
@@ -16,13 +23,6 @@ use crate::audit::input::AuditInput;
 use crate::audit::source::{self, Source};
 use crate::report::columns::paint;
 use crate::report::{audit_table, map, why_table};
-use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{self, LiveSettings, judge};
-use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::connect;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::{harmless, harmless_lines};
 
 /// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\

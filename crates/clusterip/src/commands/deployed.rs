@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use anyhow::bail;
+use clusterip_host::live_settings::Source;
+use clusterip_leases::leader::LEASE;
+use clusterip_runtime::api_error::words;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
-
-use clusterip_host::live_settings::Source;
-use clusterip_leases::leader::LEASE;
-use clusterip_runtime::api_error::words;
 
 /// The ConfigMap with the settings in our deployments.
 const SETTINGS: &str = "clusterip-settings";

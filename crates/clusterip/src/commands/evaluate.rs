@@ -11,9 +11,6 @@ use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
 use clusterip_core::answer::Answer;
 use clusterip_core::settings::Settings;
-use serde_json::Value;
-
-use super::settings_file;
 use clusterip_host::cluster::live_lookups::LiveLookups;
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
@@ -25,6 +22,9 @@ use clusterip_host::policy::response::AdmissionResponse;
 use clusterip_host::policy::session::{self, Recorder, Replay};
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
+use serde_json::Value;
+
+use super::settings_file;
 
 /// The text at the end of `clusterip evaluate --help`.
 pub const HELP: &str = "\

@@ -12,9 +12,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use serde_json::Value;
-
 use clusterip_host::cluster::manifests;
+use serde_json::Value;
 
 /// Writes to standard output. A reader that stopped reading (`| head`) is not an error.
 ///

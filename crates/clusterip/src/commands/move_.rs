@@ -8,6 +8,22 @@ use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, bail};
 use clap::Args;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::ledger::Ledger;
+use clusterip_host::cluster::object::text;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::stores::Stores;
+use clusterip_host::evaluator::{Evaluation, Evaluator};
+use clusterip_host::live_settings::Follower;
+use clusterip_host::permissions::{self, Duties};
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_leases::election::Timing;
+use clusterip_leases::identity::{Identity, Role};
+use clusterip_leases::leader::{Acquisition, Leader};
+use clusterip_runtime::api_error::words;
+use clusterip_runtime::connect;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless;
 use futures::StreamExt;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kube::Client;
@@ -25,22 +41,6 @@ use crate::services::outcome::{Outcome, Unmoved};
 use crate::services::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::requests::Request;
 use crate::services::service_metrics::Misplaced as Reason;
-use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::ledger::Ledger;
-use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::snapshot::addresses;
-use clusterip_host::cluster::stores::Stores;
-use clusterip_host::evaluator::{Evaluation, Evaluator};
-use clusterip_host::live_settings::Follower;
-use clusterip_host::permissions::{self, Duties};
-use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_leases::election::Timing;
-use clusterip_leases::identity::{Identity, Role};
-use clusterip_leases::leader::{Acquisition, Leader};
-use clusterip_runtime::api_error::words;
-use clusterip_runtime::connect;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
 
 /// The text at the end of `clusterip help move`.
 pub const HELP: &str = "\

@@ -8,13 +8,6 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::Value;
-
-use super::settings_file;
-use crate::manifest_planner::Planner;
-
-use crate::report;
 use clusterip_host::cluster::manifests::{self, Manifest};
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::addresses;
@@ -23,6 +16,12 @@ use clusterip_host::live_settings::complete;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+
+use super::settings_file;
+use crate::manifest_planner::Planner;
+use crate::report;
 
 /// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\

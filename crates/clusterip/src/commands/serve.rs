@@ -13,6 +13,11 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use clap::{Args, ValueEnum};
+use clusterip_host::cluster::replica_claims;
+use clusterip_host::permissions::{self, Duties};
+use clusterip_host::policy::budget::Budget;
+use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
+use clusterip_runtime::logging::Logging;
 
 use self::controllers::Election;
 use self::running::Running;
@@ -20,11 +25,6 @@ use self::startup::{Connection, Startup};
 use self::webhook::Webhook;
 use crate::webhook::admission::OnError;
 use crate::webhook::{authority, registration};
-use clusterip_host::cluster::replica_claims;
-use clusterip_host::permissions::{self, Duties};
-use clusterip_host::policy::budget::Budget;
-use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
-use clusterip_runtime::logging::Logging;
 
 /// The text at the end of `clusterip help serve`.
 pub const HELP: &str = "\

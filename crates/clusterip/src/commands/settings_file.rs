@@ -4,12 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use clusterip_core::settings::Settings;
-use serde_json::{Value, json};
-
 use clusterip_host::cluster::{manifests, yaml};
 use clusterip_host::policy::module::Module;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
+use serde_json::{Value, json};
 
 /// Reads a settings file. Without a file, or if it is empty, the settings are `{}`.
 ///

@@ -6,9 +6,8 @@ use std::net::IpAddr;
 use clusterip_core::external::Held;
 use clusterip_core::external::stored::{claimed, in_use, read, requested};
 use clusterip_core::settings::ExternalSettings;
-use serde_json::Value;
-
 use clusterip_host::external::service_fields::shown;
+use serde_json::Value;
 
 /// The external addresses of the pools during a plan.
 ///

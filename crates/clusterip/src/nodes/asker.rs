@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use clusterip_core::answer::Answer;
 use clusterip_core::node::Allocation;
-use serde::Serialize;
-
 use clusterip_host::host_metrics::EvaluationMetrics;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::policy::module::{Instance, Module, ModuleError};
+use serde::Serialize;
 
 /// Asks the policy, and keeps an instance of its module. The instance can't move to another thread.
 pub struct Asker {

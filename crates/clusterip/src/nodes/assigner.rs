@@ -16,6 +16,13 @@ use std::thread;
 
 use clusterip_core::answer::Outcome as Answered;
 use clusterip_core::node::Allocation;
+use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::cluster::stores::Stores;
+use clusterip_host::host_metrics::EvaluationMetrics;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::Module;
+use clusterip_host::policy::node_request::NodeRequest;
+use clusterip_leases::leader::Leadership;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;
@@ -33,13 +40,6 @@ use super::watched_node::WatchedNode;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::nodes::node_metrics::{Assignment, Misplaced};
 use crate::services::activation::called;
-use clusterip_host::cluster::partial_object::PartialObject;
-use clusterip_host::cluster::stores::Stores;
-use clusterip_host::host_metrics::EvaluationMetrics;
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::policy::module::Module;
-use clusterip_host::policy::node_request::NodeRequest;
-use clusterip_leases::leader::Leadership;
 
 /// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than

@@ -6,12 +6,12 @@ use clusterip_core::answer::Answer;
 use clusterip_core::evidence::Report;
 use clusterip_core::node::{Allocation, BlockPlace, place_of};
 use clusterip_core::settings::Settings;
+use clusterip_host::policy::module::{Instance, ModuleError};
+use clusterip_host::policy::node_request::NodeRequest;
 use ipnet::IpNet;
 use serde_json::Value;
 
 use super::held_blocks::HeldBlocks;
-use clusterip_host::policy::module::{Instance, ModuleError};
-use clusterip_host::policy::node_request::NodeRequest;
 
 /// The pool of a Node, and whether the blocks of the Node lie in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,10 +111,10 @@ impl From<BlockPlace<'_>> for BlockStanding {
 mod tests {
     use std::sync::LazyLock;
 
+    use clusterip_host::policy::module::{EMBEDDED, Module};
     use serde_json::json;
 
     use super::*;
-    use clusterip_host::policy::module::{EMBEDDED, Module};
 
     static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
 

@@ -7,17 +7,17 @@ use std::sync::{Arc, PoisonError, RwLock};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::settings::{NodePool, Settings};
+use clusterip_host::cluster::manifests::{Manifest, Origin};
+use clusterip_host::cluster::object::{self, Packed};
+use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_host::policy::node_request::NodeRequest;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::block_usage;
 use super::held_blocks::{HeldBlocks, blocks_of, fields_of};
-use clusterip_host::cluster::manifests::{Manifest, Origin};
-use clusterip_host::cluster::object::{self, Packed};
-use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
-use clusterip_host::policy::module::{Module, ModuleError};
-use clusterip_host::policy::node_request::NodeRequest;
 
 /// The planned result for a Node.
 #[derive(Clone, Debug, Serialize)]

@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_runtime::api_error::words;
 use http::Request;
 use ipnet::IpNet;
 use kube::api::ApiResource;
@@ -20,8 +22,6 @@ use tokio::time::{Instant, timeout};
 use super::held_blocks::fields_of;
 use super::watched_node::WatchedNode;
 use crate::services::event_recorder::CONTROLLER;
-use clusterip_host::cluster::partial_object::PartialObject;
-use clusterip_runtime::api_error::words;
 
 /// How long the API server has for one request: less than the time between the end of a term and the moment at which
 /// another process may lead.

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, paint};
 use super::move_table::listed;
@@ -11,8 +13,6 @@ use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
 };
 use crate::nodes::block_usage;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
 
 /// The length of a fill bar, in characters.
 const BAR: u128 = 20;

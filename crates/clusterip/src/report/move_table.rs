@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::columns::{self, paint};
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
+
+use super::columns::{self, paint};
 
 /// A misplaced Service, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,14 +7,14 @@ use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::external;
 use clusterip_core::external::claim::in_record;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, paint};
 use super::json::{ExternalSummary, Summary};
 use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
 
 /// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with
 /// their denials and warnings below them, and finally a line with the totals of each. The text has colours; the

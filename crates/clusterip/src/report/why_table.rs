@@ -2,12 +2,12 @@
 
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, paint};
 use crate::audit::explain::{Explanation, Place};
 use crate::audit::model::{ExternalAddress, Holder, Kept};
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
 
 /// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
 ///

@@ -1,14 +1,11 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
-
 use std::fmt::Write as _;
-
-use clusterip_core::answer::Outcome;
-
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clusterip_agent::agent_metrics::{ExposedMetrics, Renewal, Step};
 use clusterip_core::address::Family;
+use clusterip_core::answer::Outcome;
 use clusterip_host::host_metrics::ClaimResult;
 
 use super::ServerMetrics;

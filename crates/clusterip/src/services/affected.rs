@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use clusterip_core::label_selector::Labels;
-use serde_json::Value;
-
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::object::text;
 use clusterip_host::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, addresses, map, pod_labels};
 use clusterip_host::cluster::stores::Change;
+use serde_json::Value;
 
 /// The Services that must be looked at again after a change.
 pub fn by(snapshot: &Snapshot, change: &Change) -> BTreeSet<ServiceKey> {

@@ -4,11 +4,10 @@
 //! settings.
 
 pub use clusterip_core::annotations::SETTINGS_HASH_ANNOTATION as SETTINGS_ANNOTATION;
+use clusterip_leases::leader::LEASE;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
-
-use clusterip_leases::leader::LEASE;
 
 /// How many times a write is tried if it conflicts with another.
 const ATTEMPTS: usize = 5;

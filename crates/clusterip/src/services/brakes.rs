@@ -3,8 +3,9 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::misplaced::AskedBy;
 use clusterip_core::service_key::ServiceKey;
+
+use super::misplaced::AskedBy;
 
 /// The most Services that are moved within a minute.
 pub const MOST_A_MINUTE: usize = 200;

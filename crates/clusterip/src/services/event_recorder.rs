@@ -1,10 +1,9 @@
 //! Writes Events about moves, Nodes and external addresses for people to read.
 
+use clusterip_core::service_key::ServiceKey;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-
-use clusterip_core::service_key::ServiceKey;
 
 /// The `reportingController` of all Events.
 pub const CONTROLLER: &str = "clusterip";

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_runtime::api_error::words;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
@@ -13,8 +15,6 @@ use tokio::time::{Instant, sleep};
 
 use super::event_recorder::CONTROLLER;
 use super::requests::{self, Request};
-use clusterip_host::cluster::snapshot::addresses;
-use clusterip_runtime::api_error::words;
 
 /// How long the server may take to deal with a request.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,14 +5,6 @@ use std::sync::PoisonError;
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::settings::Pool;
-use serde_json::Value;
-use thiserror::Error;
-
-use super::endpoints;
-use super::journal::Journal;
-use super::requests::Request;
-use crate::service_placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
-use crate::services::service_metrics::Misplaced as Reason;
 use clusterip_host::cluster::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_host::cluster::lookups::Subject;
 use clusterip_host::cluster::object::{name, namespace, text};
@@ -21,6 +13,14 @@ use clusterip_host::evaluator::{Evaluation, Evaluator};
 use clusterip_host::policy::module::ModuleError;
 use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;
+use serde_json::Value;
+use thiserror::Error;
+
+use super::endpoints;
+use super::journal::Journal;
+use super::requests::Request;
+use crate::service_placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
+use crate::services::service_metrics::Misplaced as Reason;
 
 /// Which misplaced Services may be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use clusterip_host::cluster::object::service_path;
+use clusterip_host::cluster::ownership::set_by_hand;
+use clusterip_host::cluster::snapshot::addresses;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -43,9 +46,6 @@ use super::records::Records;
 use super::refusal::Refusal;
 use super::step::{self, Step};
 use super::targets::Targets;
-use clusterip_host::cluster::object::service_path;
-use clusterip_host::cluster::ownership::set_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
 
 /// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::object::{service_path, text};
+use clusterip_host::evaluator::Evaluator;
+use clusterip_runtime::api_error::words;
+use clusterip_runtime::background;
 use http::Request;
 use kube::Client;
 use serde_json::Value;
@@ -23,11 +28,6 @@ use super::mover::Mover;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
 use crate::services::service_metrics::{Misplaced as Reason, ServiceMetrics};
-use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::{service_path, text};
-use clusterip_host::evaluator::Evaluator;
-use clusterip_runtime::api_error::words;
-use clusterip_runtime::background;
 
 /// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
 const UNFINISHED: Duration = Duration::from_secs(2);
@@ -237,15 +237,7 @@ impl Reconciler {
             Ok(Movable::Changed) => return Next::After(STALE),
             // This reason is reported before any other, because it does not end without a change.
             Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
-            Err(error) => {
-                tracing::warn!(
-                    namespace = id.namespace,
-                    name = id.name,
-                    error = words(&error),
-                    "the service can't be read"
-                );
-                return Next::After(UNFINISHED);
-            }
+            Err(error) => return unreadable(id, &error),
         };
         let live = match (live, &misplaced.verdict) {
             (Err((reason, detail)), _) => return self.report_stay(id, service, &misplaced, reason, &detail).await,
@@ -324,6 +316,12 @@ impl Reconciler {
     fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What follows if a Service can't be read: it is tried again.
+fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
+    tracing::warn!(namespace = id.namespace, name = id.name, error = words(error), "the service can't be read");
+    Next::After(UNFINISHED)
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@
 
 pub use clusterip_core::annotations::MOVE_OBJECT_LABEL as LABEL;
 use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_runtime::api_error::words;
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
@@ -21,8 +23,6 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::journal::Journal;
-use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::words;
 
 /// The value of [`LABEL`] on a record.
 pub const RECORD: &str = "record";

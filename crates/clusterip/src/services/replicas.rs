@@ -15,6 +15,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_leases::claim_lease::LABEL;
+use clusterip_leases::identity::Identity;
+use clusterip_leases::observed::Observed;
+use clusterip_leases::version::Version;
+use clusterip_runtime::api_error::words;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -28,12 +34,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::applied_settings::SETTINGS_ANNOTATION;
 use super::service_metrics::ServiceMetrics;
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_leases::claim_lease::LABEL;
-use clusterip_leases::identity::Identity;
-use clusterip_leases::observed::Observed;
-use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::words;
 
 /// The value of the label of these Leases.
 pub const REPLICA: &str = "replica";

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clusterip_core::service_key::ServiceKey;
+use clusterip_runtime::api_error::words;
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, DeleteParams, PostParams};
@@ -15,8 +17,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::records::LABEL;
-use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::words;
 
 /// The value of [`LABEL`] on a request.
 const REQUEST: &str = "request";

@@ -7,6 +7,13 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::object::text;
+use clusterip_host::cluster::ownership::set_by_hand;
+use clusterip_host::cluster::stores::Change;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_leases::leader::Leadership;
+use clusterip_runtime::background;
 use futures::channel::mpsc as queue;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
@@ -23,13 +30,6 @@ use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
 use super::step::MOVING_NAME;
 use crate::service_placement::{Unasked, unasked};
-use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::set_by_hand;
-use clusterip_host::cluster::stores::Change;
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_leases::leader::Leadership;
-use clusterip_runtime::background;
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const BROKEN_OFF: Duration = Duration::from_secs(60);

@@ -11,13 +11,13 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, Moving};
 use clusterip_core::service::Service;
+use clusterip_host::cluster::snapshot::addresses;
 use serde_json::{Map, Value, json};
 
 use super::field_ownership;
 use super::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
 use super::outcome::{Outcome, Unmoved};
 use super::spec_merge;
-use clusterip_host::cluster::snapshot::addresses;
 
 /// The external name of a Service that is being moved. It never resolves (RFC 2606).
 pub const MOVING_NAME: &str = "moving.invalid";

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use clusterip_core::external::stored;
+use clusterip_host::evaluator::{Evaluation, Evaluator};
+use clusterip_runtime::background;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
 use super::misplaced;
-use clusterip_host::evaluator::{Evaluation, Evaluator};
-use clusterip_runtime::background;
 
 /// Chooses and checks the target addresses of one Service.
 pub trait Targets: Send + Sync {

@@ -16,16 +16,16 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use clusterip_runtime::background;
+use clusterip_runtime::http::connection::{ConnectionLimiter, ConnectionLimits};
+use clusterip_runtime::http::error_response::ErrorResponse;
+use clusterip_runtime::http::server::{Purpose, Server, ServerError, TimeLimits};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::host_header;
 use crate::audit::model::Audit;
 use crate::report::map;
-use clusterip_runtime::background;
-use clusterip_runtime::http::connection::{ConnectionLimiter, ConnectionLimits};
-use clusterip_runtime::http::error_response::ErrorResponse;
-use clusterip_runtime::http::server::{Purpose, Server, ServerError, TimeLimits};
 
 /// Audits the cluster as it is now. The call may block.
 pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + Send + Sync>;

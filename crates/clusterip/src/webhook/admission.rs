@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use clusterip_core::answer::{Answer, Audit, Outcome};
 use clusterip_core::external::External;
 use clusterip_core::settings::Settings;
-use serde_json::Value;
-
-use super::node_review;
-use super::review::{Reviewer, about};
-use crate::nodes::held_blocks::blocks_of;
-use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
 use clusterip_host::cluster::lookups::Subject;
 use clusterip_host::cluster::object::text;
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::policy::response::AdmissionResponse;
 use clusterip_leases::owner::Owner;
+use serde_json::Value;
+
+use super::node_review;
+use super::review::{Reviewer, about};
+use crate::nodes::held_blocks::blocks_of;
+use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
 /// answered as `--on-error` says. Objects that others created meanwhile are unknown here; the API server refuses an

@@ -8,11 +8,10 @@
 
 use clusterip_core::answer::Answer;
 use clusterip_core::settings::Explicit;
-use serde_json::Value;
-
 use clusterip_host::cluster::lookups::Subject;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_leases::owner::Owner;
+use serde_json::Value;
 
 /// The policy's answer about a Node. A Node gets no address, so nothing is reserved or claimed for it.
 ///

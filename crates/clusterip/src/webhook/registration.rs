@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::yaml::YamlError;
+use clusterip_host::live_settings::LiveSettings;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -24,8 +26,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, tim
 mod configuration;
 
 use self::configuration::{manifest, more_webhooks, trust};
-use clusterip_host::cluster::yaml::YamlError;
-use clusterip_host::live_settings::LiveSettings;
 
 /// The name of the configuration in the deployment, and of the deployment's own namespace.
 pub const NAME: &str = "clusterip-policy";

@@ -4,13 +4,13 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 
+use clusterip_host::policy::response::{AdmissionResponse, Status};
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::webhook::admission_metrics::ResourceKind;
-use clusterip_host::policy::response::{AdmissionResponse, Status};
 
 /// Answers admission requests.
 pub trait Reviewer: Send + Sync + 'static {

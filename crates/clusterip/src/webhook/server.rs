@@ -16,6 +16,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum_server::accept::Accept;
 use axum_server::tls_rustls::RustlsAcceptor;
+use clusterip_runtime::http::connection::{ConnectionLimiter, ConnectionLimits, host};
+use clusterip_runtime::http::error_response::ErrorResponse;
+use clusterip_runtime::http::server::{Purpose, Server, ServerError, TimeLimits};
+use clusterip_runtime::http::status::probe_response;
+use clusterip_runtime::metrics::CONTENT_TYPE as METRICS_TYPE;
 use jiff::SignedDuration;
 use tokio::net::TcpStream;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
@@ -29,11 +34,6 @@ pub use self::limits::Limits;
 use super::peer_limits::{Peer, PeerLimits};
 use super::review::{self, Reviewer};
 use super::tls::Certificate;
-use clusterip_runtime::http::connection::{ConnectionLimiter, ConnectionLimits, host};
-use clusterip_runtime::http::error_response::ErrorResponse;
-use clusterip_runtime::http::server::{Purpose, Server, ServerError, TimeLimits};
-use clusterip_runtime::http::status::probe_response;
-use clusterip_runtime::metrics::CONTENT_TYPE as METRICS_TYPE;
 
 /// What the server answers with: the policy, and what the rest of the program reports about itself.
 #[derive(Clone)]

@@ -104,7 +104,7 @@ async fn only_reading_methods_are_allowed() {
         for path in ["/", "/audit.json"] {
             let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0");
             let (status, _, body) = asked(address, &head).await;
-            assert_eq!((status, body), (405, format!("{path} accepts only GET, not {method}\n")));
+            assert_eq!((status, body), (405, format!("{path} accepts only GET and HEAD, not {method}\n")));
         }
     }
 }

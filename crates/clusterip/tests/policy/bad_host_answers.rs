@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::support::{MODULE, NoCluster, request, service};
 use clusterip_core::answer::Answer;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use serde_json::{Value, json};
+
+use crate::support::{MODULE, NoCluster, request, service};
 
 /// A cluster in which every look-up is needed, and the answer to one of them is invalid.
 struct Rubbish {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::bad_host_answers::report;
-use crate::support::{MODULE, request};
 use clusterip_core::answer::Answer;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use serde_json::json;
+
+use crate::bad_host_answers::report;
+use crate::support::{MODULE, request};
 
 /// Answers a request that sets the block 10.0.0.0/24, with this list of Nodes.
 fn answer_with_nodes(list: &[u8]) -> Answer {

@@ -1,8 +1,9 @@
 //! The answer of the module to invalid requests, about Services and about Nodes.
 
-use crate::support::{answer, nested, payload, request, request_with, service};
 use clusterip_core::answer::Answer;
 use serde_json::{Value, json};
+
+use crate::support::{answer, nested, payload, request, request_with, service};
 
 struct Case {
     name: &'static str,

@@ -6,9 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::support::plans::{plan, plan_with, settings, settings_with_external, settings_with_nodes, source};
 use clusterip_host::cluster::manifests::Source;
 use serde_json::Value;
+
+use crate::support::plans::{plan, plan_with, settings, settings_with_external, settings_with_nodes, source};
 
 /// All cases in files.
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policy/cases/filled_manifests");

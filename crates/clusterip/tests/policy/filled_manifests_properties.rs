@@ -1,10 +1,11 @@
 //! Manifests of any form: `plan -o yaml` changes nothing but the addresses, and planning its output changes nothing.
 
-use crate::support::plans::{plan, source};
 use clusterip_core::answer::Outcome;
 use clusterip_host::cluster::manifests;
 use proptest::prelude::*;
 use serde_json::Value;
+
+use crate::support::plans::{plan, source};
 
 /// A document, with the order of its fields and the text of its scalars.
 #[derive(Clone, Debug)]

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::support::{NoCluster, guest, request, service};
 use clusterip_core::answer::Answer;
 use clusterip_host::policy::module::{Module, ModuleError};
 use serde_json::json;
+
+use crate::support::{NoCluster, guest, request, service};
 
 fn evaluate(name: &str) -> Result<Answer, ModuleError> {
     Module::new(guest(name)).unwrap().validate(&request(service()), &json!({}), Arc::new(NoCluster))

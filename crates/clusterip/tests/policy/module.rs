@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::support::{MODULE, NoCluster, call, payload, request, request_with, service};
 use clusterip_host::policy::module::WASM_SIZE;
 use serde_json::json;
+
+use crate::support::{MODULE, NoCluster, call, payload, request, request_with, service};
 
 #[test]
 fn module_imports_only_wapc() {

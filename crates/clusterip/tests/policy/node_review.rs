@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::support::guest;
 use clusterip::server_metrics::ServerMetrics;
 use clusterip::webhook::admission::{Admission, OnError};
 use clusterip::webhook::review::Reviewer as _;
@@ -16,6 +15,8 @@ use clusterip_host::policy::response::{AdmissionResponse, Status};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+
+use crate::support::guest;
 
 fn node(spec: Value) -> Value {
     json!({

@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, RwLock};
 
-use crate::support::MODULE;
-use crate::support::snapshots::{deployment, list_of, snapshot};
 use clusterip_core::label_selector::Labels;
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::HostCalls;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::support::MODULE;
+use crate::support::snapshots::{deployment, list_of, snapshot};
 
 fn labels() -> impl Strategy<Value = Labels> {
     prop::collection::btree_map(

@@ -1,8 +1,9 @@
 //! Which IPAddress objects a snapshot has: one for each ClusterIP.
 
-use crate::support::snapshots::{ask, get, masks, service};
 use clusterip_host::policy::host_calls::HostCall;
 use serde_json::{Value, json};
+
+use crate::support::snapshots::{ask, get, masks, service};
 
 fn ip_address(name: &str) -> HostCall {
     get("networking.k8s.io/v1/IPAddress", None, name, masks(&["metadata"]))

@@ -1,8 +1,9 @@
 //! The native host answers look-ups of a snapshot exactly as Kubewarden does.
 
-use crate::support::snapshots::{ask, ask_snapshot, deployment, get, list_all, list_of, service, snapshot, split};
 use clusterip_host::policy::host_calls::HostCall;
 use serde_json::{Value, json};
+
+use crate::support::snapshots::{ask, ask_snapshot, deployment, get, list_all, list_of, service, snapshot, split};
 
 fn list_selected(labels: Option<&str>, fields: Option<&str>) -> HostCall {
     let own = |text: Option<&str>| text.map(str::to_owned);

@@ -7,7 +7,6 @@ use clusterip::webhook::server::Limits;
 use proptest::prelude::*;
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
-
 use rustls::version::TLS13;
 
 use crate::support::{Review, Running, allowed, backend, review};
@@ -149,7 +148,7 @@ async fn unsupported_path_method_or_content_type_is_refused() {
             content_type: None,
             body: b"",
             status: 405,
-            message: "/mutate does not support GET, only POST\n",
+            message: "/mutate accepts only POST, not GET\n",
         },
         Case {
             name: "PUT",
@@ -158,7 +157,7 @@ async fn unsupported_path_method_or_content_type_is_refused() {
             content_type: Some(JSON),
             body: b"{}",
             status: 405,
-            message: "/mutate does not support PUT, only POST\n",
+            message: "/mutate accepts only POST, not PUT\n",
         },
         Case {
             name: "POST",
@@ -167,7 +166,7 @@ async fn unsupported_path_method_or_content_type_is_refused() {
             content_type: None,
             body: b"",
             status: 405,
-            message: "/readyz does not support POST, only GET and HEAD\n",
+            message: "/readyz accepts only GET and HEAD, not POST\n",
         },
         Case {
             name: "another path",

@@ -3,10 +3,11 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{cases, net};
 use clusterip_core::address::{BlockAllocator, BlockError, Blocks, Full};
 use ipnet::IpNet;
 use proptest::prelude::*;
+
+use crate::support::{cases, net};
 
 #[track_caller]
 fn allocator(cidr: &str, block_len: u8) -> BlockAllocator {

@@ -5,7 +5,6 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use std::net::IpAddr;
 
-use crate::support::ip;
 use clusterip_core::annotations::{
     self, ASKED_ANNOTATION, FOREIGN_ANNOTATIONS, MOVE_ANNOTATION, MOVING_ANNOTATION, Move, Moving, MovingError,
     NAMESPACE_ANNOTATIONS, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION,
@@ -14,6 +13,8 @@ use clusterip_core::annotations::{
 };
 use clusterip_core::label_selector::Labels;
 use serde_json::{Value, json};
+
+use crate::support::ip;
 
 fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| ip(text)).collect()

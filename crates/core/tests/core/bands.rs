@@ -3,9 +3,10 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{ip, net};
 use clusterip_core::address::{Candidates, Range, static_band_len};
 use ipnet::IpNet;
+
+use crate::support::{ip, net};
 
 /// The first address of a band, the last one and how many there are.
 #[derive(Debug, PartialEq)]

@@ -5,8 +5,9 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use std::ops::RangeInclusive;
 
-use crate::support::{ip, net};
 use clusterip_core::address::{BlockError, Blocks};
+
+use crate::support::{ip, net};
 
 #[track_caller]
 fn blocks(cidr: &str, block_len: u8) -> Blocks {

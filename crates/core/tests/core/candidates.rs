@@ -5,10 +5,11 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use std::net::IpAddr;
 
-use crate::support::{cases, ip, net};
 use clusterip_core::address::{Candidates, Range, static_band_len};
 use ipnet::IpNet;
 use proptest::prelude::*;
+
+use crate::support::{cases, ip, net};
 
 fn candidates(cidrs: &[IpNet], reserved: u64, exclude: &[IpNet], bands: bool) -> Candidates {
     let ranges: Vec<Range<'_>> = cidrs.iter().map(|&cidr| Range { cidr, reserved, exclude }).collect();

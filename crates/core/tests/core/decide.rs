@@ -3,12 +3,13 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use clusterip_core::validate;
+use serde_json::{Value, json};
+
 use crate::support::{
     ASSUMED, FakeCluster, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created,
     denied, left, lowest, selecting, service, updated, with_mixed, with_spec,
 };
-use clusterip_core::validate;
-use serde_json::{Value, json};
 
 fn cluster() -> FakeCluster {
     FakeCluster::default()

@@ -4,12 +4,13 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use clusterip_core::evidence::Report;
+use serde_json::{Value, json};
+
 use crate::support::{
     Creation, FakeCluster, LINUX, WINDOWS, Why, allocated, annotated, answer, by_os, check_evidence, lowest, plain,
     selecting, service,
 };
-use clusterip_core::evidence::Report;
-use serde_json::{Value, json};
 
 fn windows() -> Value {
     json!({"nodeSelector": {"kubernetes.io/os": "windows"}})

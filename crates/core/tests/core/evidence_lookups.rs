@@ -3,13 +3,14 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use clusterip_core::cluster::LookupError;
+use serde_json::{Value, json};
+
 use crate::support;
 use crate::support::{
     ASSUMED, Creation, FakeCluster, LINUX, WINDOWS, allocated, answer, by_os, check_evidence, denied, lowest, plain,
     selecting,
 };
-use clusterip_core::cluster::LookupError;
-use serde_json::{Value, json};
 
 fn windows() -> Value {
     json!({"nodeSelector": {"kubernetes.io/os": "windows"}})

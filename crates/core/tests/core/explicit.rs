@@ -3,12 +3,13 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use clusterip_core::cluster::LookupError;
+use serde_json::{Value, json};
+
 use crate::support::{
     ASSUMED, FakeCluster, UNASKED, WINDOWS, Why, answer, answer_of, by, by_os, denied, left, selecting, service,
     updated, with_spec,
 };
-use clusterip_core::cluster::LookupError;
-use serde_json::{Value, json};
 
 fn settings(explicit: &str) -> Value {
     json!({"services": {

@@ -4,12 +4,13 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use serde_json::{Value, json};
+
 use crate::support;
 use crate::support::claim_cases::{DEPRECATED, REMEDY, settings, with};
 use crate::support::{
     FakeCluster, allocated, balancer_of, created, denied, external_answer, updated, with_record, with_spec,
 };
-use serde_json::{Value, json};
 
 #[test]
 fn unreadable_holders_are_refused() {

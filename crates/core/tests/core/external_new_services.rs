@@ -3,11 +3,12 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use serde_json::{Value, json};
+
 use crate::support::external_cases::{
     ASKED, Case, GOLD_IS_LOST, Held, NONE_HELD, NOT_IN_ADMISSION, RECORD, check, given, gold,
 };
 use crate::support::{FakeCluster, balancer, balancer_of, created, external_answer, now, service, updated, with_spec};
-use serde_json::{Value, json};
 
 const METALLB: &str = "metallb.io/loadBalancerIPs";
 

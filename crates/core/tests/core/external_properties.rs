@@ -6,10 +6,11 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use std::collections::BTreeMap;
 
-use crate::support::{FakeCluster, cases, request};
 use clusterip_core::validate;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::support::{FakeCluster, cases, request};
 
 const ASKED: &str = "clusterip-policy/external-address";
 const RECORD: &str = "clusterip-policy/external-addresses";

@@ -5,11 +5,12 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use std::net::IpAddr;
 
-use crate::support::ip;
 use clusterip_core::external::stored::{claimed, in_use, read, recorded, requested, shown};
 use clusterip_core::service::Service;
 use clusterip_core::settings::ExternalSettings;
 use serde_json::{Value, json};
+
+use crate::support::ip;
 
 fn ips(texts: &[&str]) -> Vec<IpAddr> {
     texts.iter().map(|text| ip(text)).collect()

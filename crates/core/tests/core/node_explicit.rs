@@ -3,12 +3,13 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
+use clusterip_core::cluster::LookupError;
+use serde_json::{Value, json};
+
 use crate::support::{
     FakeCluster, LINUX, UNASKED, WINDOWS, Why, about_node, answer_of, assigned_of, by_os, denied, left, node,
     node_created, node_of, with_blocks,
 };
-use clusterip_core::cluster::LookupError;
-use serde_json::{Value, json};
 
 const LEFT: &str = "not set by this policy";
 

@@ -3,10 +3,11 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{net, settings};
 use clusterip_core::node::{BlockPlace, place_of};
 use clusterip_core::settings::Withheld;
 use serde_json::json;
+
+use crate::support::{net, settings};
 
 /// The place in words.
 fn words(place: BlockPlace<'_>) -> String {

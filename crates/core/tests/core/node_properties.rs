@@ -6,12 +6,13 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::support::{Sequence, blocks_given, cases, net};
 use clusterip_core::node::Allocation;
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::support::{Sequence, blocks_given, cases, net};
 
 /// The blocks of a range, in the order of their indices.
 fn plainly(cidr: IpNet, length: u8) -> Vec<IpNet> {

@@ -6,9 +6,10 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use crate::support::cases;
 use clusterip_core::address::Occupancy;
 use proptest::prelude::*;
+
+use crate::support::cases;
 
 /// The size of the window of indices that the tests use.
 const WINDOW: u8 = 40;

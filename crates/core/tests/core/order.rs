@@ -5,9 +5,10 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use std::collections::BTreeSet;
 
-use crate::support::cases;
 use clusterip_core::address::Order;
 use proptest::prelude::*;
+
+use crate::support::cases;
 
 const LARGEST: u128 = u128::MAX;
 

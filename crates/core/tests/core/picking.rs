@@ -3,9 +3,10 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{ASSUMED, FakeCluster, allocated, answer, by, denied, left, selecting};
 use clusterip_core::cluster::LookupError;
 use serde_json::{Value, json};
+
+use crate::support::{ASSUMED, FakeCluster, allocated, answer, by, denied, left, selecting};
 
 fn cluster() -> FakeCluster {
     FakeCluster::default()

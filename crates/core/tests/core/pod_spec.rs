@@ -3,10 +3,11 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::pod_spec_of;
 use clusterip_core::json::Located;
 use clusterip_core::pod_spec::{OS_LABEL, PodSpec};
 use serde_json::{Value, json};
+
+use crate::support::pod_spec_of;
 
 const ARCH: &str = "kubernetes.io/arch";
 

@@ -3,9 +3,10 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{created, service, with_field};
 use clusterip_core::request::Request;
 use serde_json::{Value, json};
+
+use crate::support::{created, service, with_field};
 
 #[test]
 fn unreadable_request_is_refused_with_the_path() {

@@ -3,9 +3,10 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::cases;
 use clusterip_core::label_selector::{LabelSelector, Labels, MOST_LABELS, Operator, Requirement, includes, selects};
 use proptest::prelude::*;
+
+use crate::support::cases;
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()

@@ -3,11 +3,12 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{SettingsCase, check_mistakes, external_pool, external_pools, ip, net, settings};
 use clusterip_core::address::{Family, Span};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::settings::{AdmissionScope, ExternalPool, ExternalSettings, Settings};
 use serde_json::{Value, json};
+
+use crate::support::{SettingsCase, check_mistakes, external_pool, external_pools, ip, net, settings};
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()

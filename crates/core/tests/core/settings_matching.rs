@@ -4,9 +4,10 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{SettingsCase, check_mistakes, pool, services, settings};
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use serde_json::{Value, json};
+
+use crate::support::{SettingsCase, check_mistakes, pool, services, settings};
 
 /// Settings with one pool that has this `match`.
 fn matching(matches: Value) -> Value {

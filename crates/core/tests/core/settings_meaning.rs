@@ -3,7 +3,6 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{ip, net, settings};
 use clusterip_core::address::{Family, Order};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::settings::{
@@ -12,6 +11,8 @@ use clusterip_core::settings::{
 use clusterip_core::validate::{SettingsAnswer, validate_settings};
 use clusterip_core::workload::WorkloadKind;
 use serde_json::{Value, json};
+
+use crate::support::{ip, net, settings};
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()

@@ -4,12 +4,13 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{net, node_pool, settings};
 use clusterip_core::address::Family;
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::settings::{BlockSize, Explicit, NodeMatch, NodePool, NodeSettings, Settings, Withheld};
 use clusterip_core::validate::{SettingsAnswer, validate_settings};
 use serde_json::{Value, json};
+
+use crate::support::{net, node_pool, settings};
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()

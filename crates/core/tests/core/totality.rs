@@ -3,12 +3,13 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{FakeCluster, about_node, answer_of, cases, left, node, some_json, updated, with_blocks};
 use clusterip_core::answer::Outcome;
 use clusterip_core::external;
 use clusterip_core::{validate, validate_settings};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::support::{FakeCluster, about_node, answer_of, cases, left, node, some_json, updated, with_blocks};
 
 /// Replaces a value somewhere in `target`, chosen by `path`, with `value`.
 fn graft(target: &mut Value, path: &[prop::sample::Index], value: Value) {

@@ -3,10 +3,11 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{cases, settings};
 use clusterip_core::address::{Blocks, Family};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::support::{cases, settings};
 
 #[test]
 fn withheld_addresses_of_a_service_pool_are_reserved_or_excluded() {

@@ -1,12 +1,13 @@
 use std::time::Duration;
 
+use clusterip_leases::claim_lease::LABEL;
+use clusterip_leases::identity::Role;
+
 use super::super::assignments::Assignment;
 use super::super::external_claims::{EXTERNAL, lease};
 use super::super::heartbeat_state::put_back;
 use super::super::rendezvous::order;
 use super::*;
-use clusterip_leases::claim_lease::LABEL;
-use clusterip_leases::identity::Role;
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
 

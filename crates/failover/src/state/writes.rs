@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_leases::identity::Identity;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -17,7 +18,6 @@ use super::super::peers::{MissingHeartbeat, StaleHeartbeat, TermState};
 use super::super::rendezvous::order_for;
 use super::super::timing::{ENDING_TURN, HEARTBEAT, LEFT_BEHIND, REMOVING_TURN, SETTLE, TURN, TURNS};
 use super::{AgentState, Claimed};
-use clusterip_leases::identity::Identity;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

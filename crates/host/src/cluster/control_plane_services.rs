@@ -18,6 +18,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use clusterip_core::service_key::ServiceKey;
+use clusterip_runtime::api_error::chain;
+use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
 use futures::StreamExt;
 use kube::api::ObjectMeta;
 use kube::runtime::utils::Backoff as _;
@@ -29,9 +32,6 @@ use thiserror::Error;
 use crate::cluster::any_kind::resource_of_any_kind;
 use crate::cluster::kinds::{self, Kind};
 use crate::host_metrics::ClusterMetrics;
-use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::chain;
-use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
 
 /// The option of `clusterip move` that moves a Service although the control plane calls it.
 pub const MOVE_OPTION: &str = "--called-by-control-plane";

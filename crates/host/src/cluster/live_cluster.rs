@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use clusterip_core::settings::Settings;
+use clusterip_runtime::api_error::{chain, words};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::DynamicResourceScope;
 use kube::{Api, Client};
@@ -12,7 +13,6 @@ use thiserror::Error;
 use tokio::runtime::Runtime;
 
 use super::kinds::{self, Kind};
-use clusterip_runtime::api_error::{chain, words};
 
 /// A cluster that can't be read.
 #[derive(Debug, Error)]

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
+use clusterip_runtime::api_error::chain;
 use kube::{Api, Client};
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -10,7 +11,6 @@ use super::kinds;
 use super::live_cluster::{self, LiveError};
 use super::snapshot::{Snapshot, SnapshotCalls};
 use crate::policy::host_calls::{HostCall, HostCalls};
-use clusterip_runtime::api_error::chain;
 
 /// Answers as policy-server does: with the objects of the cluster, or with the error of the API server. An answer that
 /// was given once is repeated.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
+use clusterip_leases::owner::Owner;
 
 use super::kubewarden_responses;
 use super::ledger::{Ledger, Share, Shares};
@@ -14,7 +15,6 @@ use super::share;
 use super::snapshot::{Snapshot, SnapshotCalls};
 use super::stores::Stores;
 use crate::policy::host_calls::{HostCall, HostCalls};
-use clusterip_leases::owner::Owner;
 
 /// The Service that a request is evaluated for.
 #[derive(Clone, Debug)]

@@ -19,6 +19,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL, name};
+use clusterip_leases::observed::Observed;
+use clusterip_leases::owner::Owner;
+use clusterip_leases::version::Version;
+use clusterip_runtime::api_error::words;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -33,11 +38,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::ledger::{HELD_FOR, Ledger};
 use crate::host_metrics::{ClaimMetrics, ClaimResult};
-use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL, name};
-use clusterip_leases::observed::Observed;
-use clusterip_leases::owner::Owner;
-use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::words;
 
 /// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
 const DURATION: Duration = Duration::from_secs(HELD_FOR.as_secs() + 5);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use clusterip_core::label_selector::{Labels, includes};
+use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -12,7 +13,6 @@ mod calls;
 
 pub use self::calls::SnapshotCalls;
 use super::object::{self, Packed};
-use clusterip_core::service_key::ServiceKey;
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::external::stored::in_use;
 use clusterip_core::settings::Settings;
+use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
 use futures::StreamExt;
 use kube::api::{ApiResource, ListParams};
 use kube::runtime::utils::Backoff as _;
@@ -31,7 +32,6 @@ use super::snapshot::{Shared, Snapshot, addresses};
 use super::subscriptions::{Listener, Subscriptions};
 use crate::cluster::control_plane_services::ControlPlaneServices;
 use crate::host_metrics::ClusterMetrics;
-use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
 
 /// How many objects are listed at a time. Their text takes memory until it is parsed, and tenants can write objects of
 /// 1.5 MB.

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
+use clusterip_failover::assignments::{Assignment, Assignments};
 use serde_json::Value;
 
 use super::eligible;
 use super::service_fields::{ports, recorded, shown};
 use crate::cluster::object::text;
-use clusterip_core::service_key::ServiceKey;
-use clusterip_failover::assignments::{Assignment, Assignments};
 
 /// A recorded address that the Service does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,10 +84,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use clusterip_core::settings::Settings;
+    use clusterip_failover::assignments::Protocol;
     use serde_json::json;
 
     use super::*;
-    use clusterip_failover::assignments::Protocol;
 
     struct Case<'r> {
         name: &'r str,

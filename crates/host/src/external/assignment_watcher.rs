@@ -7,6 +7,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_failover::assignments::Assignments;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -19,8 +21,6 @@ use crate::cluster::object::text;
 use crate::cluster::stores::{Change, Stores};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::Module;
-use clusterip_core::service_key::ServiceKey;
-use clusterip_failover::assignments::Assignments;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHERED: Duration = Duration::from_millis(100);

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use clusterip_runtime::api_error::words;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::time::timeout;
-
-use clusterip_runtime::api_error::words;
 
 /// The time limit for writing an Event.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clusterip_runtime::api_error::words;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
@@ -15,7 +16,6 @@ use tokio::time::sleep;
 use super::SettingsError;
 use crate::cluster::{manifests, yaml};
 use crate::host_metrics::ClusterMetrics;
-use clusterip_runtime::api_error::words;
 
 /// The key of the ConfigMap that holds the settings.
 pub const KEY: &str = "settings.yaml";

@@ -1,10 +1,10 @@
 //! The permissions that each duty of a process requires.
 
+use clusterip_leases::leader::LEASE;
 use kube::api::ApiResource;
 
 use super::Need;
 use crate::cluster::kinds;
-use clusterip_leases::leader::LEASE;
 
 const WATCHED: &[&str] = &["list", "watch"];
 const EVENTS: (&str, &str) = ("events.k8s.io", "events");

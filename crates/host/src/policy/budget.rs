@@ -11,9 +11,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
-
 use clusterip_runtime::background::is_background;
+use thiserror::Error;
 
 /// How long an evaluation for admission waits for memory.
 const ADMISSION_WAITS: Duration = Duration::from_secs(5);

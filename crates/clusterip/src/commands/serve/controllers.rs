@@ -3,6 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use clusterip_host::cluster::stores::Change;
+use clusterip_host::policy::module::Module;
+use clusterip_leases::competing_server::CompetingServer;
+use clusterip_leases::leader::{Leader, Leadership};
+use clusterip_runtime::connect;
+use clusterip_runtime::shutdown::until;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -15,12 +21,6 @@ use crate::services::misplaced::Allowed;
 use crate::services::reconcile::Reconciler;
 use crate::services::replicas::Replicas;
 use crate::services::service_controller::Controller;
-use clusterip_host::cluster::stores::Change;
-use clusterip_host::policy::module::Module;
-use clusterip_leases::competing_server::CompetingServer;
-use clusterip_leases::leader::{Leader, Leadership};
-use clusterip_runtime::connect;
-use clusterip_runtime::shutdown::until;
 
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
 /// all other tasks rely on the leadership.

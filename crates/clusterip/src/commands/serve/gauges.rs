@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
+use clusterip_host::cluster::stores::State;
+use clusterip_leases::leader::Leadership;
 use tokio::sync::watch;
 
 use crate::nodes::held_blocks::blocks_of;
@@ -14,8 +16,6 @@ use crate::services::reconcile::Reconciler;
 use crate::services::service_metrics::{FamilyFill, PoolFill};
 use crate::webhook::admission_metrics::{Decision, ResourceKind};
 use crate::webhook::tls::Certificate;
-use clusterip_host::cluster::stores::State;
-use clusterip_leases::leader::Leadership;
 
 /// The gauges that are computed for each scrape.
 pub(super) struct Gauges {

@@ -3,13 +3,13 @@
 use std::future::Future;
 
 use anyhow::Context;
+use clusterip_runtime::shutdown::{shutdown_signal, until};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::LOG_TARGET;
 use super::controllers::Election;
 use super::webhook::Webhook;
-use clusterip_runtime::shutdown::{shutdown_signal, until};
 
 /// The tasks of the server. Each one ends by itself after `stop`; all are aborted if this is dropped.
 pub(super) struct Tasks {

@@ -3,15 +3,6 @@
 
 use std::sync::Arc;
 
-use kube::Client;
-use tokio::sync::{mpsc, watch};
-
-use super::running::Tasks;
-use super::{LOG_TARGET, Serve};
-use crate::audit::live_audit::LiveAudit;
-use crate::dns_address;
-use crate::server_metrics::ServerMetrics;
-use crate::ui::map_server::{Limits, MapServer};
 use clusterip_host::cluster::ledger::Ledger;
 use clusterip_host::cluster::replica_claims::{self, Claims};
 use clusterip_host::cluster::stores::{Change, Stores};
@@ -24,6 +15,15 @@ use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::leader::Leader;
 use clusterip_runtime::connect;
+use kube::Client;
+use tokio::sync::{mpsc, watch};
+
+use super::running::Tasks;
+use super::{LOG_TARGET, Serve};
+use crate::audit::live_audit::LiveAudit;
+use crate::dns_address;
+use crate::server_metrics::ServerMetrics;
+use crate::ui::map_server::{Limits, MapServer};
 
 /// The connection to the cluster, and the values of the server that depend on no settings.
 pub(super) struct Connection<'a> {

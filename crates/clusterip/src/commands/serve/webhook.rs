@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_host::cluster::replica_claims;
+use clusterip_leases::competing_server::CompetingServer;
+use clusterip_runtime::http::server::ServerError;
+use clusterip_runtime::shutdown::until;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -18,10 +22,6 @@ use crate::webhook::client_ca::ClientCaFile;
 use crate::webhook::registration::{self, Registration};
 use crate::webhook::server::{Backend, Limits, WebhookServer};
 use crate::webhook::tls::{Certificate, CertificateFiles};
-use clusterip_host::cluster::replica_claims;
-use clusterip_leases::competing_server::CompetingServer;
-use clusterip_runtime::http::server::ServerError;
-use clusterip_runtime::shutdown::until;
 
 /// The interval at which certificate files are checked for changes.
 const LOOK_AT_FILES: Duration = Duration::from_secs(5);

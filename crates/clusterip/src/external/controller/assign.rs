@@ -1,13 +1,6 @@
 //! Asks the policy for the external addresses of a Service, and records its answer.
 
 use clusterip_core::external::RECORD_ANNOTATION;
-use http::Request;
-use serde_json::{Value, json};
-use tokio::time::Instant;
-
-use super::{AGAIN, Controller, Term, about, record};
-use crate::external::external_metrics::Given;
-use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::lookups::Subject;
 use clusterip_host::cluster::object::{service_path, text};
@@ -15,6 +8,13 @@ use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;
 use clusterip_runtime::api_error::words;
 use clusterip_runtime::background;
+use http::Request;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{AGAIN, Controller, Term, about, record};
+use crate::external::external_metrics::Given;
+use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
 
 /// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
 struct Without {

@@ -1,8 +1,8 @@
+use clusterip_host::cluster::object::Packed;
 use serde_json::json;
 
 use super::super::block_placement::BlockStanding;
 use super::*;
-use clusterip_host::cluster::object::Packed;
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()

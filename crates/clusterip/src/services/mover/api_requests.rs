@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use clusterip_host::cluster::ownership::MANAGER;
 use http::{Method, Request};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
@@ -9,7 +10,6 @@ use tokio::time::{sleep, timeout};
 use super::super::refusal::Refusal;
 use super::move_error::MoveError;
 use super::{LONGEST_PAUSE, Run};
-use clusterip_host::cluster::ownership::MANAGER;
 
 impl Run<'_> {
     /// The first of the new addresses that is allocated already.

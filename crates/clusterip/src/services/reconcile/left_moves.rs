@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::object::text;
 use serde_json::Value;
 
 use super::super::event_recorder::{Told, tell};
 use super::super::outcome::{Outcome, Unmoved};
 use super::super::records::RecordError;
 use super::super::step;
-use super::{Next, Reconciler, UNFINISHED};
+use super::{Next, Reconciler, UNFINISHED, unreadable};
 use crate::services::service_metrics::Misplaced as Reason;
-use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::text;
-use clusterip_runtime::api_error::words;
 
 /// How long a request whose sender is gone may still be carried out: longer than an API server works on one.
 const RELEASE_ARRIVES: Duration = Duration::from_secs(90);
@@ -101,15 +100,7 @@ impl Reconciler {
             Ok(None) => return Next::Change,
             Ok(Some(live)) if !step::looks_half_moved(&live) => return Next::Change,
             Ok(Some(live)) => live,
-            Err(error) => {
-                tracing::warn!(
-                    namespace = id.namespace,
-                    name = id.name,
-                    error = words(&error),
-                    "the service can't be read"
-                );
-                return Next::After(UNFINISHED);
-            }
+            Err(error) => return unreadable(id, &error),
         };
         match self.mover.records().get(text(&live, &["metadata", "uid"])).await {
             Ok(Some(journal)) => {

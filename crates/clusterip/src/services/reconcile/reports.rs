@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 
 use super::super::brakes::Brake;
@@ -11,7 +12,6 @@ use super::super::mover::MoveError;
 use super::super::outcome::{Outcome, Unmoved};
 use super::{Found, Next, REPORTED, Reconciler};
 use crate::services::service_metrics::{Misplaced as Reason, MoveResult};
-use clusterip_core::service_key::ServiceKey;
 
 impl Reconciler {
     /// Reports that a misplaced Service stays where it is, and answers the wish to move it.

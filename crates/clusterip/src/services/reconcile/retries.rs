@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use clusterip_core::service_key::ServiceKey;
+
 use super::super::mover::MoveError;
 use super::super::outcome::Outcome;
 use super::{Next, REPORTED, Reconciler, UNFINISHED};
-use clusterip_core::service_key::ServiceKey;
 
 /// The longest pause between two tries of a move that fails.
 const MOST_RARELY: Duration = Duration::from_secs(60);

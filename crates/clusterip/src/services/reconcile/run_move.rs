@@ -3,6 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::object::text;
+use clusterip_host::cluster::ownership::set_by_hand;
+use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::evaluator::Evaluation;
+use clusterip_leases::owner::Owner;
+use clusterip_runtime::background;
 use serde_json::Value;
 
 use super::super::journal::Journal;
@@ -12,13 +19,6 @@ use super::super::outcome::Outcome;
 use super::super::records::RecordError;
 use super::super::targets::Alternatives;
 use super::{Movable, Reconciler};
-use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::set_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
-use clusterip_host::evaluator::Evaluation;
-use clusterip_leases::owner::Owner;
-use clusterip_runtime::background;
 
 impl Reconciler {
     /// The recorded journal for the Service with this UID; `None` if no move of it is recorded.

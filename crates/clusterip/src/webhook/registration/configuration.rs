@@ -3,12 +3,12 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
+use clusterip_host::cluster::yaml;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};
 
 use super::{NAME, RegistrationError, Wanted};
-use clusterip_host::cluster::yaml;
 
 /// The webhook configuration of the deployment. A configuration for a URL is derived from it.
 const DEPLOYED: &str = include_str!("../../../../../deploy/webhook/webhook-configuration.yaml");

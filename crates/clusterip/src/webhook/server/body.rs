@@ -6,13 +6,13 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::StatusCode;
+use clusterip_runtime::http::error_response::ErrorResponse;
 use futures::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::peer_limits::Peer;
 use super::AppState;
-use clusterip_runtime::http::error_response::ErrorResponse;
 
 /// A body, with its permits for the memory that bodies may take.
 #[derive(Default)]

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{finding, ip};
 use clusterip::audit::external_ranges;
 use clusterip::audit::model::{
     Audit, External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, Kind, State,
 };
 use clusterip_core::settings::Settings;
+
+use super::{finding, ip};
 
 /// Two pools of external addresses: one whose ranges are in one block, with some misplaced addresses, and one too large
 /// to be shown at once.

@@ -7,9 +7,8 @@ mod services;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use clusterip::audit::model::{Address, Audit, Counts, Finding, Kept, Kind, Range, Span, State};
-use ipnet::IpNet;
-
 pub use external::external;
+use ipnet::IpNet;
 pub use nodes::nodes;
 pub use services::{huge, large, many, small};
 

@@ -1,8 +1,9 @@
 //! Audits of clusters whose Nodes get their blocks from pools.
 
-use super::{finding, net, number, range, span, used};
 use clusterip::audit::model::{Audit, Block, BlockRange, Finding, Kept, Kind, NodePool, Nodes, Pool, State};
 use clusterip::nodes::block_usage;
+
+use super::{finding, net, number, range, span, used};
 
 /// A block that a Node of this pool has.
 fn held(block: &str, node: &str, pool: Option<&str>, state: State) -> Block {

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::{HOSTILE, finding, ip, number, numbered, range, span, used};
 use clusterip::audit::model::{Address, Audit, Finding, Kept, Kind, Pool, Span, State};
+
+use super::{HOSTILE, finding, ip, number, numbered, range, span, used};
 
 /// The evidence of a Deployment.
 fn deployment(name: &str, os: &str) -> String {

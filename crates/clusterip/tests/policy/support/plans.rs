@@ -1,11 +1,12 @@
 //! Plans manifests with the embedded module, and fills the addresses in.
 
-use super::MODULE;
 use clusterip::manifest_planner::{Plan, Planner};
 use clusterip::report::filled;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests::{self, Source};
 use serde_json::{Value, json};
+
+use super::MODULE;
 
 /// One pool with both families, whose first addresses are 10.0.0.2 and fd00::1.
 pub fn settings() -> Value {

@@ -14,27 +14,26 @@ pub mod triage_cases;
 
 use std::net::IpAddr;
 
+pub use any_json::{json_with, some_json};
 use clusterip_core::json::Located;
 use clusterip_core::pod_spec::PodSpec;
 use clusterip_core::settings::Settings;
-use ipnet::IpNet;
-use proptest::test_runner::Config;
-use serde_json::Value;
-
-pub use any_json::{json_with, some_json};
 pub use documents::{
     SettingsCase, check_mistakes, external_pool, external_pools, node_pool, node_pools, nodes, pool, pools, services,
 };
 pub use external::{Now, balancer, balancer_of, external_answer, now, with_record};
 pub use fake_cluster::FakeCluster;
+use ipnet::IpNet;
 pub use k2s::{Creation, check_evidence, lowest, plain};
 pub use nodes::{
     Sequence, about_node, assigned_of, blocks_given, node, node_created, node_left, node_of, two_pools, with_blocks,
 };
+use proptest::test_runner::Config;
 pub use requests::{
     ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied, left,
     request, selecting, service, updated, with_field, with_mixed, with_spec,
 };
+use serde_json::Value;
 
 #[track_caller]
 pub fn net(text: &str) -> IpNet {

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Instant;
 
+use clusterip_runtime::api_error::chain;
+
 use super::super::kinds::{Kind, own_name};
 use super::Inner;
-use clusterip_runtime::api_error::chain;
 
 /// The state of the watch of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,6 +12,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState};
+use clusterip_failover::assignments::{Assignment, Assignments};
+use clusterip_failover::external_claims::Claim;
+use clusterip_failover::heartbeat_state::HeartbeatState;
+use clusterip_failover::state::AgentState;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
@@ -26,11 +31,6 @@ mod network;
 use self::api_server::{Answer, Request, Store};
 use self::chance::Chance;
 use self::faults::Fault;
-use super::agent_plan::{DesiredState, LeaseWrite, ObservedState};
-use super::assignments::{Assignment, Assignments};
-use super::external_claims::Claim;
-use super::heartbeat_state::HeartbeatState;
-use super::state::AgentState;
 
 const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
 const ADDRESSES: u32 = 6;

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::agent_plan::{ObservedState, WriteKind, WriteOutcome};
-use super::super::heartbeat_state::{self, NextAction};
-use super::super::timing::{HEARTBEAT, JITTER, MOST_FAILURES, RETRY_PAUSE};
+use clusterip_failover::agent_plan::{ObservedState, WriteKind, WriteOutcome};
+use clusterip_failover::heartbeat_state::{self, NextAction};
+use clusterip_failover::timing::{HEARTBEAT, JITTER, MOST_FAILURES, RETRY_PAUSE};
+
 use super::api_server::{Answer, Request};
 use super::{Event, Happening, NODES, World, clock, millis};
 

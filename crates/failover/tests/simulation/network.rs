@@ -1,7 +1,8 @@
 //! Sends requests and watch events with delays, and loses some of them.
 
-use super::super::agent_plan::LeaseWrite;
-use super::super::timing::REQUEST_TIMEOUT;
+use clusterip_failover::agent_plan::LeaseWrite;
+use clusterip_failover::timing::REQUEST_TIMEOUT;
+
 use super::api_server::Request;
 use super::{Event, Happening, World, millis};
 

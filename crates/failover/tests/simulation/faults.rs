@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use clusterip_failover::heartbeat_state;
 use k8s_openapi::jiff::Timestamp;
 use proptest::prelude::*;
 
-use super::super::heartbeat_state;
 use super::api_server::Request;
 use super::{Event, Happening, NODES, World};
 
