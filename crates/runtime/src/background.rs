@@ -8,8 +8,7 @@
 //! - [`run_long`] is for work that takes as long as the cluster is large, such as an audit. It runs on another
 //!   thread, so that short work does not wait for it.
 //!
-//! The module gives evaluations on these threads a share of memory of their own, too: see
-//! [`clusterip_host::policy::budget`].
+//! The policy gives evaluations on these threads ([`is_background`]) a share of memory of their own.
 
 use std::cell::Cell;
 use std::future::Future;
