@@ -290,7 +290,7 @@ async fn missing_permissions_are_reported_to_the_operator() {
     let may_not = |rights: &str| {
         let (account, way_out) = (
             "system:serviceaccount:kubewarden:policy-server may not:",
-            "Each request that needs one of them is refused, or hangs. To grant them: kubectl apply -k \
+            "Each request that needs one of these permissions is refused, or hangs. To grant them: kubectl apply -k \
              deploy/kubewarden/rights",
         );
         (Some(1), String::new(), format!("{account}\n{rights}{way_out}\n"))
