@@ -185,8 +185,8 @@ fn missing_cluster_is_reported() {
         "",
         &[("KUBECONFIG", folder.path("config").to_str().unwrap())],
     );
-    let message = "no cluster: ServiceError: client error (Connect): tcp connect error: Connection refused (os error \
-                   111); check KUBECONFIG and the current context";
+    let message = "no cluster: GET http://127.0.0.1:1/version: Connection refused (os error 111); check KUBECONFIG and \
+                   the current context";
     assert_eq!(done, Done::refused(message));
 }
 
