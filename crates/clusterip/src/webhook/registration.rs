@@ -185,7 +185,7 @@ impl Registration {
         bundle: watch::Receiver<String>,
     ) -> Result<Self, RegistrationError> {
         url_host(url)?;
-        let who = |reason: String| RegistrationError::WhoAmI(reason);
+        let who = RegistrationError::WhoAmI;
         let review = Api::<SelfSubjectReview>::all(client.clone())
             .create(&PostParams::default(), &SelfSubjectReview::default())
             .await
