@@ -161,7 +161,8 @@ mod tests {
     fn arguments(name: &str, url: &str, request_timeout: &str) -> ClusterArguments {
         let file = std::env::temp_dir().join(format!("clusterip-connect-{}-{name}", std::process::id()));
         let config = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
              clusters: [{{name: a, cluster: {{server: '{url}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
         );
         std::fs::write(&file, config).unwrap();

@@ -97,10 +97,11 @@ impl Controller {
                     if leads && !before {
                         // The findings of another term may be outdated.
                         self.reconciler.forget();
-                        match self.reconciler.allowed().any {
-                            true => tracing::info!("leading: misplaced services are moved"),
-                            false => tracing::info!("leading: misplaced services are reported, and moved only by `clusterip move`"),
-                        }
+                        let what = match self.reconciler.allowed().any {
+                            true => "moved",
+                            false => "reported, and moved only by `clusterip move`",
+                        };
+                        tracing::info!("leading: misplaced services are {what}");
                         // Services with an unfinished move come first: they may have no address.
                         for id in self.left_moves().await {
                             turns.push(id);

@@ -79,7 +79,8 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// A server that has read its settings and listens, but takes no part in the leader election and answers no request yet.
+/// A server that has read its settings and listens, but takes no part in the leader election and answers no request
+/// yet.
 pub(super) struct Prepared<'a> {
     // The first field is dropped first: if the start is given up, the tasks are aborted before the server is dropped.
     pub(super) startup: Startup<'a>,
