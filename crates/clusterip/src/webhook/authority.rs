@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use super::issuer::{self, IssuingError, Leaf};
 use super::tls::{Certificate, CertificateError};
+use clusterip_runtime::api_error::words;
 
 /// The name of the Secret.
 pub const SECRET: &str = "clusterip-authority";
@@ -45,7 +46,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[derive(Debug, Error)]
 pub enum AuthorityError {
     /// The API server refuses a request.
-    #[error("Secret {namespace}/{SECRET} can't be {verb}: {reason}", verb = .verb)]
+    #[error("Secret {namespace}/{SECRET} can't be {verb}: {}", words(.reason), verb = .verb)]
     Cluster {
         /// The namespace of the Secret.
         namespace: String,

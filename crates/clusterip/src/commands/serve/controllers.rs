@@ -7,8 +7,8 @@ use clusterip_host::cluster::stores::Change;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::competing_server::CompetingServer;
 use clusterip_leases::leader::{Leader, Leadership};
-use clusterip_runtime::connect;
 use clusterip_runtime::shutdown::until;
+use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -84,13 +84,17 @@ impl Startup<'_> {
         reconciler
     }
 
-    /// Gives Nodes their pod CIDRs.
-    pub(super) async fn assign_pod_cidrs(&mut self, module: Arc<Module>, election: &Election) -> anyhow::Result<()> {
+    /// Gives Nodes their pod CIDRs, with a client of its own.
+    pub(super) fn assign_pod_cidrs(
+        &mut self,
+        module: Arc<Module>,
+        client: Client,
+        election: &Election,
+    ) -> anyhow::Result<()> {
         let assigner = Assigner {
             module,
             stores: self.stores.clone(),
-            // The assigner runs in a thread of its own, and its connections live there.
-            client: connect::client(self.arguments.kubeconfig.as_deref()).await?,
+            client,
             settings: self.settings.clone(),
             leadership: election.leadership.clone(),
             term: election.term.clone(),
