@@ -220,23 +220,57 @@ default    web      linux  172.21.0.173  os=linux (assumption)
 fn address_outside_of_pools_and_folder_without_services_are_accepted() {
     struct Case {
         input: String,
-        row: &'static str,
+        rows: &'static str,
         totals: &'static str,
     }
-    let rows = [
+    let cases = [
         Case {
             input: service_manifest("web", "{clusterIP: 10.0.0.9}"),
-            row: "default    web      -     10.0.0.9    left: set by hand\n",
+            rows: "\
+NAMESPACE  SERVICE  POOL   CLUSTER-IP  EVIDENCE
+default    web      linux  10.0.0.9    left: set by hand; os=linux (assumption)
+  warning: 10.0.0.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (assumption)
+",
             totals: "1 Service: 0 allocated, 1 left, 0 denied",
         },
-        Case { input: "# nothing\n".to_owned(), row: "", totals: "0 Services: 0 allocated, 0 left, 0 denied" },
+        Case {
+            input: "# nothing\n".to_owned(),
+            rows: "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\n",
+            totals: "0 Services: 0 allocated, 0 left, 0 denied",
+        },
     ];
-    for Case { input, row, totals } in rows {
+    for Case { input, rows, totals } in cases {
         let done = Folder::new("no-pool").run_with(&["plan", "-"], &input, &[]);
         let pools = "windows 0 of 205 used; linux 0 of 205 used";
-        assert_eq!(
-            done,
-            Done::ok(format!("NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\n{row}\n{totals}; {pools}\n"))
-        );
+        assert_eq!(done, Done::ok(format!("{rows}\n{totals}; {pools}\n")));
+    }
+}
+
+#[test]
+fn explicit_deny_refuses_an_address_outside_of_all_pools() {
+    struct Case {
+        name: &'static str,
+        os: &'static str,
+        status: i32,
+        message: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "a pool matches the Service",
+            os: "linux",
+            status: 1,
+            message: "Service default/web: 10.0.0.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux \
+                      (annotation clusterip-policy/os); omit clusterIP, or use an address of the Service's pool",
+        },
+        Case { name: "no pool matches the Service", os: "plan9", status: 0, message: "set by hand" },
+    ];
+    for Case { name, os, status, message } in cases {
+        let folder = Folder::new("explicit-outside");
+        let pools = "[{name: linux, cidrs: [172.21.0.0/24], match: {os: linux}}]";
+        folder.write("settings.yaml", format!("services: {{explicit: deny, pools: {pools}}}\n"));
+        let metadata = format!("{{name: web, annotations: {{clusterip-policy/os: {os}}}}}");
+        let input = format!("apiVersion: v1\nkind: Service\nmetadata: {metadata}\nspec: {{clusterIP: 10.0.0.9}}\n");
+        let done = folder.run_with(&["plan", "-", "-s", "settings.yaml", "-o", "json"], &input, &[]);
+        assert_eq!((done.status, &done.json()["services"][0]["message"]), (status, &json!(message)), "{name}");
     }
 }
