@@ -14,6 +14,7 @@ pub mod live_cluster;
 pub mod live_lookups;
 pub mod lookups;
 pub mod manifest_edit;
+pub mod manifest_files;
 pub mod manifests;
 pub mod object;
 pub mod ownership;

@@ -89,6 +89,11 @@ impl Node {
         }
     }
 
+    /// Whether the value is null, as that of an empty document is.
+    pub fn is_null(&self) -> bool {
+        matches!(self.data, Data::Scalar(Value::Null))
+    }
+
     /// The field of a mapping; `None` if there is none, or the node is not a mapping.
     pub fn field(&self, name: &str) -> Option<(&Key, &Node)> {
         let Data::Mapping(fields) = &self.data else { return None };
