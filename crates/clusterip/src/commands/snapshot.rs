@@ -34,7 +34,7 @@ Examples:
   Audit a cluster, and plan manifests for it, without access to it:
     clusterip snapshot >snapshot.json
     clusterip audit --snapshot snapshot.json --settings settings.yaml
-    clusterip plan -f manifests --snapshot snapshot.json --settings settings.yaml
+    clusterip plan -f shop --snapshot snapshot.json --settings settings.yaml
 
 The snapshot has one list of every kind that an audit or a plan reads, with only the fields that they read: Services, \
 workloads, Pods, Namespaces, Nodes, RuntimeClasses, IPAddresses, ServiceCIDRs, the Leases of clusterip, and which \
