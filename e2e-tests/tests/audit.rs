@@ -38,6 +38,27 @@ async fn audit(cluster: &Cluster, settings: Option<&str>, arguments: &[&str]) ->
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
+/// The same for a snapshot of the cluster.
+async fn audit_of_snapshot(cluster: &Cluster, settings: &str, output: &str) -> (i32, String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let snapshot = folder.path().join("snapshot");
+    let mut command = Command::new(program());
+    command.args(["snapshot", "-o", output, "--kubeconfig"]).arg(cluster.plane.kubeconfig());
+    command.arg("--output-file").arg(&snapshot).stdin(Stdio::null());
+    let written = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    assert_eq!((written.status.code(), String::from_utf8(written.stderr).unwrap().as_str()), (Some(0), ""));
+    let text = std::fs::read_to_string(&snapshot).unwrap();
+    assert!(!text.contains("\"kind\":\"Secret\"") && !text.contains("\"kind\":\"ConfigMap\""), "{text}");
+
+    let file = folder.path().join("settings.yaml");
+    std::fs::write(&file, settings).unwrap();
+    let mut command = Command::new(program());
+    command.args(["audit", "-o", "json", "--snapshot"]).arg(&snapshot).arg("--settings").arg(&file);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
 fn os(os: &str) -> Value {
     json!({"annotations": {"clusterip-policy/os": os}})
 }
@@ -109,6 +130,15 @@ async fn live_cluster_is_audited() {
         "full: pool tiny (172.21.4.0/30) is full: all 2 addresses are used, 0 more are reserved",
     ];
     assert_eq!(findings, expected);
+
+    let live: Value = serde_json::from_str(&json).unwrap();
+    for output in ["json", "yaml"] {
+        let (status, json, stderr) = audit_of_snapshot(&cluster, &settings, output).await;
+        assert_eq!((status, stderr.as_str()), (0, ""), "{json}");
+        assert_eq!(ranges_and_findings(&json, &place), (ranges.clone(), findings.clone()), "a snapshot as {output}");
+        let audit: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(audit["notes"], live["notes"], "a snapshot as {output}");
+    }
 
     let failed = audit(&cluster, Some(&settings), &["--fail-on", "full"]).await;
     assert_eq!(failed.0, 1, "{failed:?}");

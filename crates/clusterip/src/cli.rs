@@ -34,6 +34,9 @@ pub enum Command {
     /// Shows how full the pools of a cluster are, and lists problems. Changes nothing
     #[command(after_long_help = commands::audit::HELP)]
     Audit(commands::audit::Audit),
+    /// Writes what `audit` and `plan` read of a cluster, for use without the cluster. Changes nothing
+    #[command(after_long_help = commands::snapshot::HELP)]
+    Snapshot(commands::snapshot::Snapshot),
     /// Holds external addresses of Services on a node
     #[cfg(target_os = "linux")]
     #[command(after_long_help = clusterip_agent::command::HELP)]
@@ -64,6 +67,7 @@ pub fn run() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Move(r#move) => r#move.run(),
         Command::Audit(audit) => audit.run(),
+        Command::Snapshot(snapshot) => snapshot.run(),
         #[cfg(target_os = "linux")]
         Command::Agent(agent) => agent.run(),
         Command::Completions(Completions { shell }) => {

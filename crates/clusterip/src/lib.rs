@@ -6,6 +6,7 @@
 //! - [`report`] prints results for people and programs, and [`ui`] serves the map.
 //! - [`commands`] implement the command line on top of these.
 
+pub mod api_server_rules;
 pub mod audit;
 pub mod cli;
 pub mod commands;
@@ -18,5 +19,6 @@ pub mod report;
 pub mod server_metrics;
 pub mod service_placement;
 pub mod services;
+pub mod snapshot_kinds;
 pub mod ui;
 pub mod webhook;

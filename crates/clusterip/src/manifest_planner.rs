@@ -21,6 +21,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use crate::api_server_rules::ApiServerRules;
 use crate::external::plan_state::PlanState;
 use crate::nodes::block_planner::{NodePlan, NodePlanner};
 use crate::pool_use::{self, PoolUse};
@@ -78,6 +79,15 @@ pub enum Source {
     Kept,
     /// The addresses are free.
     Free,
+}
+
+impl Row {
+    /// The same Service, refused by the API server for this reason.
+    fn refused(self, reason: &str) -> Self {
+        let message = format!("Service {}/{}: the API server refuses it: {reason}", self.namespace, self.name);
+        let decision = Outcome::Denied;
+        Self { decision, cluster_ips: Vec::new(), external: None, message: Some(message), ..self }
+    }
 }
 
 impl Source {
@@ -147,6 +157,8 @@ pub struct Planner<'m> {
     there: BTreeMap<(String, String), Option<Origin>>,
     /// The external addresses of the plan; `None` if the settings have no such pools.
     external: Option<PlanState>,
+    /// What the API server refuses although the policy allows it.
+    api_server: ApiServerRules,
 }
 
 impl<'m> Planner<'m> {
@@ -154,7 +166,9 @@ impl<'m> Planner<'m> {
     pub fn new(module: &'m Module, document: Value, settings: Settings, cluster: Vec<Value>) -> Self {
         let mut snapshot = Snapshot::default();
         let mut there = BTreeMap::new();
+        let mut api_server = ApiServerRules::default();
         for object in cluster {
+            api_server.add_existing(&object);
             if object::is_service(&object) {
                 there.insert(id(&object), None);
             }
@@ -167,7 +181,7 @@ impl<'m> Planner<'m> {
                 external.add_existing(&owner(&id(&service)), &service);
             }
         }
-        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, external }
+        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, external, api_server }
     }
 
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
@@ -257,10 +271,17 @@ impl<'m> Planner<'m> {
         let row = row(&id, &object, old.as_ref(), &answer, warnings);
         let key = key(&id, &object, index);
         let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or(object));
+        let refusal =
+            placed.as_ref().and_then(|placed| self.api_server.refusal(&self.settings, &key, placed, old.as_ref()));
+        let (row, placed) = match refusal {
+            Some(reason) => (row.refused(&reason), None),
+            None => (row, placed),
+        };
         if let Some(external) = &mut self.external {
             external.set_planned(index, &owner(&key), placed.as_ref(), old.as_ref());
         }
         if let Some(mut placed) = placed {
+            self.api_server.add_planned(&key, &placed, &manifest.origin.to_string());
             if generated {
                 placed["metadata"]["name"] = json!(key.1);
             } else {

@@ -181,7 +181,7 @@ impl<'a> Case<'a> {
             return left();
         }
         let mut wrong: Vec<String> = Vec::new();
-        let mut in_a_pool: Vec<(IpAddr, &Pool)> = Vec::new();
+        let mut placed: Vec<(IpAddr, Option<&Pool>)> = Vec::new();
         for &address in addresses {
             if let Some(range) = self.settings.unusable_range_of(address) {
                 wrong.push(range.why.clone());
@@ -193,20 +193,13 @@ impl<'a> Case<'a> {
                 Some(pool) if pool.exclude.iter().any(|excluded| excluded.contains(&address)) => {
                     wrong.push(format!("{address} is excluded from pool {:?}", pool.name));
                 }
-                Some(pool) => in_a_pool.push((address, pool)),
-                None => {}
+                lies_in => placed.push((address, lies_in)),
             }
         }
-        if !in_a_pool.is_empty() {
+        if !placed.is_empty() {
             match self.choose(service) {
                 Ok(choice) => {
-                    let foreign = in_a_pool.iter().filter(|(_, pool)| choice.pool != Some(*pool));
-                    wrong.extend(foreign.map(|(address, pool)| {
-                        let own = choice
-                            .pool
-                            .map_or("but no pool matches".to_owned(), |own| format!("expected pool {:?}", own.name));
-                        format!("{address} lies in pool {:?}, {own}: {}", pool.name, choice.describe())
-                    }));
+                    wrong.extend(placed.iter().filter_map(|(address, lies_in)| misplaced(*address, *lies_in, &choice)));
                 }
                 // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
                 Err(refusal) if self.settings.explicit == Explicit::Warn => {
@@ -303,4 +296,17 @@ impl<'a> Case<'a> {
         };
         Denial { code, message: format!("Service {}: {refusal}", self.request.subject()) }
     }
+}
+
+/// Why an address is wrong that lies in this pool, or in none; `None` if it may stay. An address outside of every pool
+/// is wrong if the Service's own pool has addresses of its family.
+fn misplaced(address: IpAddr, lies_in: Option<&Pool>, choice: &Choice<'_>) -> Option<String> {
+    let place = match (lies_in, choice.pool) {
+        (Some(pool), own) if own == Some(pool) => return None,
+        (Some(pool), Some(own)) => format!("lies in pool {:?}, expected pool {:?}", pool.name, own.name),
+        (Some(pool), None) => format!("lies in pool {:?}, but no pool matches", pool.name),
+        (None, Some(own)) if own.has(Family::of(address)) => format!("lies in no pool, expected pool {:?}", own.name),
+        (None, _) => return None,
+    };
+    Some(format!("{address} {place}: {}", choice.describe()))
 }

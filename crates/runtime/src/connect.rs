@@ -108,7 +108,6 @@ impl ClusterArguments {
         // The limit of the request ends before this one, and its error names the URL.
         config.connect_timeout = limit.map(|limit| limit.saturating_mul(2));
         let server = server(&config);
-        let server = server(&config);
         let builder = ClientBuilder::try_from(config).map_err(ConnectError::Client)?;
         Ok(builder.with_layer(&layer_fn(|inner| Bounded::new(inner, server.clone(), limit))).build())
     }

@@ -30,6 +30,8 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
+use crate::snapshot_kinds::SnapshotKinds;
+
 /// A cluster at one moment.
 pub struct Source {
     /// The objects that the policy and the audit read.
@@ -53,13 +55,16 @@ struct Collector {
     in_flight: Vec<(IpAddr, Owner)>,
     holders: Option<HolderSnapshot>,
     called: ControlPlaneServices,
+    /// The kinds of the objects of a snapshot file.
+    kinds: SnapshotKinds,
 }
 
 impl Collector {
     fn new(settings: &Settings) -> Self {
         let keepers = kinds::asked(settings).map(|kind| (kind.clone(), Projection::new(&kind))).collect();
         let called = ControlPlaneServices::default();
-        Self { keepers, snapshot: Snapshot::default(), in_flight: Vec::new(), holders: None, called }
+        let (snapshot, kinds) = (Snapshot::default(), SnapshotKinds::default());
+        Self { keepers, snapshot, in_flight: Vec::new(), holders: None, called, kinds }
     }
 
     fn take(&mut self, kind: &Kind, object: PartialObject) {
@@ -89,18 +94,29 @@ impl Collector {
     }
 }
 
-/// Reads the cluster from a file as `kubectl get -A -o yaml` prints it.
+/// Reads the cluster from a file as `clusterip snapshot` writes it, or `kubectl get -A -o yaml` prints it. What the
+/// file lacks is in the notes.
 ///
 /// # Errors
-/// If the file can't be read or is not a snapshot.
+/// If the file can't be read, or has no Services.
 pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
+    let mut collector = collected(file, settings)?;
+    if collector.kinds.was_listed("coordination.k8s.io/v1", "Lease") {
+        collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
+    }
+    collector.kinds.check(settings).with_context(|| format!("snapshot: {}", file.display()))?;
+    let notes = collector.kinds.notes(settings);
+    Ok(collector.end(notes))
+}
+
+fn collected(file: &Path, settings: &Settings) -> anyhow::Result<Collector> {
     let source = manifests::read_file(file).context("snapshot")?;
     let (mut collector, mut wrong) = (Collector::new(settings), false);
     let is_list = json_list::visit(&source.text, "default", &mut |object| {
         wrong |= collect(&mut collector, object).is_err();
     });
     if is_list && !wrong {
-        return Ok(collector.end(Vec::new()));
+        return Ok(collector);
     }
     let mut collector = Collector::new(settings);
     let mut wrong = None;
@@ -114,11 +130,12 @@ pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
     read.context("snapshot")?;
     match wrong {
         Some(error) => Err(error.context("snapshot")),
-        None => Ok(collector.end(Vec::new())),
+        None => Ok(collector),
     }
 }
 
 fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::Error> {
+    collector.kinds.see(&object);
     let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
     if kind == ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()) {
         // Leases of other programs need not be readable.

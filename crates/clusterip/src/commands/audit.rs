@@ -32,10 +32,8 @@ Examples:
     clusterip audit
   In a pipeline:
     clusterip audit --fail-on misplaced,full
-  Without access to the cluster:
-    kubectl get -A -o json --show-managed-fields services,deployments,statefulsets,daemonsets,replicasets,\\
-replicationcontrollers,jobs,cronjobs,pods,namespaces,nodes,runtimeclasses,ipaddresses,servicecidrs,leases,\\
-mutatingwebhookconfigurations,validatingwebhookconfigurations,apiservices,customresourcedefinitions >snapshot.json
+  Without access to the cluster (the first command needs it):
+    clusterip snapshot >snapshot.json
     clusterip audit --snapshot snapshot.json --settings settings.yaml
   Why does a Service have its address?
     clusterip audit --service shop/web
@@ -48,7 +46,7 @@ can't be read.";
 pub struct Audit {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Read the objects from this output of `kubectl get -A -o json` or `-o yaml`, instead of from a cluster
+    /// Read the objects from this file of `clusterip snapshot` or `kubectl get -A -o yaml`, instead of from a cluster
     #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
     snapshot: Option<PathBuf>,
     /// The settings [default: those of the ConfigMap clusterip-settings beside a server, otherwise `{}`]

@@ -120,12 +120,11 @@ impl Evaluate {
     }
 
     fn request(&self) -> anyhow::Result<Value> {
-        let source = if self.request.as_os_str() == "-" {
-            manifests::read(std::slice::from_ref(&self.request)).context("request")?.pop()
-        } else {
-            Some(manifests::read_file(&self.request).context("request")?)
+        let source = match self.request.as_os_str() == "-" {
+            true => manifests::read_standard_input(),
+            false => manifests::read_file(&self.request),
         };
-        let source = source.context("request: nothing to read")?;
+        let source = source.context("request")?;
         request::read(&source.text).with_context(|| format!("request: {}", source.name))
     }
 
@@ -142,7 +141,7 @@ impl Evaluate {
         }
         let mut snapshot = Snapshot::default();
         if let Some(file) = &self.snapshot {
-            let objects = super::snapshot(file)?;
+            let objects = super::read_snapshot(file)?;
             self.compare_ranges(settings, &objects);
             objects.into_iter().for_each(|object| snapshot.insert(object));
         }

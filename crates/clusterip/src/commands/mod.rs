@@ -7,6 +7,7 @@ pub mod move_;
 pub mod plan;
 pub mod serve;
 mod settings_file;
+pub mod snapshot;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,6 +15,8 @@ use std::path::Path;
 use anyhow::Context;
 use clusterip_host::cluster::manifests;
 use serde_json::Value;
+
+use crate::snapshot_kinds::SnapshotKinds;
 
 /// Writes to standard output. A reader that stopped reading (`| head`) is not an error.
 ///
@@ -28,8 +31,11 @@ pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Reads the objects of a snapshot file.
-fn snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
+fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
     let source = manifests::read_file(file).context("snapshot")?;
     let manifests = manifests::parse(&[source], "default").context("snapshot")?;
-    Ok(manifests.into_iter().map(|manifest| manifest.object.value()).collect())
+    let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object.value()).collect();
+    let kinds = SnapshotKinds::of(&objects);
+    kinds.check_not_empty().with_context(|| format!("snapshot: {}", file.display()))?;
+    Ok(objects)
 }

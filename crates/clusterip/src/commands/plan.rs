@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::manifests::{self, Manifest};
+use clusterip_host::cluster::manifest_files::{self, Input};
+use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::cluster::{live_cluster, object};
@@ -24,6 +26,7 @@ use serde_json::Value;
 use super::settings_file;
 use crate::manifest_planner::Planner;
 use crate::report;
+use crate::snapshot_kinds::SnapshotKinds;
 
 /// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\
@@ -32,14 +35,20 @@ count as used. Addresses are a forecast, unless they are filled in (-o yaml). If
 Nodes get pod CIDRs. If they have pools of external addresses, Services get external addresses, as `clusterip serve` \
 would assign them.
 
+A Service is denied, too, if the API server would refuse it: because of an address that is invalid, outside of the \
+known Service ranges, or in use by another Service, or because an update would change the address.
+
 Exit status: 0; 1 if a Service or Node is denied; 2 if the input or the settings can't be used.";
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 pub struct Plan {
     /// Files, folders (all .yaml, .yml and .json below them) or - for standard input
-    #[arg(required = true)]
+    #[arg(required_unless_present = "filenames")]
     paths: Vec<PathBuf>,
+    /// A file, a folder or - for standard input, as for kubectl; may be repeated
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
+    filenames: Vec<PathBuf>,
     /// The namespace of objects that do not name one
     #[arg(short, long, default_value = "default")]
     namespace: String,
@@ -49,7 +58,7 @@ pub struct Plan {
     /// The output format; yaml: the manifests, with addresses filled in
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// The objects that the cluster already has, as `kubectl get -A -o yaml` prints them
+    /// The objects that the cluster already has, as `clusterip snapshot` or `kubectl get -A -o yaml` prints them
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     snapshot: Option<PathBuf>,
     /// Read the objects that already exist from the cluster of the current context
@@ -57,6 +66,9 @@ pub struct Plan {
     cluster: bool,
     #[command(flatten)]
     connection: ClusterArguments,
+    /// Name the files of folders that are skipped because they have no Kubernetes objects
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 /// How to print a plan.
@@ -81,11 +93,12 @@ impl Plan {
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
         let written = settings_file::read(self.settings.as_deref())?;
-        let sources = manifests::read(&self.paths)?;
-        let manifests = manifests::parse(&sources, &self.namespace)?;
+        let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
+        let Input { sources, manifests, skipped } = manifest_files::load(&paths, &self.namespace)?;
+        self.tell_skipped(&skipped);
         let module = Module::new(EMBEDDED)?;
         let there = match &self.snapshot {
-            Some(file) => super::snapshot(file)?,
+            Some(file) => super::read_snapshot(file)?,
             None if self.cluster => {
                 let settings = settings_file::check(
                     &module,
@@ -100,6 +113,10 @@ impl Plan {
         let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
         let document = complete(written, &ServiceRanges::of(known));
         let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
+        if let Some(file) = &self.snapshot {
+            let kinds = SnapshotKinds::of(&there);
+            kinds.check(&settings).with_context(|| format!("snapshot: {}", file.display()))?;
+        }
 
         warn_of_dns_address(&settings, &there, &manifests);
         for manifest in &manifests {
@@ -120,6 +137,18 @@ impl Plan {
         };
         super::output(text.as_bytes())?;
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Tells which files of folders are not planned.
+    fn tell_skipped(&self, skipped: &[String]) {
+        if self.verbose {
+            for file in skipped {
+                anstream::eprintln!("skipped: {}: no Kubernetes objects", harmless(file));
+            }
+        } else if !skipped.is_empty() {
+            let files = if skipped.len() == 1 { "1 file".to_owned() } else { format!("{} files", skipped.len()) };
+            anstream::eprintln!("skipped: {files} without Kubernetes objects (-v names them)");
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_runtime::api_error::words;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -24,7 +25,6 @@ use tokio::time::{sleep, timeout};
 
 use super::issuer::{self, IssuingError, Leaf};
 use super::tls::{Certificate, CertificateError};
-use clusterip_runtime::api_error::words;
 
 /// The name of the Secret.
 pub const SECRET: &str = "clusterip-authority";

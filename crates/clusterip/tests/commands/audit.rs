@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::command::service_snapshot::{SETTINGS, audit, cluster, findings, list, on, service};
-use crate::command::{Done, Folder};
+use crate::command::{Done, Folder, headless};
 use serde_json::{Value, json};
 
 const EXAMPLE: [&str; 5] =
@@ -82,14 +82,46 @@ fn audit_fails_only_for_the_selected_findings() {
     }
 }
 
+/// The Deployment `shop/web`, for Windows.
+fn deployment() -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {
+        "metadata": {"labels": {"app": "web"}}, "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}}}})
+}
+
+#[test]
+fn missing_kinds_of_evidence_are_noted() {
+    let folder = Folder::new("audit-missing-kinds");
+    let notes = |done: &Done| done.json()["notes"].as_array().unwrap().clone();
+    let done = audit(&folder, vec![cluster(), service("web", "172.21.0.70", json!({})), deployment()], &["-o", "json"]);
+    let missing = "the snapshot has no objects of the kinds StatefulSet, DaemonSet, ReplicaSet, ReplicationController, \
+                   Job, CronJob, Pod, Namespace, Node: if the cluster has some, the evidence about nodes is incomplete; \
+                   `clusterip snapshot` writes a snapshot of a cluster, with all kinds";
+    assert!(notes(&done).contains(&json!(missing)), "{done:?}");
+}
+
+#[test]
+fn commands_in_the_help_survive_copy_and_paste() {
+    for command in ["audit", "snapshot"] {
+        let help = Folder::workspace().run(&[command, "--help"]).stdout;
+        let examples = help.split("\nExamples:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+        let commands: Vec<&str> = examples.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+        assert!(commands.len() > 2, "{command}: {help}");
+        for line in examples.lines() {
+            assert!(line.starts_with("  ") && line.chars().count() <= 80, "{command}: a wrapped line: {line}");
+        }
+        for example in commands {
+            assert!(example.starts_with("clusterip ") && !example.ends_with('\\'), "{command}: {example}");
+        }
+    }
+}
+
 #[test]
 fn same_cluster_in_any_format_gives_the_same_audit() {
     let folder = Folder::new("audit-forms");
     let items = vec![
         cluster(),
         service("web", "172.21.0.70", json!({"spec": {"selector": {"app": "web"}}})),
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": "web"}, "spec": {"template": {
-            "metadata": {"labels": {"app": "web"}}, "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}}}}),
+        deployment(),
         // Fields that are not used may have any value.
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "shop", "name": "web", "labels": {"a": 5}}}),
     ];
@@ -111,6 +143,7 @@ fn same_cluster_in_any_format_gives_the_same_audit() {
         ("documents", items.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")),
         ("another order", list(reversed)),
         ("lists of one kind each", lists.join("\n---\n")),
+        ("JSON objects", items.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
         ("a list with an anchor", format!("items: &all {}\nkind: List\napiVersion: v1\n", Value::from(items.clone()))),
     ];
     for (name, text) in rows {
@@ -130,7 +163,10 @@ fn bad_input_is_refused_with_its_position() {
     let folder = Folder::new("audit-bad");
     folder
         .write("settings.yaml", SETTINGS)
-        .write("good.json", list(vec![cluster()]))
+        .write("good.json", list(vec![cluster(), headless()]))
+        .write("empty.yaml", "# nothing\n")
+        .write("empty.json", list(vec![]))
+        .write("deployment.json", list(vec![deployment()]))
         .write("torn.json", "{\"kind\": \"List\", \"items\": [")
         .write("other.yaml", "apiVersion: v1\nkind: List\nitems:\n- 5\n")
         .write("labels.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {a: [5]}}\n")
@@ -158,6 +194,36 @@ fn bad_input_is_refused_with_its_position() {
             name: "labels that are none",
             args: on("labels.yaml"),
             expected: "error: snapshot: labels.yaml: document 1, line 1: ",
+        },
+        Case {
+            name: "nothing",
+            args: on("empty.yaml"),
+            expected: "error: snapshot: empty.yaml: no Kubernetes objects: `clusterip snapshot` writes a snapshot of a \
+                       cluster\n",
+        },
+        Case {
+            name: "an empty list",
+            args: on("empty.json"),
+            expected: "error: snapshot: empty.json: no Kubernetes objects: `clusterip snapshot` writes a snapshot of a \
+                       cluster\n",
+        },
+        Case {
+            name: "manifests without Services",
+            args: on("deployment.json"),
+            expected: "error: snapshot: deployment.json: no Services, but every cluster has some: `clusterip snapshot` \
+                       writes a snapshot of a cluster\n",
+        },
+        Case {
+            name: "a plan with a snapshot without Services",
+            args: vec!["plan", "good.json", "--snapshot", "deployment.json"],
+            expected: "error: snapshot: deployment.json: no Services, but every cluster has some: `clusterip snapshot` \
+                       writes a snapshot of a cluster\n",
+        },
+        Case {
+            name: "a plan with an empty snapshot",
+            args: vec!["plan", "good.json", "--snapshot", "empty.yaml"],
+            expected: "error: snapshot: empty.yaml: no Kubernetes objects: `clusterip snapshot` writes a snapshot of a \
+                       cluster\n",
         },
         Case {
             name: "wrong settings",

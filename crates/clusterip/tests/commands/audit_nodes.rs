@@ -1,7 +1,7 @@
 //! Runs `clusterip audit` of Nodes and their blocks as a user does, on snapshots. The whole output for the example is
 //! tested in `audit.rs`.
 
-use crate::command::{Done, Folder};
+use crate::command::{Done, Folder, snapshot_of};
 use serde_json::{Value, json};
 
 /// Two pools for Nodes; a Service range overlaps with the pool for Linux.
@@ -257,12 +257,11 @@ fn no_output_about_nodes_without_node_pools() {
     let some =
         vec![node("a", "linux", &[]), node("b", "linux", &["172.21.0.0/24"]), node("c", "linux", &["172.21.0.0/24"])];
     let run = |nodes: Vec<Value>, output: &str| {
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": nodes}).to_string();
-        folder.write("snapshot.json", list);
+        folder.write("snapshot.json", snapshot_of(&nodes));
         folder.run(&["audit", "--snapshot", "snapshot.json", "-o", output])
     };
     for output in ["table", "json", "html"] {
-        assert_eq!(run(some.clone(), output), run(Vec::new(), output), "-o {output}");
+        assert_eq!(run(some.clone(), output), run(vec![node("d", "linux", &[])], output), "-o {output}");
         assert!(!run(some.clone(), output).stdout.contains("\"nodes\""), "-o {output}");
     }
 }

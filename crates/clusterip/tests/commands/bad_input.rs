@@ -54,6 +54,18 @@ fn invalid_yaml_is_refused_with_document_and_line() {
                 message: "document 1, line 1: while parsing node, found unknown anchor",
             },
             ManifestCase {
+                name: "an alias of an earlier document",
+                manifests: b"apiVersion: v1\nkind: Pod\nmetadata: &m {name: a}\n---\nmetadata: *m\n".into(),
+                message: "document 2, line 5: an alias can't refer to an anchor of an earlier document: write the value \
+                          out in this document, too",
+            },
+            ManifestCase {
+                name: "text behind JSON objects",
+                manifests: b"{}\n{}\nx\n".into(),
+                message: "document 1, line 1: no `kind`: not an object of Kubernetes\nm.yaml: document 1, line 2: did not \
+                          find expected <document start>",
+            },
+            ManifestCase {
                 name: "an alias inside of itself",
                 manifests: b"a: &a [*a]\n".into(),
                 message: "document 1, line 1: an alias inside of the value it refers to",
@@ -210,6 +222,10 @@ fn unreadable_files_are_named() {
     let folder = Folder::new("bad-files");
     folder.write("empty/.hidden.yaml", SERVICE).write("mixed/a.yaml", SERVICE).write("mixed/deep/b.yml", "kind: [");
     folder.write("good.yaml", SERVICE);
+    folder.write("broken/a.yaml", "kind: [").write("broken/c.yaml", SERVICE);
+    folder.write("broken/b.yaml", "apiVersion: v1\nkind: Pod\n---\napiVersion: v1\nkind: Pod\nmetadata: {}\n");
+    folder.write("others/values.yaml", "replicas: 2\n").write("others/package.json", "{\"name\": \"web\"}");
+    folder.write("kustomized/kustomization.yaml", "resources: [web.yaml]\n").write("kustomized/web.yaml", SERVICE);
     let none = "No such file or directory (os error 2)";
     let rows = [
         Case { name: "a missing file", args: &["gone.yaml"], message: format!("gone.yaml: {none}") },
@@ -223,6 +239,28 @@ fn unreadable_files_are_named() {
             name: "a broken file deep in a folder",
             args: &["mixed"],
             message: "mixed/deep/b.yml: document 1, line 2: while parsing a node, did not find expected node content"
+                .to_owned(),
+        },
+        Case {
+            name: "all broken files",
+            args: &["broken", "gone.yaml", "good.yaml"],
+            message: format!(
+                "gone.yaml: {none}\nbroken/a.yaml: document 1, line 2: while parsing a node, did not find expected node \
+                 content\nbroken/b.yaml: document 1, line 1: Pod without `metadata`\nbroken/b.yaml: document 2, line 4: \
+                 Pod without `metadata.name`"
+            ),
+        },
+        Case {
+            name: "a folder with other files only",
+            args: &["others"],
+            message: "others: no manifests: no .yaml, .yml or .json file there, or below, has Kubernetes objects"
+                .to_owned(),
+        },
+        Case {
+            name: "a kustomization in a folder",
+            args: &["kustomized"],
+            message: "kustomized/kustomization.yaml: document 1, line 1: a kustomization: build it first: `kubectl \
+                      kustomize … | clusterip plan -`"
                 .to_owned(),
         },
         Case {

@@ -17,5 +17,6 @@ mod plan;
 mod plan_external;
 mod plan_input;
 mod plan_nodes;
+mod plan_refused;
 mod plan_service_ranges;
 mod terminal;

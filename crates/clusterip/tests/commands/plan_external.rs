@@ -1,7 +1,7 @@
 //! Runs `clusterip plan` with external addresses as a user does. `plan.rs` tests the whole output for the example, and
 //! `filled_manifests.rs` tests how addresses are written into manifests.
 
-use crate::command::{Done, Folder};
+use crate::command::{Done, Folder, snapshot_of};
 use serde_json::{Value, json};
 
 /// A pool for one namespace, a small pool for all namespaces, and no pool for Services.
@@ -13,10 +13,13 @@ external:
   - {name: lan, cidrs: [10.0.9.10-10.0.9.12]}
 ";
 
+/// The Service `shop/NAME` of our class, merged with `more`. Each name has a ClusterIP of its own.
 fn service(name: &str, more: Value) -> Value {
+    let last = 10 + name.bytes().map(u32::from).sum::<u32>() % 200;
+    let cluster_ip = format!("172.21.0.{last}");
     let mut service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "shop"},
-        "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "clusterIP": "172.21.0.9"},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "clusterIP": cluster_ip},
     });
     json_patch::merge(&mut service, &more);
     service
@@ -70,7 +73,7 @@ fn check(test: &str, rows: Vec<Case>) {
     let folder = Folder::new(test);
     let mut wrong = Vec::new();
     for Case { name, settings, cluster, manifests, status, expected } in rows {
-        let items = json!({"apiVersion": "v1", "kind": "List", "items": cluster}).to_string();
+        let items = snapshot_of(&cluster);
         let documents = manifests.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n");
         folder.write("settings.yaml", settings).write("there.json", items).write("in.yaml", documents);
         let args = ["plan", "in.yaml", "-s", "settings.yaml", "--snapshot", "there.json", "-o", "json"];
@@ -97,7 +100,11 @@ fn in_bank(more: Value) -> Value {
 
 #[test]
 fn each_service_gets_a_free_address_of_its_pool() {
-    let dual = json!({"spec": {"clusterIPs": ["172.21.0.9", "fd00::9"], "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"}});
+    let dual = |last: u8| {
+        let addresses = [format!("172.21.0.{last}"), format!("fd00::{last}")];
+        json!({"clusterIP": addresses[0], "clusterIPs": addresses, "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack"})
+    };
+    let both = SETTINGS.replace("[172.21.0.0/16]", "[172.21.0.0/16, 'fd00::/112']");
     let default = SETTINGS.replace("external:\n", "external:\n  default: true\n");
     check(
         "plan-external-free",
@@ -123,11 +130,11 @@ fn each_service_gets_a_free_address_of_its_pool() {
             },
             Case {
                 name: "both families, and a pool of its namespace",
-                settings: SETTINGS.to_owned(),
+                settings: both,
                 cluster: vec![],
                 manifests: vec![
-                    in_bank(dual.clone()),
-                    in_bank(json!({"metadata": {"name": "other"}, "spec": dual["spec"]})),
+                    in_bank(json!({"spec": dual(8)})),
+                    in_bank(json!({"metadata": {"name": "other"}, "spec": dual(9)})),
                 ],
                 status: 0,
                 expected: vec![

@@ -46,6 +46,13 @@ fn formats() -> Vec<Format> {
             name: "several documents",
             files: vec![("in/all.yml", format!("{block}---\n{deployment}\n---\n# nothing\n---\n"))],
         },
+        Format {
+            name: "JSON objects that follow each other",
+            files: vec![(
+                "in/all.json",
+                format!("{service}\n{deployment:#}{}\n", json!({"apiVersion": "v1", "kind": "List"})),
+            )],
+        },
         Format { name: "a List", files: vec![("in/all.json", list(&[&service, &deployment]))] },
         Format {
             name: "a List in YAML",
@@ -107,6 +114,61 @@ default    web      windows  172.21.1.173  os=windows (Deployment default/web)
         if let [(_, text)] = &files[..] {
             assert_eq!(folder.run_with(&["plan", "-"], text, &[]), expected, "{name}: standard input");
         }
+    }
+}
+
+#[test]
+fn addresses_are_filled_into_json_objects_that_follow_each_other() {
+    let service = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": []}}).to_string()
+    };
+    let folder = Folder::new("json-stream");
+    folder.write("in.json", format!("{} {}\n{}\n", service("a"), service("ü"), service("c")));
+    let plan = folder.run(&["plan", "in.json", "-o", "json"]).json();
+    let filled = |name: &str, index: usize| {
+        let address = plan["services"][index]["clusterIPs"][0].as_str().unwrap();
+        service(name).replace("\"spec\":{", &format!("\"spec\":{{\"clusterIP\": \"{address}\", "))
+    };
+    let expected = format!("{} {}\n{}\n", filled("a", 0), filled("ü", 1), filled("c", 2));
+    assert_eq!(folder.run(&["plan", "in.json", "-o", "yaml"]), Done::ok(expected));
+}
+
+#[test]
+fn files_of_folders_without_kubernetes_objects_are_skipped_with_a_count() {
+    let folder = Folder::new("skipped");
+    folder
+        .write("in/chart/values.yaml", "replicas: 2\n---\nimage: web\n")
+        .write("in/kubeadm.yaml", "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nnetworking: {}\n")
+        .write("in/package.json", "{\"name\": \"web\"}")
+        .write("in/empty.yaml", "# nothing\n")
+        .write("in/web.yaml", service_manifest("web", "{}"));
+    let expected = folder.run(&["plan", "in/web.yaml"]);
+    let skipped = "skipped: 3 files without Kubernetes objects (-v names them)\n";
+    assert_eq!(folder.run(&["plan", "in"]), Done { stderr: skipped.to_owned(), ..expected.clone() });
+    let skipped = "\
+skipped: in/chart/values.yaml: no Kubernetes objects
+skipped: in/kubeadm.yaml: no Kubernetes objects
+skipped: in/package.json: no Kubernetes objects
+";
+    assert_eq!(folder.run(&["plan", "in", "-v"]), Done { stderr: skipped.to_owned(), ..expected });
+    let named = folder.run(&["plan", "in/package.json"]);
+    let message = "in/package.json: document 1, line 1: no `kind`: not an object of Kubernetes";
+    assert_eq!(named, Done::refused(message), "a file that the command line names is not skipped");
+}
+
+#[test]
+fn manifests_are_named_with_f_as_for_kubectl() {
+    let folder = Folder::new("filename");
+    folder.write("a/a.yaml", service_manifest("a", "{}")).write("b.yaml", service_manifest("b", "{}"));
+    let input = service_manifest("c", "{}");
+    let expected = folder.run_with(&["plan", "a", "b.yaml", "-"], &input, &[]);
+    assert_eq!(expected.stdout.lines().count(), 6, "{expected:?}");
+    for args in [
+        &["plan", "-f", "a", "-f", "b.yaml", "-f", "-"][..],
+        &["plan", "--filename", "a", "--filename=b.yaml", "-f-"],
+        &["plan", "a", "-f", "b.yaml", "-f", "-"],
+    ] {
+        assert_eq!(folder.run_with(args, &input, &[]), expected, "{args:?}");
     }
 }
 
@@ -220,23 +282,57 @@ default    web      linux  172.21.0.173  os=linux (assumption)
 fn address_outside_of_pools_and_folder_without_services_are_accepted() {
     struct Case {
         input: String,
-        row: &'static str,
+        rows: &'static str,
         totals: &'static str,
     }
-    let rows = [
+    let cases = [
         Case {
             input: service_manifest("web", "{clusterIP: 10.0.0.9}"),
-            row: "default    web      -     10.0.0.9    left: set by hand\n",
+            rows: "\
+NAMESPACE  SERVICE  POOL   CLUSTER-IP  EVIDENCE
+default    web      linux  10.0.0.9    left: set by hand; os=linux (assumption)
+  warning: 10.0.0.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (assumption)
+",
             totals: "1 Service: 0 allocated, 1 left, 0 denied",
         },
-        Case { input: "# nothing\n".to_owned(), row: "", totals: "0 Services: 0 allocated, 0 left, 0 denied" },
+        Case {
+            input: "# nothing\n".to_owned(),
+            rows: "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\n",
+            totals: "0 Services: 0 allocated, 0 left, 0 denied",
+        },
     ];
-    for Case { input, row, totals } in rows {
+    for Case { input, rows, totals } in cases {
         let done = Folder::new("no-pool").run_with(&["plan", "-"], &input, &[]);
         let pools = "windows 0 of 205 used; linux 0 of 205 used";
-        assert_eq!(
-            done,
-            Done::ok(format!("NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\n{row}\n{totals}; {pools}\n"))
-        );
+        assert_eq!(done, Done::ok(format!("{rows}\n{totals}; {pools}\n")));
+    }
+}
+
+#[test]
+fn explicit_deny_refuses_an_address_outside_of_all_pools() {
+    struct Case {
+        name: &'static str,
+        os: &'static str,
+        status: i32,
+        message: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "a pool matches the Service",
+            os: "linux",
+            status: 1,
+            message: "Service default/web: 10.0.0.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux \
+                      (annotation clusterip-policy/os); omit clusterIP, or use an address of the Service's pool",
+        },
+        Case { name: "no pool matches the Service", os: "plan9", status: 0, message: "set by hand" },
+    ];
+    for Case { name, os, status, message } in cases {
+        let folder = Folder::new("explicit-outside");
+        let pools = "[{name: linux, cidrs: [172.21.0.0/24], match: {os: linux}}]";
+        folder.write("settings.yaml", format!("services: {{explicit: deny, pools: {pools}}}\n"));
+        let metadata = format!("{{name: web, annotations: {{clusterip-policy/os: {os}}}}}");
+        let input = format!("apiVersion: v1\nkind: Service\nmetadata: {metadata}\nspec: {{clusterIP: 10.0.0.9}}\n");
+        let done = folder.run_with(&["plan", "-", "-s", "settings.yaml", "-o", "json"], &input, &[]);
+        assert_eq!((done.status, &done.json()["services"][0]["message"]), (status, &json!(message)), "{name}");
     }
 }

@@ -1,6 +1,6 @@
 //! Runs `clusterip plan` of Nodes as a user does. The whole outputs for the example are tested in `plan.rs`.
 
-use crate::command::{Done, Folder};
+use crate::command::{Done, Folder, snapshot_of};
 use serde_json::{Value, json};
 
 /// Two pools for Nodes, none for Services.
@@ -51,7 +51,7 @@ struct Case {
 fn check(test: &str, rows: Vec<Case>) {
     let folder = Folder::new(test);
     for Case { name, settings, cluster, manifests, status, expected } in rows {
-        let items = json!({"apiVersion": "v1", "kind": "List", "items": cluster}).to_string();
+        let items = snapshot_of(&cluster);
         folder.write("settings.yaml", settings).write("there.json", items).write("in.yaml", documents(&manifests));
         let args = ["plan", "in.yaml", "-s", "settings.yaml", "--snapshot", "there.json", "-o", "json"];
         let done = folder.run(&args);

@@ -1,6 +1,6 @@
 //! How `clusterip plan` uses the Service ranges of the cluster.
 
-use crate::command::{Done, Folder, service_manifest};
+use crate::command::{Done, Folder, headless, service_manifest};
 
 #[test]
 fn service_ranges_are_read_from_service_cidrs() {
@@ -48,10 +48,12 @@ fn service_ranges_are_read_from_service_cidrs() {
     ];
     for Case { name, objects, expected } in rows {
         let folder = Folder::new("service-cidrs");
+        let snapshot = format!("{}\n---\n{objects}", headless());
         folder.write("settings.yaml", SETTINGS).write("in.yaml", &input).write("objects.yaml", objects);
+        folder.write("snapshot.yaml", snapshot);
         let among = folder.run(&["plan", "in.yaml", "objects.yaml", "-s", "settings.yaml"]);
         assert_eq!(among, expected, "{name}: among the manifests");
-        let snapshot = folder.run(&["plan", "in.yaml", "--snapshot", "objects.yaml", "-s", "settings.yaml"]);
+        let snapshot = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.yaml", "-s", "settings.yaml"]);
         assert_eq!(snapshot, expected, "{name}: in the snapshot");
     }
     let written = SETTINGS.replace("order", "serviceCIDRs: [10.0.0.0/16], order");
@@ -71,7 +73,7 @@ fn no_address_of_a_service_cidr_being_deleted_is_planned() {
         .write("one.yaml", "services: {order: lowest, pools: [{name: all, cidrs: [10.2.0.0/24]}]}\n")
         .write("two.yaml", "services: {order: lowest, pools: [{name: all, cidrs: [10.2.0.0/24, 10.1.1.0/24]}]}\n")
         .write("in.yaml", service_manifest("web", "{}"))
-        .write("snapshot.yaml", format!("{team}---\n{kubernetes}"));
+        .write("snapshot.yaml", format!("{team}---\n{kubernetes}---\n{}\n", headless()));
     let plan = |settings: &str| folder.run(&["plan", "in.yaml", "--settings", settings, "--snapshot", "snapshot.yaml"]);
     let refused = "ServiceCIDR team (10.2.0.0/16) is being deleted: addresses of it are refused by the API server";
     let warning = |settings: &str| {
@@ -141,6 +143,7 @@ fn unused_dns_address_in_a_pool_gives_a_warning() {
     for Case { name, settings, manifest, snapshot, warning } in rows {
         let folder = Folder::new("plan-dns");
         let input = service_manifest("web", "{}") + "---\n" + &manifest;
+        let snapshot = format!("{}\n---\n{snapshot}", headless());
         folder.write("settings.yaml", settings).write("in.yaml", input).write("snapshot.yaml", snapshot);
         let done = folder.run(&["plan", "in.yaml", "--settings", "settings.yaml", "--snapshot", "snapshot.yaml"]);
         assert_eq!((done.status, done.stderr.as_str()), (0, warning), "{name}");

@@ -326,6 +326,8 @@ fn team_policy_makes_no_look_ups() {
     let with = |address: &str| json!({"clusterIP": address, "clusterIPs": [address], "selector": {"app": "web"}});
     let refused = "Service payments/web: 172.21.48.9 lies in pool \"data\", expected pool \"payments\": namespace \
                    payments; omit clusterIP, or use an address of the Service's pool";
+    let outside = "Service payments/web: 172.21.0.9 lies in no pool, expected pool \"payments\": namespace payments; omit \
+                   clusterIP, or use an address of the Service's pool";
     let external = json!({"type": "ExternalName", "externalName": "example.com"});
     let rows = [
         Case {
@@ -338,7 +340,11 @@ fn team_policy_makes_no_look_ups() {
             request: request("CREATE", namespace, with("172.21.48.9"), None),
             expected: Some(refused),
         },
-        Case { name: "in no pool", request: request("CREATE", namespace, with("172.21.0.9"), None), expected: None },
+        Case {
+            name: "in no pool",
+            request: request("CREATE", namespace, with("172.21.0.9"), None),
+            expected: Some(outside),
+        },
         Case { name: "headless", request: request("CREATE", namespace, with("None"), None), expected: None },
         Case {
             name: "in another's, from ExternalName",

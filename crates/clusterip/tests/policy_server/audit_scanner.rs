@@ -117,7 +117,11 @@ fn existing_service_is_judged_by_its_pool_and_not_by_its_own_address() {
             object: stored("shop", "web", &["10.0.1.7"]),
             complaints: vec![],
         },
-        Case { name: "outside every pool", object: stored("shop", "web", &["10.0.9.7"]), complaints: vec![] },
+        Case {
+            name: "outside every pool",
+            object: stored("shop", "web", &["10.0.9.7"]),
+            complaints: vec![format!("10.0.9.7 lies in no pool, expected pool \"windows\": {WHY}")],
+        },
         Case { name: "in another pool", object: stored("shop", "web", &["10.0.2.7"]), complaints: one("10.0.2.7") },
         Case {
             name: "excluded",

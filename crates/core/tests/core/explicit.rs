@@ -66,13 +66,33 @@ fn rows() -> Vec<Row> {
             wrong: None,
             why: by_deployment,
         },
-        Row { name: "outside every pool", object: at("172.21.9.7"), cluster: cluster(), wrong: None, why: UNASKED },
+        Row {
+            name: "outside every pool",
+            object: at("172.21.9.7"),
+            cluster: cluster(),
+            wrong: Some(r#"172.21.9.7 lies in no pool, expected pool "linux": kubernetes.io/os=linux (assumption)"#),
+            why: ASSUMED,
+        },
         Row {
             name: "outside the cluster's ranges",
             object: at("10.0.0.7"),
             cluster: cluster(),
+            wrong: Some(r#"10.0.0.7 lies in no pool, expected pool "linux": kubernetes.io/os=linux (assumption)"#),
+            why: ASSUMED,
+        },
+        Row {
+            name: "outside every pool, and no pool matches",
+            object: at("172.21.9.7"),
+            cluster: cluster().namespace("shop", &[], &[("clusterip-policy/os", "beos")]),
             wrong: None,
-            why: UNASKED,
+            why: no_pool,
+        },
+        Row {
+            name: "one in its own pool, one outside every pool of a family that its pool lacks",
+            object: two("172.21.1.77", "fd00::1:77"),
+            cluster: windows(),
+            wrong: None,
+            why: by_deployment,
         },
         Row { name: "not an IP address", object: at("web"), cluster: cluster(), wrong: None, why: UNASKED },
         Row {
@@ -219,14 +239,15 @@ fn failed_look_up_denies_only_with_explicit_deny() {
         FakeCluster::default().failing("list Pod", error)
     };
     let reason = "looking up v1 Pod failed: oh; try again; if it still fails, see the log of the host";
-    let object = at("172.21.0.77");
-    let warning = format!("clusterIP was not checked: {reason}");
-    assert_eq!(answer(&object, &settings("warn"), &failing()), left("set by hand", UNASKED, &[&warning]));
-    assert_eq!(
-        answer(&object, &settings("deny"), &failing()),
-        denied(500, &format!("Service shop/web: {reason}"), UNASKED, &[])
-    );
-    assert_eq!(answer(&object, &settings("allow"), &failing()), left("set by hand", UNASKED, &[]));
+    for object in [at("172.21.0.77"), at("172.21.9.7")] {
+        let warning = format!("clusterIP was not checked: {reason}");
+        assert_eq!(answer(&object, &settings("warn"), &failing()), left("set by hand", UNASKED, &[&warning]));
+        assert_eq!(
+            answer(&object, &settings("deny"), &failing()),
+            denied(500, &format!("Service shop/web: {reason}"), UNASKED, &[])
+        );
+        assert_eq!(answer(&object, &settings("allow"), &failing()), left("set by hand", UNASKED, &[]));
+    }
 }
 
 #[test]

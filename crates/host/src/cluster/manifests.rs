@@ -1,13 +1,13 @@
 //! Reads manifests from files, folders and standard input.
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::fmt;
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
-use thiserror::Error;
 
 use super::manifest_edit::{Fields, InsertionPoint};
 use super::object::{self, Packed};
@@ -67,7 +67,7 @@ impl fmt::Display for Origin {
 }
 
 /// Manifests that can't be read.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// A file or folder can't be read.
     #[error("{file}: {error}")]
@@ -111,40 +111,32 @@ pub enum ManifestError {
         /// The path.
         folder: String,
     },
+    /// No file of a folder has manifests.
+    #[error("{folder}: no manifests: no .yaml, .yml or .json file there, or below, has Kubernetes objects")]
+    OnlyOtherFiles {
+        /// The path.
+        folder: String,
+    },
 }
+
+/// All mistakes of the input, one per line.
+#[derive(Debug)]
+pub struct ManifestErrors(pub Vec<ManifestError>);
+
+impl fmt::Display for ManifestErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if index == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for ManifestErrors {}
 
 /// Advice for texts that have to be rendered first.
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
 const KUSTOMIZATION: &str = "a kustomization: build it first: `kubectl kustomize … | clusterip plan -`";
-
-/// Reads the texts of files, of all manifests below folders (ordered by name, without hidden files), and of standard
-/// input for `-`.
-///
-/// # Errors
-/// [`ManifestError`] for the first one that can't be read.
-pub fn read(paths: &[PathBuf]) -> Result<Vec<Source>, ManifestError> {
-    let mut sources = Vec::new();
-    for path in paths {
-        let name = path.display().to_string();
-        if name == "-" {
-            let mut bytes = Vec::new();
-            io::stdin().read_to_end(&mut bytes).map_err(|error| ManifestError::Read { file: name.clone(), error })?;
-            sources.push(source(name, bytes)?);
-        } else if path.is_dir() {
-            let mut files = Vec::new();
-            collect(path, &mut files)?;
-            if files.is_empty() {
-                return Err(ManifestError::Empty { folder: name });
-            }
-            for file in files {
-                sources.push(read_file(&file)?);
-            }
-        } else {
-            sources.push(read_file(path)?);
-        }
-    }
-    Ok(sources)
-}
 
 /// Reads the text of one file.
 ///
@@ -154,6 +146,16 @@ pub fn read_file(path: &Path) -> Result<Source, ManifestError> {
     let file = path.display().to_string();
     let bytes = fs::read(path).map_err(|error| ManifestError::Read { file: file.clone(), error })?;
     source(file, bytes)
+}
+
+/// Reads standard input.
+///
+/// # Errors
+/// [`ManifestError`] if it can't be read, or is not UTF-8.
+pub fn read_standard_input() -> Result<Source, ManifestError> {
+    let (name, mut bytes) = ("-".to_owned(), Vec::new());
+    io::stdin().read_to_end(&mut bytes).map_err(|error| ManifestError::Read { file: name.clone(), error })?;
+    source(name, bytes)
 }
 
 fn source(name: String, bytes: Vec<u8>) -> Result<Source, ManifestError> {
@@ -168,35 +170,12 @@ fn source(name: String, bytes: Vec<u8>) -> Result<Source, ManifestError> {
     }
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestError> {
-    let failed = |error| ManifestError::Read { file: folder.display().to_string(), error };
-    let mut entries: Vec<PathBuf> = Vec::new();
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        entries.push(entry.map_err(failed)?.path());
-    }
-    entries.sort();
-    for path in entries {
-        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        let manifest = path.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
-        if hidden {
-            continue;
-        }
-        // Following a link to a parent folder would never end.
-        if path.is_dir() && !path.is_symlink() {
-            collect(&path, files)?;
-        } else if manifest && path.is_file() {
-            files.push(path);
-        }
-    }
-    Ok(())
-}
-
 /// Parses all objects of the texts in their order, including the items of `List`s. An object without a namespace, of a
 /// kind that has one, gets `namespace`.
 ///
 /// # Errors
-/// [`ManifestError`] for the first mistake.
-pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, ManifestError> {
+/// [`ManifestErrors`] with the mistakes of all documents. Behind text that is not YAML, no document is read.
+pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, ManifestErrors> {
     let mut manifests = Vec::new();
     each(sources, namespace, &mut |manifest| manifests.push(manifest))?;
     Ok(manifests)
@@ -205,22 +184,29 @@ pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, Manif
 /// As [`parse`], but calls `visit` with each manifest in turn.
 ///
 /// # Errors
-/// [`ManifestError`] for the first mistake.
-pub fn each(sources: &[Source], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestError> {
+/// As [`parse`].
+pub fn each(sources: &[Source], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestErrors> {
+    let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {
         for (position, node) in yaml::documents(&source.text).enumerate() {
-            let node = node.map_err(|error| {
-                let hint = if source.text.contains("{{") { TEMPLATE } else { "" };
-                ManifestError::Yaml { file: source.name.clone(), error, hint }
-            })?;
-            if matches!(node.data, Data::Scalar(Value::Null)) {
-                continue;
-            }
-            let origin = Origin { source: index, file: source.name.clone(), document: position + 1, line: node.line };
-            add(&node, origin, None, namespace, visit)?;
+            let done = match node {
+                Err(error) => Err(invalid(source, error)),
+                Ok(node) if node.is_null() => Ok(()),
+                Ok(node) => {
+                    let (file, document) = (source.name.clone(), position + 1);
+                    let origin = Origin { source: index, file, document, line: node.line };
+                    add(&node, origin, None, namespace, visit)
+                }
+            };
+            errors.extend(done.err());
         }
     }
-    Ok(())
+    if errors.is_empty() { Ok(()) } else { Err(ManifestErrors(errors)) }
+}
+
+fn invalid(source: &Source, error: YamlError) -> ManifestError {
+    let hint = if source.text.contains("{{") { TEMPLATE } else { "" };
+    ManifestError::Yaml { file: source.name.clone(), error, hint }
 }
 
 /// As [`each`] for one source, but the items of a list are visited as soon as they are read, so a large list is never
@@ -247,11 +233,8 @@ pub fn stream(source: &Source, namespace: &str, visit: &mut dyn FnMut(Manifest))
         (!typed).then_some(item)
     };
     for (position, node) in yaml::documents_with_items(&source.text, Box::new(on_item)).enumerate() {
-        let node = node.map_err(|error| {
-            let hint = if source.text.contains("{{") { TEMPLATE } else { "" };
-            ManifestError::Yaml { file: source.name.clone(), error, hint }
-        })?;
-        if !matches!(node.data, Data::Scalar(Value::Null)) {
+        let node = node.map_err(|error| invalid(source, error))?;
+        if !node.is_null() {
             take(&node, position + 1);
         }
     }
@@ -278,7 +261,7 @@ fn add(
             }
         }
     }
-    if is_kustomization(&object, &origin) {
+    if is_kustomization(&object, &origin.file) {
         return wrong(KUSTOMIZATION.to_owned());
     }
     for key in ["kind", "apiVersion"] {
@@ -298,7 +281,7 @@ fn add(
         let items = match node.field("items").map(|(_, items)| items) {
             None => return Ok(()),
             Some(Node { data: Data::Sequence(items), .. }) => items,
-            Some(Node { data: Data::Scalar(Value::Null), .. }) => return Ok(()),
+            Some(items) if items.is_null() => return Ok(()),
             Some(_) => return wrong("`items`: expected a list".to_owned()),
         };
         let api_version = object::api_version(&object).to_owned();
@@ -335,9 +318,19 @@ fn add(
     Ok(())
 }
 
+/// Whether a document claims to be an object of Kubernetes. A file of a tool often has neither field. The configuration
+/// of a component or a tool, such as kubeadm, has an API group, but no metadata.
+pub(super) fn is_like_an_object(node: &Node, file: &str) -> bool {
+    let object = node.to_value();
+    let is_text = |key: &str| object.get(key).is_some_and(Value::is_string);
+    let is_configuration =
+        object::api_version(&object).contains('/') && object.get("metadata").is_none() && object.get("items").is_none();
+    is_kustomization(&object, file) || (is_text("kind") && is_text("apiVersion") && !is_configuration)
+}
+
 /// A kustomization is not an object of the cluster. In a file with this name it needs no type.
-fn is_kustomization(object: &Value, origin: &Origin) -> bool {
-    let file = Path::new(&origin.file).file_name();
+fn is_kustomization(object: &Value, file: &str) -> bool {
+    let file = Path::new(file).file_name();
     let by_name = file.is_some_and(|name| name == "kustomization.yaml" || name == "kustomization.yml");
     object::api_version(object).starts_with("kustomize.config.k8s.io/")
         || (by_name && object.get("kind").is_none() && object.get("apiVersion").is_none())

@@ -4,9 +4,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use saphyr_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
-use serde_json::{Map, Number, Value};
+use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
+use serde_json::{Map, Value};
 use thiserror::Error;
+
+use super::json_stream::{self, Part};
+use super::yaml_position::{Mark, Place};
+use super::yaml_scalar::scalar;
 
 /// How deep documents may nest: deeper than any manifest needs, and not deeper than the JSON reader accepts.
 const DEEPEST: usize = 100;
@@ -85,6 +89,11 @@ impl Node {
         }
     }
 
+    /// Whether the value is null, as that of an empty document is.
+    pub fn is_null(&self) -> bool {
+        matches!(self.data, Data::Scalar(Value::Null))
+    }
+
     /// The field of a mapping; `None` if there is none, or the node is not a mapping.
     pub fn field(&self, name: &str) -> Option<(&Key, &Node)> {
         let Data::Mapping(fields) = &self.data else { return None };
@@ -108,10 +117,21 @@ pub fn single(text: &str) -> Result<Value, YamlError> {
 }
 
 /// The documents of a text, including empty ones, one at a time: a text may be large, and the positions of all its
-/// values are never needed at once. The first mistake ([`YamlError`]) is the last item.
+/// values are never needed at once. JSON objects that follow each other are documents of their own, as for `kubectl`.
+/// The first mistake ([`YamlError`]) is the last item.
 pub fn documents(text: &str) -> Documents<'_> {
-    let parser = Parser::new_from_str(text);
-    let composer = Composer { parser, anchors: BTreeMap::new(), aliased: 0, document: 0, items: None };
+    let parts = json_stream::parts(text).into_iter();
+    let composer = Composer {
+        parser: Parser::new_from_str(""),
+        begin: Part::default(),
+        parts,
+        anchors: BTreeMap::new(),
+        newest_anchor: 0,
+        newest_earlier_anchor: 0,
+        aliased: 0,
+        document: 0,
+        items: None,
+    };
     Documents { composer, ended: false }
 }
 
@@ -147,8 +167,17 @@ impl Iterator for Documents<'_> {
 }
 
 struct Composer<'t> {
+    /// Parses the present part of the text.
     parser: Parser<'t, StrInput<'t>>,
+    /// The present part.
+    begin: Part<'t>,
+    /// The parts that follow.
+    parts: std::vec::IntoIter<Part<'t>>,
+    /// The anchors of the present document, and how many values each has.
     anchors: BTreeMap<usize, (Node, usize)>,
+    /// The newest anchor, and the newest one of earlier documents. The parser counts them.
+    newest_anchor: usize,
+    newest_earlier_anchor: usize,
     /// How many values aliases have added so far.
     aliased: usize,
     document: usize,
@@ -162,10 +191,18 @@ impl<'t> Composer<'t> {
         loop {
             let (event, span) = self.next()?;
             match event {
-                Event::StreamEnd => return Ok(None),
+                Event::StreamEnd => match self.parts.next() {
+                    None => return Ok(None),
+                    Some(part) => {
+                        self.parser = Parser::new_from_str(part.text);
+                        self.begin = part;
+                        (self.newest_anchor, self.newest_earlier_anchor) = (0, 0);
+                    }
+                },
                 Event::DocumentStart(_) => {
                     self.document += 1;
                     self.anchors.clear();
+                    self.newest_earlier_anchor = self.newest_anchor;
                     let (event, span) = self.next()?;
                     return self.node(event, span, 0).map(Some);
                 }
@@ -175,23 +212,23 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, Span), YamlError> {
+    fn next(&mut self) -> Result<(Event<'t>, Place), YamlError> {
         match self.parser.next_event() {
-            Some(Ok(event)) => Ok(event),
+            Some(Ok((event, span))) => Ok((event, Place::new(&self.begin, span))),
             Some(Err(error)) => Err(YamlError {
                 document: self.document.max(1),
-                line: error.marker().line(),
+                line: Mark::new(&self.begin, *error.marker()).line,
                 reason: error.info().to_owned(),
             }),
             None => Err(YamlError { document: self.document.max(1), line: 0, reason: "unexpected end".to_owned() }),
         }
     }
 
-    fn error(&self, span: Span, reason: impl Into<String>) -> YamlError {
-        YamlError { document: self.document.max(1), line: span.start.line(), reason: reason.into() }
+    fn error(&self, place: Place, reason: impl Into<String>) -> YamlError {
+        YamlError { document: self.document.max(1), line: place.start.line, reason: reason.into() }
     }
 
-    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, YamlError> {
+    fn node(&mut self, event: Event<'t>, span: Place, depth: usize) -> Result<Node, YamlError> {
         if depth > DEEPEST {
             return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
         }
@@ -213,12 +250,12 @@ impl<'t> Composer<'t> {
         };
         // A block has no mark at its end. For a bracket, the parser's range of the end may include a comment, so one
         // character after its start is used.
-        let flow = !matches!(data, Data::Scalar(_)) && end.end.index() > end.start.index();
+        let flow = !matches!(data, Data::Scalar(_)) && end.end.index > end.start.index;
         let node = Node {
-            start: span.start.index(),
-            end: if flow { end.start.index() + 1 } else { end.end.index() },
-            line: span.start.line(),
-            column: span.start.col(),
+            start: span.start.index,
+            end: if flow { end.start.index + 1 } else { end.end.index },
+            line: span.start.line,
+            column: span.start.column,
             aliased: false,
             flow,
             data,
@@ -226,11 +263,12 @@ impl<'t> Composer<'t> {
         if anchor > 0 {
             let size = size(&node);
             self.anchors.insert(anchor, (node.clone(), size));
+            self.newest_anchor = self.newest_anchor.max(anchor);
         }
         Ok(node)
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, Span), YamlError> {
+    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, Place), YamlError> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -240,7 +278,7 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, Span), YamlError> {
+    fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, Place), YamlError> {
         let mut fields: Vec<(Key, Node)> = Vec::new();
         let mut names: HashSet<String> = HashSet::new();
         let mut merged: Vec<(Key, Node)> = Vec::new();
@@ -278,13 +316,13 @@ impl<'t> Composer<'t> {
     }
 
     /// The items of a list, without those that were passed to `on_item` and not returned.
-    fn told_items(&mut self, start: Span) -> Result<Node, YamlError> {
+    fn told_items(&mut self, start: Place) -> Result<Node, YamlError> {
         let mut kept = Vec::new();
         loop {
             let (event, span) = self.next()?;
             if event == Event::SequenceEnd {
-                let (line, column) = (start.start.line(), start.start.col());
-                let (start, end) = (start.start.index(), span.end.index());
+                let (line, column) = (start.start.line, start.start.column);
+                let (start, end) = (start.start.index, span.end.index);
                 let data = Data::Sequence(kept);
                 return Ok(Node { data, start, end, line, column, aliased: false, flow: false });
             }
@@ -298,7 +336,7 @@ impl<'t> Composer<'t> {
     }
 
     /// Handles `<<`: adds the fields of one or several other mappings that this mapping does not have itself.
-    fn merge(&self, value: Node, span: Span, merged: &mut Vec<(Key, Node)>) -> Result<(), YamlError> {
+    fn merge(&self, value: Node, span: Place, merged: &mut Vec<(Key, Node)>) -> Result<(), YamlError> {
         let mappings = match value.data {
             Data::Sequence(items) => items,
             _ => vec![value],
@@ -310,9 +348,14 @@ impl<'t> Composer<'t> {
         Ok(())
     }
 
-    fn alias(&mut self, anchor: usize, span: Span, depth: usize) -> Result<Node, YamlError> {
+    fn alias(&mut self, anchor: usize, span: Place, depth: usize) -> Result<Node, YamlError> {
         let Some((node, size)) = self.anchors.get(&anchor) else {
-            return Err(self.error(span, "an alias inside of the value it refers to"));
+            let reason = if anchor <= self.newest_earlier_anchor {
+                "an alias can't refer to an anchor of an earlier document: write the value out in this document, too"
+            } else {
+                "an alias inside of the value it refers to"
+            };
+            return Err(self.error(span, reason));
         };
         self.aliased += size;
         if self.aliased > MOST_ALIASED {
@@ -324,8 +367,8 @@ impl<'t> Composer<'t> {
         if depth + height(&node) > DEEPEST {
             return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
         }
-        let (start, end) = (span.start.index(), span.end.index());
-        Ok(Node { start, end, line: span.start.line(), column: span.start.col(), aliased: true, ..node })
+        let (start, end) = (span.start.index, span.end.index);
+        Ok(Node { start, end, line: span.start.line, column: span.start.column, aliased: true, ..node })
     }
 }
 
@@ -343,46 +386,4 @@ fn height(node: &Node) -> usize {
         Data::Sequence(items) => items.iter().map(height).max().unwrap_or_default(),
         Data::Mapping(fields) => fields.iter().map(|(_, node)| height(node)).max().unwrap_or_default(),
     }
-}
-
-/// Parses a scalar by the rules of YAML's core schema, on which the tools of Kubernetes agree.
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
-    let tag = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| tag.suffix.as_str());
-    if tag == Some("str") || tag == Some("binary") || (style != ScalarStyle::Plain && tag.is_none()) {
-        return Ok(text.into());
-    }
-    Ok(match text {
-        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
-        "true" | "True" | "TRUE" => true.into(),
-        "false" | "False" | "FALSE" => false.into(),
-        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" | "-.inf" | "-.Inf" | "-.INF" | ".nan" | ".NaN"
-        | ".NAN" => {
-            return Err(format!("{text} can't be written in JSON"));
-        }
-        _ => number(text).map_or_else(|| text.into(), Value::Number),
-    })
-}
-
-fn number(text: &str) -> Option<Number> {
-    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if let Some(hex) = digits.strip_prefix("0x") {
-        return u64::from_str_radix(hex, 16).ok().filter(|_| digits == text).map(Number::from);
-    }
-    if let Some(octal) = digits.strip_prefix("0o") {
-        return u64::from_str_radix(octal, 8).ok().filter(|_| digits == text).map(Number::from);
-    }
-    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') || !digits.contains(|c: char| c.is_ascii_digit()) {
-        return None;
-    }
-    let plain = text.strip_prefix('+').unwrap_or(text);
-    if let Ok(whole) = plain.parse::<i64>() {
-        return Some(whole.into());
-    }
-    if let Ok(whole) = plain.parse::<u64>() {
-        return Some(whole.into());
-    }
-    if digits.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte)) {
-        return plain.parse::<f64>().ok().and_then(Number::from_f64);
-    }
-    None
 }

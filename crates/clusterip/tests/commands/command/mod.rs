@@ -68,8 +68,7 @@ impl Folder {
 
     /// Runs `clusterip audit` of a snapshot with these objects and further arguments.
     pub fn audit(&self, settings: &str, objects: &[Value], args: &[&str]) -> Done {
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
-        self.write("snapshot.json", list).write("settings.yaml", settings);
+        self.write("snapshot.json", snapshot_of(objects)).write("settings.yaml", settings);
         let base = ["audit", "--snapshot", "snapshot.json", "--settings", "settings.yaml"];
         self.run(&[&base[..], args].concat())
     }
@@ -103,6 +102,22 @@ impl Folder {
         let status = output.status.code().expect("an exit status, not a signal");
         Done { status, stdout: text(output.stdout), stderr: text(output.stderr) }
     }
+}
+
+/// A snapshot with these objects. Every cluster has Services, so a headless one is added if there is none: it has no
+/// address, so it changes nothing.
+pub fn snapshot_of(objects: &[Value]) -> String {
+    let mut items = objects.to_vec();
+    if !items.iter().any(|item| item["kind"] == "Service") {
+        items.push(headless());
+    }
+    json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
+}
+
+/// A Service without an address.
+pub fn headless() -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "headless", "namespace": "default"},
+           "spec": {"clusterIP": "None"}})
 }
 
 /// The manifest of a Service with this name and this spec in YAML.

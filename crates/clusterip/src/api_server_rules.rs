@@ -1,0 +1,283 @@
+//! What the API server refuses about the ClusterIP of a Service, whatever the policy says. A plan must not promise an
+//! address with which the Service can't be created.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use clusterip_core::settings::Settings;
+use clusterip_host::cluster::object;
+use clusterip_host::cluster::snapshot::addresses;
+use ipnet::IpNet;
+use serde_json::Value;
+
+/// The namespace and the name of a Service.
+type Owner = (String, String);
+
+/// The addresses that can't be given to another Service.
+#[derive(Default)]
+pub struct ApiServerRules {
+    /// The Service that has an address, and a description of it.
+    taken: BTreeMap<IpAddr, (Option<Owner>, String)>,
+}
+
+impl ApiServerRules {
+    /// Adds the addresses of an object of the cluster.
+    pub fn add_existing(&mut self, object: &Value) {
+        match (object::api_version(object), object::kind(object)) {
+            ("v1", "Service") => {
+                let owner = (object::namespace(object).to_owned(), object::name(object).to_owned());
+                let label = format!("Service {}/{} of the cluster", owner.0, owner.1);
+                for address in own_addresses(object) {
+                    self.taken.insert(address, (Some(owner.clone()), label.clone()));
+                }
+            }
+            ("networking.k8s.io/v1", "IPAddress") => {
+                let Ok(address) = object::name(object).parse() else { return };
+                let parent = |key: &str| object::text(object, &["spec", "parentRef", key]).to_owned();
+                let is_service = parent("resource") == "services";
+                let owner = is_service.then(|| (parent("namespace"), parent("name")));
+                let label = format!("the IPAddress {address} of the cluster");
+                self.taken.entry(address).or_insert((owner, label));
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the addresses of a planned Service. `origin` is the position of its manifest.
+    pub fn add_planned(&mut self, owner: &Owner, service: &Value, origin: &str) {
+        let label = format!("Service {}/{} ({origin})", owner.0, owner.1);
+        for address in own_addresses(service) {
+            self.taken.entry(address).or_insert_with(|| (Some(owner.clone()), label.clone()));
+        }
+    }
+
+    /// Why the API server would refuse this Service, or its update from `old`; `None` if nothing is known against it.
+    pub fn refusal(&self, settings: &Settings, owner: &Owner, service: &Value, old: Option<&Value>) -> Option<String> {
+        if is_external_name(service) {
+            return None;
+        }
+        let mut reasons = invalid(service);
+        let old = old.filter(|old| !is_external_name(old));
+        if reasons.is_empty() {
+            reasons.extend(old.into_iter().flat_map(|old| changed(old, service)));
+        }
+        if reasons.is_empty() {
+            let had = old.map(addresses).unwrap_or_default();
+            let new = addresses(service).into_iter().filter(|address| !had.contains(address));
+            reasons.extend(new.filter_map(|address| self.unavailable(settings, owner, address)));
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// Why the API server does not allocate this address to this Service.
+    fn unavailable(&self, settings: &Settings, owner: &Owner, address: IpAddr) -> Option<String> {
+        let ranges = &settings.service_cidrs;
+        if !ranges.is_empty() && !ranges.iter().any(|range| allocates(range, address)) {
+            let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+            return Some(format!("{address} is not an address of the Service ranges ({})", ranges.join(", ")));
+        }
+        if let Some(range) = settings.unusable_range_of(address) {
+            return Some(format!("{address}: {}", range.why));
+        }
+        match self.taken.get(&address) {
+            Some((holder, label)) if holder.as_ref() != Some(owner) => {
+                Some(format!("{address} is already the address of {label}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the API server allocates this address of a range: every one except the network address and, for IPv4, the
+/// broadcast address.
+fn allocates(range: &IpNet, address: IpAddr) -> bool {
+    let is_broadcast = address.is_ipv4() && address == range.broadcast();
+    range.contains(&address) && address != range.network() && !is_broadcast
+}
+
+fn is_external_name(service: &Value) -> bool {
+    object::text(service, &["spec", "type"]) == "ExternalName"
+}
+
+/// The addresses of a Service that the API server allocates for it.
+fn own_addresses(service: &Value) -> Vec<IpAddr> {
+    if is_external_name(service) { Vec::new() } else { addresses(service) }
+}
+
+/// The values of `clusterIP` and `clusterIPs` with their paths.
+fn values(service: &Value) -> Vec<(String, &Value)> {
+    let primary = service.pointer("/spec/clusterIP").filter(|value| !value.is_null() && **value != "");
+    let all = service.pointer("/spec/clusterIPs").and_then(Value::as_array).into_iter().flatten();
+    let all = all.enumerate().map(|(index, value)| (format!("spec.clusterIPs[{index}]"), value));
+    primary.map(|value| ("spec.clusterIP".to_owned(), value)).into_iter().chain(all).collect()
+}
+
+/// The values that are neither an IP address nor `None`.
+fn invalid(service: &Value) -> Vec<String> {
+    let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parsed(text).is_some());
+    let wrong = values(service).into_iter().filter(|(_, value)| !is_valid(value));
+    wrong.map(|(path, value)| format!("{path}: {value} is not an IP address")).collect()
+}
+
+/// The addresses that an update would change. The API server lets a Service keep its addresses for life.
+fn changed(old: &Value, new: &Value) -> Vec<String> {
+    let address = |service: &Value, index: usize| {
+        let path = format!("/spec/clusterIPs/{index}");
+        let listed = service.pointer(&path).and_then(Value::as_str);
+        let primary = service.pointer("/spec/clusterIP").and_then(Value::as_str);
+        let found = if index == 0 { primary.filter(|text| !text.is_empty()).or(listed) } else { listed };
+        found.map(str::to_owned)
+    };
+    let mut reasons = Vec::new();
+    for (index, path) in ["spec.clusterIP", "spec.clusterIPs[1]"].into_iter().enumerate() {
+        if let (Some(before), Some(after)) = (address(old, index), address(new, index))
+            && before != after
+            && (parsed(&before).is_none() || parsed(&before) != parsed(&after))
+        {
+            reasons
+                .push(format!("{path} can't change from {before} to {after}: delete the Service, and create it again"));
+        }
+    }
+    reasons
+}
+
+/// An IP address as the API server reads it: an IPv4 address may have leading zeros.
+fn parsed(text: &str) -> Option<IpAddr> {
+    let with_zeros = || {
+        let part = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<u8>().ok())?;
+        let parts: Vec<u8> = text.split('.').map(part).collect::<Option<_>>()?;
+        Some(Ipv4Addr::from(<[u8; 4]>::try_from(parts).ok()?).into())
+    };
+    text.parse().ok().or_else(with_zeros)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(name: &str, spec: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": name}, "spec": spec})
+    }
+
+    #[test]
+    fn service_that_the_api_server_refuses_is_reported() {
+        struct Case {
+            name: &'static str,
+            old: Option<Value>,
+            spec: Value,
+            expected: Option<&'static str>,
+        }
+        let at = |address: &str| json!({"clusterIP": address, "clusterIPs": [address]});
+        let external_name = || json!({"type": "ExternalName", "externalName": "example.org", "clusterIP": "10.0.0.9"});
+        let cases = [
+            Case { name: "a free address", old: None, spec: at("10.0.0.9"), expected: None },
+            Case { name: "no address", old: None, spec: json!({}), expected: None },
+            Case { name: "headless", old: None, spec: at("None"), expected: None },
+            Case { name: "leading zeros", old: None, spec: json!({"clusterIP": "010.0.0.009"}), expected: None },
+            Case {
+                name: "a word",
+                old: None,
+                spec: json!({"clusterIP": "banana"}),
+                expected: Some("spec.clusterIP: \"banana\" is not an IP address"),
+            },
+            Case {
+                name: "a number",
+                old: None,
+                spec: json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", 5]}),
+                expected: Some("spec.clusterIPs[1]: 5 is not an IP address"),
+            },
+            Case {
+                name: "outside",
+                old: None,
+                spec: at("10.0.1.9"),
+                expected: Some("10.0.1.9 is not an address of the Service ranges (10.0.0.0/24, fd00::/112)"),
+            },
+            Case {
+                name: "the broadcast address",
+                old: None,
+                spec: at("10.0.0.255"),
+                expected: Some("10.0.0.255 is not an address of the Service ranges (10.0.0.0/24, fd00::/112)"),
+            },
+            Case {
+                name: "the address of another Service",
+                old: None,
+                spec: at("10.0.0.7"),
+                expected: Some("10.0.0.7 is already the address of Service shop/db of the cluster"),
+            },
+            Case {
+                name: "an IPAddress without a Service",
+                old: None,
+                spec: at("10.0.0.8"),
+                expected: Some("10.0.0.8 is already the address of the IPAddress 10.0.0.8 of the cluster"),
+            },
+            Case { name: "its own IPAddress", old: None, spec: at("10.0.0.6"), expected: None },
+            Case {
+                name: "the address of an earlier manifest",
+                old: None,
+                spec: at("10.0.0.5"),
+                expected: Some("10.0.0.5 is already the address of Service shop/first (a.yaml: document 1, line 1)"),
+            },
+            Case { name: "the same address", old: Some(at("10.0.0.9")), spec: at("10.0.0.9"), expected: None },
+            Case {
+                name: "the same address in other words",
+                old: Some(at("fd00::9")),
+                spec: at("fd00:0::9"),
+                expected: None,
+            },
+            Case {
+                name: "another address",
+                old: Some(at("10.0.0.9")),
+                spec: json!({"clusterIP": "10.0.0.10"}),
+                expected: Some(
+                    "spec.clusterIP can't change from 10.0.0.9 to 10.0.0.10: delete the Service, and create it again",
+                ),
+            },
+            Case {
+                name: "no longer headless",
+                old: Some(at("None")),
+                spec: at("10.0.0.10"),
+                expected: Some(
+                    "spec.clusterIP can't change from None to 10.0.0.10: delete the Service, and create it again",
+                ),
+            },
+            Case {
+                name: "another second address",
+                old: Some(json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", "fd00::9"]})),
+                spec: json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", "fd00::a"]}),
+                expected: Some(
+                    "spec.clusterIPs[1] can't change from fd00::9 to fd00::a: delete the Service, and create it again",
+                ),
+            },
+            Case {
+                name: "a second address in addition",
+                old: Some(at("10.0.0.9")),
+                spec: json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", "fd00::9"]}),
+                expected: None,
+            },
+            Case { name: "from ExternalName", old: Some(external_name()), spec: at("10.0.0.10"), expected: None },
+            Case { name: "to ExternalName", old: Some(at("10.0.0.10")), spec: external_name(), expected: None },
+        ];
+        let settings = Settings {
+            service_cidrs: ["10.0.0.0/24", "fd00::/112"].iter().filter_map(|range| range.parse().ok()).collect(),
+            ..Settings::default()
+        };
+        let mut rules = ApiServerRules::default();
+        let ip_address = |address: &str, name: &str| {
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": address},
+                   "spec": {"parentRef": {"resource": "services", "namespace": "shop", "name": name}}})
+        };
+        rules.add_existing(&ip_address("10.0.0.7", "db"));
+        rules.add_existing(&service("db", at("10.0.0.7")));
+        rules.add_existing(&ip_address("10.0.0.8", "gone"));
+        rules.add_existing(&ip_address("10.0.0.6", "web"));
+        let owner = |name: &str| ("shop".to_owned(), name.to_owned());
+        rules.add_planned(&owner("first"), &service("first", at("10.0.0.5")), "a.yaml: document 1, line 1");
+        for Case { name, old, spec, expected } in cases {
+            let old = old.map(|spec| service("web", spec));
+            let refusal = rules.refusal(&settings, &owner("web"), &service("web", spec), old.as_ref());
+            assert_eq!(refusal.as_deref(), expected, "{name}");
+        }
+    }
+}

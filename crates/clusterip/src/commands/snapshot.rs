@@ -1,0 +1,286 @@
+//! `clusterip snapshot`
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use clusterip_core::settings::Settings;
+use clusterip_core::workload::WorkloadKind;
+use clusterip_failover::external_claims::EXTERNAL;
+use clusterip_failover::heartbeat_state::AGENT;
+use clusterip_host::cluster::control_plane_services::CallerObject;
+use clusterip_host::cluster::kinds::{self, Kind};
+use clusterip_host::cluster::live_cluster;
+use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::cluster::projection::Projection;
+use clusterip_leases::claim_lease::{CLAIM, LABEL};
+use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::settings_file;
+use crate::snapshot_kinds;
+
+/// The text at the end of `clusterip snapshot --help`.
+pub const HELP: &str = "\
+Examples:
+  Audit a cluster, and plan manifests for it, without access to it:
+    clusterip snapshot >snapshot.json
+    clusterip audit --snapshot snapshot.json --settings settings.yaml
+    clusterip plan -f shop --snapshot snapshot.json --settings settings.yaml
+
+The snapshot has one list of every kind that an audit or a plan reads, with only the fields that they read: Services, \
+workloads, Pods, Namespaces, Nodes, RuntimeClasses, IPAddresses, ServiceCIDRs, the Leases of clusterip, and which \
+Services the control plane calls. It has no Secrets and no ConfigMaps. A snapshot changes nothing in the cluster.
+
+Exit status: 0; 2 if the cluster can't be read, or the snapshot can't be written.";
+
+/// Arguments of `snapshot`.
+#[derive(Debug, Args)]
+pub struct Snapshot {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// The settings, if their evidence.kinds name custom resources: the snapshot then has these, too
+    #[arg(short, long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// The output format. Large snapshots are read faster as JSON
+    #[arg(short, long, value_enum, default_value = "json")]
+    output: Output,
+    /// Write the snapshot to this file, instead of to standard output
+    #[arg(long, value_name = "FILE")]
+    output_file: Option<PathBuf>,
+}
+
+/// How to print a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A List in JSON
+    Json,
+    /// A List in YAML, with a line for each object
+    Yaml,
+}
+
+/// The objects of a snapshot, and the kinds that were listed.
+#[derive(Default)]
+struct Contents {
+    kinds: Vec<Kind>,
+    objects: Vec<Value>,
+}
+
+impl Snapshot {
+    /// Reads the cluster, and writes the snapshot.
+    ///
+    /// # Errors
+    /// If the cluster can't be read, or the snapshot can't be written. Nothing is written if the cluster can't be read.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.write().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
+    }
+
+    fn write(&self) -> anyhow::Result<ExitCode> {
+        let document = settings_file::read(self.settings.as_deref())?;
+        let settings = Settings::from_value(&document).map_err(|invalid| anyhow::anyhow!("settings:\n{invalid}"))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let contents = runtime.block_on(async {
+            let client = self.cluster.client().await?;
+            read(&client, &settings).await
+        })?;
+        let text = contents.render(self.output);
+        match &self.output_file {
+            Some(file) => fs::write(file, text).with_context(|| file.display().to_string())?,
+            None => super::output(text.as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Reads all kinds, page by page. A kind that only improves an audit, and that may not be listed, causes a warning.
+async fn read(client: &Client, settings: &Settings) -> anyhow::Result<Contents> {
+    let mut contents = Contents::default();
+    for kind in evidence_kinds(settings) {
+        let projection = Projection::new(&kind);
+        let objects = &mut contents.objects;
+        let mut add = |object: PartialObject| objects.extend(reduced(&projection, object));
+        live_cluster::each(client, &kind, &mut add).await?;
+        contents.kinds.push(kind);
+    }
+    if let Err(error) = contents.add_callers(client).await {
+        warn(&format!("{error}; an audit can't know which Services the control plane calls"));
+    }
+    if let Err(error) = contents.add_leases(client).await {
+        let reason = words(&error);
+        warn(&format!("leases can't be listed: {reason}; an audit can't know which addresses are in flight or held"));
+    }
+    Ok(contents)
+}
+
+/// The kinds that a decision may ask about, with these settings or with others that name no custom resource.
+fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
+    let workloads = WorkloadKind::known();
+    let mut all: Vec<Kind> = kinds::always().chain(workloads.iter().map(kinds::of_workload)).collect();
+    let further = settings.kinds.iter().map(kinds::of_workload);
+    let further: Vec<Kind> = further.filter(|kind| !all.contains(kind)).collect();
+    all.extend(further);
+    all
+}
+
+impl Contents {
+    /// Adds the objects that make the control plane call Services: those of all kinds, or, if one can't be listed, of
+    /// none.
+    async fn add_callers(&mut self, client: &Client) -> Result<(), live_cluster::LiveError> {
+        let mut found = Vec::new();
+        for kind in kinds::callers() {
+            let mut add = |object: CallerObject| found.extend(caller(&kind, &object));
+            live_cluster::each(client, &kind, &mut add).await?;
+        }
+        self.kinds.extend(kinds::callers());
+        self.objects.append(&mut found);
+        Ok(())
+    }
+
+    /// Adds the Leases of servers and agents.
+    async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
+        let own = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
+        let leases = Api::<Lease>::all(client.clone()).list(&own).await?;
+        for mut lease in leases.items {
+            lease.metadata.managed_fields = None;
+            self.objects.push(serde_json::to_value(lease).map_err(kube::Error::SerdeError)?);
+        }
+        self.kinds.push(("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()));
+        Ok(())
+    }
+
+    /// The snapshot as text.
+    fn render(&self, output: Output) -> String {
+        let mut lines = vec![snapshot_kinds::contents(&self.kinds).to_string()];
+        lines.extend(self.objects.iter().map(ToString::to_string));
+        match output {
+            Output::Json => {
+                format!("{{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":[\n{}\n]}}\n", lines.join(",\n"))
+            }
+            Output::Yaml => format!("apiVersion: v1\nkind: List\nitems:\n- {}\n", lines.join("\n- ")),
+        }
+    }
+}
+
+/// The fields of an object that are read; `None` if the object has no name.
+fn reduced(projection: &Projection, object: PartialObject) -> Option<Value> {
+    let deleted = object.metadata.deletion_timestamp.clone();
+    let mut kept = projection.keep(object)?;
+    // The projection keeps only that there is a time, but a snapshot must have one to be readable.
+    if let (Some(time), Some(kept)) = (deleted, kept.pointer_mut("/metadata/deletionTimestamp")) {
+        *kept = json!(time);
+    }
+    Some(kept)
+}
+
+/// A webhook configuration, an APIService or a CustomResourceDefinition with nothing but its references to Services;
+/// `None` if it has none. APIServices are kept: every cluster has some, and they show that this kind was listed.
+fn caller((api_version, kind): &Kind, object: &CallerObject) -> Option<Value> {
+    let services: Vec<Value> =
+        object.services.iter().map(|service| json!({"namespace": service.namespace, "name": service.name})).collect();
+    let mut reduced = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": object.metadata.name}});
+    match (kind.as_str(), services.first()) {
+        ("APIService", None) => {}
+        (_, None) => return None,
+        ("APIService", Some(service)) => reduced["spec"] = json!({"service": service}),
+        ("CustomResourceDefinition", Some(service)) => {
+            reduced["spec"] = json!({"conversion": {"webhook": {"clientConfig": {"service": service}}}});
+        }
+        _ => {
+            let webhooks = services.iter().map(|service| json!({"clientConfig": {"service": service}}));
+            reduced["webhooks"] = webhooks.collect();
+        }
+    }
+    Some(reduced)
+}
+
+fn warn(text: &str) {
+    anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(text));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clusterip_host::cluster::manifests::{self, Source};
+
+    use super::*;
+
+    fn kind(api_version: &str, kind: &str) -> Kind {
+        (api_version.to_owned(), kind.to_owned())
+    }
+
+    fn read_back(text: String) -> Vec<Value> {
+        let source = Source { name: "snapshot".to_owned(), text };
+        let manifests = manifests::parse(&[source], "default").unwrap();
+        manifests.into_iter().map(|manifest| manifest.object.value()).collect()
+    }
+
+    #[test]
+    fn snapshot_has_only_fields_that_are_read_and_can_be_read_again() {
+        let service = kind("v1", "Service");
+        let object = json!({
+            "metadata": {
+                "name": "web", "namespace": "shop", "uid": "u", "deletionTimestamp": "2026-01-02T03:04:05Z",
+                "labels": {"app": "web"},
+                "annotations": {"clusterip-policy/os": "windows", "kubectl.kubernetes.io/last-applied-configuration": "x"},
+                "managedFields": [
+                    {"manager": "helm", "operation": "Apply", "fieldsV1": {"f:spec": {"f:clusterIP": {}, "f:ports": {}}}},
+                ],
+            },
+            "spec": {"clusterIP": "10.0.0.9", "selector": {"app": "web"}, "sessionAffinity": "ClientIP"},
+        });
+        let read: PartialObject = serde_json::from_str(&object.to_string()).unwrap();
+        let kept = reduced(&Projection::new(&service), read.clone()).unwrap();
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": "web", "namespace": "shop", "uid": "u", "deletionTimestamp": "2026-01-02T03:04:05Z",
+                "labels": {"app": "web"}, "annotations": {"clusterip-policy/os": "windows"},
+                "managedFields": [{"manager": "helm", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}],
+            },
+            "spec": {"clusterIP": "10.0.0.9", "selector": {"app": "web"}},
+        });
+        assert_eq!(kept, expected);
+        let again: PartialObject = serde_json::from_value(kept.clone()).unwrap();
+        assert_eq!(reduced(&Projection::new(&service), again), Some(kept), "nothing is lost by reading it again");
+    }
+
+    #[test]
+    fn snapshot_is_the_same_in_json_and_yaml() {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"a": "ü: \"#\"\n"}}});
+        let contents = Contents { kinds: vec![kind("v1", "Namespace"), kind("v1", "Node")], objects: vec![object] };
+        let (json, yaml) = (read_back(contents.render(Output::Json)), read_back(contents.render(Output::Yaml)));
+        assert_eq!(json, yaml);
+        assert_eq!(json[1..], contents.objects);
+        assert_eq!(json[0]["kinds"][1], json!({"apiVersion": "v1", "kind": "Node"}));
+    }
+
+    #[test]
+    fn callers_keep_only_their_references() {
+        let of = |kind: &Kind, object: Value| caller(kind, &serde_json::from_value(object).unwrap());
+        let service = || json!({"namespace": "shop", "name": "web"});
+        let with_port = || json!({"namespace": "shop", "name": "web", "port": 443});
+        let webhooks = kind("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration");
+        let found = of(
+            &webhooks,
+            json!({"metadata": {"name": "m"}, "webhooks": [{"clientConfig": {"caBundle": "x", "service": with_port()}}]}),
+        );
+        assert_eq!(found.unwrap()["webhooks"], json!([{"clientConfig": {"service": service()}}]));
+        assert_eq!(of(&webhooks, json!({"metadata": {"name": "m"}, "webhooks": []})), None);
+        let api_services = kind("apiregistration.k8s.io/v1", "APIService");
+        let found = of(&api_services, json!({"metadata": {"name": "a"}, "spec": {"service": with_port()}})).unwrap();
+        assert_eq!(found["spec"], json!({"service": service()}));
+        assert!(of(&api_services, json!({"metadata": {"name": "a"}, "spec": {"group": "apps"}})).is_some());
+        let definitions = kind("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        let conversion = json!({"webhook": {"clientConfig": {"service": with_port()}}});
+        let found = of(&definitions, json!({"metadata": {"name": "c"}, "spec": {"conversion": conversion}})).unwrap();
+        assert_eq!(found["spec"]["conversion"]["webhook"]["clientConfig"], json!({"service": service()}));
+    }
+}

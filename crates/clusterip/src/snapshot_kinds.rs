@@ -1,0 +1,218 @@
+//! Which kinds of objects a snapshot file has, and which it lacks. Without some of them, an audit or a plan would be
+//! wrong and look right.
+
+use std::collections::BTreeSet;
+
+use clusterip_core::settings::Settings;
+use clusterip_host::cluster::kinds::{self, Kind};
+use clusterip_host::cluster::object;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+/// The API version and the kind of the object that names the kinds which `clusterip snapshot` has listed.
+const CONTENTS: (&str, &str) = ("snapshot.clusterip-policy/v1", "Contents");
+
+/// The command that writes a snapshot with all kinds.
+const REMEDY: &str = "`clusterip snapshot` writes a snapshot of a cluster";
+
+/// A file that is not a snapshot of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum IncompleteSnapshot {
+    /// The file has no objects.
+    #[error("no Kubernetes objects: {REMEDY}")]
+    Empty,
+    /// The file has neither Services nor, where the settings have pools for them, Nodes.
+    #[error("no Services, but every cluster has some: {REMEDY}")]
+    NoServices,
+}
+
+/// The kinds of the objects of a snapshot.
+#[derive(Default)]
+pub struct SnapshotKinds {
+    /// The kinds of which the snapshot has objects.
+    seen: BTreeSet<Kind>,
+    /// The kinds that were listed when the snapshot was written, even if they have no objects.
+    listed: BTreeSet<Kind>,
+}
+
+impl SnapshotKinds {
+    /// The kinds of these objects.
+    pub fn of(objects: &[Value]) -> Self {
+        let mut kinds = Self::default();
+        objects.iter().for_each(|object| kinds.see(object));
+        kinds
+    }
+
+    /// Adds the kind of an object.
+    pub fn see(&mut self, object: &Value) {
+        let kind = kind_of(object);
+        if (kind.0.as_str(), kind.1.as_str()) == CONTENTS {
+            let kinds = object.get("kinds").and_then(Value::as_array).into_iter().flatten();
+            self.listed.extend(kinds.map(kind_of));
+        } else {
+            self.seen.insert(kind);
+        }
+    }
+
+    /// Checks that the snapshot has any objects.
+    ///
+    /// # Errors
+    /// [`IncompleteSnapshot::Empty`] if it has none.
+    pub fn check_not_empty(&self) -> Result<(), IncompleteSnapshot> {
+        if self.seen.is_empty() { Err(IncompleteSnapshot::Empty) } else { Ok(()) }
+    }
+
+    /// Checks that the snapshot has what the settings have pools for.
+    ///
+    /// # Errors
+    /// [`IncompleteSnapshot`] if it has not.
+    pub fn check(&self, settings: &Settings) -> Result<(), IncompleteSnapshot> {
+        self.check_not_empty()?;
+        let has_nodes = !settings.nodes.pools.is_empty() && self.has("v1", "Node");
+        if self.has("v1", "Service") || has_nodes { Ok(()) } else { Err(IncompleteSnapshot::NoServices) }
+    }
+
+    /// What an audit with these settings can't know, as sentences.
+    pub fn notes(&self, settings: &Settings) -> Vec<String> {
+        if !self.has("v1", "Service") {
+            return vec![format!("the snapshot has no Services: {REMEDY}")];
+        }
+        let by_nodes = settings.pools.iter().any(|pool| !pool.matches.node_labels.is_empty());
+        let of_cluster = [("v1", "Namespace"), ("v1", "Node")].map(|(api, kind)| (api.to_owned(), kind.to_owned()));
+        let evidence = settings.kinds.iter().map(kinds::of_workload).chain(of_cluster).filter(|_| by_nodes);
+        let missing: Vec<String> = evidence
+            .filter(|kind| !self.seen.contains(kind) && !self.listed.contains(kind))
+            .map(|(_, kind)| kind)
+            .collect();
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        vec![format!(
+            "the snapshot has no objects of the kinds {}: if the cluster has some, the evidence about nodes is \
+             incomplete; {REMEDY}, with all kinds",
+            missing.join(", ")
+        )]
+    }
+
+    /// Whether this kind was listed when the snapshot was written, even if it has no objects.
+    pub fn was_listed(&self, api_version: &str, kind: &str) -> bool {
+        self.listed.contains(&(api_version.to_owned(), kind.to_owned()))
+    }
+
+    fn has(&self, api_version: &str, kind: &str) -> bool {
+        self.seen.contains(&(api_version.to_owned(), kind.to_owned()))
+    }
+}
+
+/// The object that names the listed kinds. It is the first object of a snapshot.
+pub fn contents(kinds: &[Kind]) -> Value {
+    let (api_version, kind) = CONTENTS;
+    let kinds = kinds.iter().map(|(api_version, kind)| json!({"apiVersion": api_version, "kind": kind}));
+    let kinds: Vec<Value> = kinds.collect();
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "clusterip-snapshot"}, "kinds": kinds})
+}
+
+fn kind_of(object: &Value) -> Kind {
+    (object::api_version(object).to_owned(), object::kind(object).to_owned())
+}
+
+#[cfg(test)]
+#[allow(clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    fn object(api_version: &str, kind: &str) -> Value {
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}})
+    }
+
+    #[test]
+    fn snapshot_without_what_the_settings_need_is_refused() {
+        struct Case {
+            name: &'static str,
+            objects: Vec<Value>,
+            settings: Value,
+            expected: Result<(), IncompleteSnapshot>,
+        }
+        let nodes = || json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
+        let cases = [
+            Case { name: "nothing", objects: vec![], settings: json!({}), expected: Err(IncompleteSnapshot::Empty) },
+            Case {
+                name: "only what the snapshot lists",
+                objects: vec![contents(&[])],
+                settings: json!({}),
+                expected: Err(IncompleteSnapshot::Empty),
+            },
+            Case {
+                name: "no Services",
+                objects: vec![object("apps/v1", "Deployment"), object("v1", "Node")],
+                settings: json!({}),
+                expected: Err(IncompleteSnapshot::NoServices),
+            },
+            Case { name: "Services", objects: vec![object("v1", "Service")], settings: json!({}), expected: Ok(()) },
+            Case {
+                name: "Nodes, and pools of Nodes",
+                objects: vec![object("v1", "Node")],
+                settings: nodes(),
+                expected: Ok(()),
+            },
+            Case {
+                name: "a Service of another API",
+                objects: vec![object("serving.knative.dev/v1", "Service")],
+                settings: nodes(),
+                expected: Err(IncompleteSnapshot::NoServices),
+            },
+        ];
+        for Case { name, objects, settings, expected } in cases {
+            let settings = Settings::from_value(&settings).expect("valid settings");
+            assert_eq!(SnapshotKinds::of(&objects).check(&settings), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn missing_kinds_of_evidence_are_noted_unless_they_were_listed() {
+        struct Case {
+            name: &'static str,
+            objects: Vec<Value>,
+            settings: &'static str,
+            expected: &'static str,
+        }
+        const BY_OS: &str = r#"{"services": {"pools": [{"name": "linux", "cidrs": ["10.0.0.0/24"], "match": {"os": "linux"}}],
+                "evidence": {"kinds": ["Deployment", "Pod"]}}}"#;
+        const ANY: &str = r#"{"services": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/24"]}]}}"#;
+        let kind = |api_version: &str, kind: &str| (api_version.to_owned(), kind.to_owned());
+        let listed = contents(&[kind("apps/v1", "Deployment"), kind("v1", "Pod"), kind("v1", "Namespace")]);
+        let cases = [
+            Case {
+                name: "Services alone",
+                objects: vec![object("v1", "Service")],
+                settings: BY_OS,
+                expected: "Deployment, Pod, Namespace, Node",
+            },
+            Case {
+                name: "some",
+                objects: vec![object("v1", "Service"), object("v1", "Pod"), object("v1", "Node")],
+                settings: BY_OS,
+                expected: "Deployment, Namespace",
+            },
+            Case {
+                name: "listed, and there are none",
+                objects: vec![listed, object("v1", "Service"), object("v1", "Node")],
+                settings: BY_OS,
+                expected: "",
+            },
+            Case {
+                name: "no pool needs evidence",
+                objects: vec![object("v1", "Service")],
+                settings: ANY,
+                expected: "",
+            },
+        ];
+        for Case { name, objects, settings, expected } in cases {
+            let settings = serde_json::from_str(settings).expect("JSON");
+            let settings = Settings::from_value(&settings).expect("valid settings");
+            let notes = SnapshotKinds::of(&objects).notes(&settings);
+            let missing = notes.iter().filter_map(|note| note.split(" of the kinds ").nth(1)?.split(':').next());
+            assert_eq!(missing.collect::<Vec<_>>().join("; "), expected, "{name}");
+        }
+    }
+}

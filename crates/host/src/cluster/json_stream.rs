@@ -1,0 +1,144 @@
+//! Splits texts in which JSON objects follow each other without a document marker between them, as `kubectl get -o
+//! json` prints them when it is run several times, and as `kubectl apply` reads them. YAML has no such documents.
+
+use serde::de::IgnoredAny;
+use serde_json::Deserializer;
+
+/// A part of a text that is YAML of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Part<'t> {
+    /// The text of the part.
+    pub text: &'t str,
+    /// How many characters are before it.
+    pub chars: usize,
+    /// How many line ends are before it.
+    pub lines: usize,
+    /// How many characters are before it in its first line.
+    pub column: usize,
+}
+
+/// The parts of a text, in their order. A text without JSON objects that follow each other is one part.
+pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
+    let mut parts = Vec::new();
+    let mut begin = Part::default();
+    let mut from = 0;
+    for cut in cuts(text).into_iter().chain([text.len()]) {
+        let part = Part { text: &text[from..cut], ..begin };
+        begin = after(&part);
+        from = cut;
+        parts.push(part);
+    }
+    parts
+}
+
+/// The beginning of the part after this one.
+fn after(part: &Part<'_>) -> Part<'static> {
+    let mut next = Part { text: "", chars: part.chars, lines: part.lines, column: part.column };
+    let mut chars = part.text.chars().peekable();
+    while let Some(char) = chars.next() {
+        next.chars += 1;
+        next.column += 1;
+        if char == '\n' || (char == '\r' && chars.peek() != Some(&'\n')) {
+            (next.lines, next.column) = (next.lines + 1, 0);
+        }
+    }
+    next
+}
+
+/// The positions in bytes at which a new part begins: before each object that follows another one, and before the
+/// document marker that ends such a sequence.
+fn cuts(text: &str) -> Vec<usize> {
+    let mut cuts = Vec::new();
+    let mut from = 0;
+    for end in markers(text).into_iter().chain([text.len()]) {
+        let further = further_objects(&text[from..end]);
+        if !further.is_empty() {
+            cuts.extend(further.iter().map(|offset| from + offset));
+            cuts.extend((end < text.len()).then_some(end));
+        }
+        from = end;
+    }
+    cuts
+}
+
+/// The positions in bytes of the document markers.
+fn markers(text: &str) -> Vec<usize> {
+    let mut markers = Vec::new();
+    let mut from = 0;
+    for line in text.split_inclusive('\n') {
+        if is_marker(line) {
+            markers.push(from);
+        }
+        from += line.len();
+    }
+    markers
+}
+
+fn is_marker(line: &str) -> bool {
+    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+}
+
+/// The positions in bytes of the second object and of those after it, if this document is nothing but several JSON
+/// objects.
+fn further_objects(document: &str) -> Vec<usize> {
+    let body = document.strip_prefix("---").unwrap_or(document);
+    let body = body.trim_start_matches([' ', '\t', '\r', '\n']);
+    if !body.starts_with('{') {
+        return Vec::new();
+    }
+    let before = document.len() - body.len();
+    let mut objects = Vec::new();
+    let mut stream = Deserializer::from_str(body).into_iter::<IgnoredAny>();
+    loop {
+        let rest = &body[stream.byte_offset()..];
+        let start = body.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
+        match stream.next() {
+            None => break,
+            Some(Ok(_)) if body[start..].starts_with('{') => objects.push(before + start),
+            Some(_) => return Vec::new(),
+        }
+    }
+    objects.into_iter().skip(1).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_objects_that_follow_each_other_are_split() {
+        struct Case {
+            name: &'static str,
+            text: &'static str,
+            expected: &'static [&'static str],
+        }
+        let cases = [
+            Case { name: "nothing", text: "", expected: &[""] },
+            Case { name: "YAML", text: "a: 1\n---\nb: 2\n", expected: &["a: 1\n---\nb: 2\n"] },
+            Case { name: "one object", text: "{\"a\": 1}\n", expected: &["{\"a\": 1}\n"] },
+            Case { name: "two lines", text: "{\"a\": 1}\n{\"b\": 2}\n", expected: &["{\"a\": 1}\n", "{\"b\": 2}\n"] },
+            Case { name: "one line", text: "{} {}{}", expected: &["{} ", "{}", "{}"] },
+            Case {
+                name: "between markers",
+                text: "a: 1\n---\n{}\n{}\n---\nb: 2\n",
+                expected: &["a: 1\n---\n{}\n", "{}\n", "---\nb: 2\n"],
+            },
+            Case { name: "markers between all", text: "{}\n---\n{}\n", expected: &["{}\n---\n{}\n"] },
+            Case { name: "text behind", text: "{}\n{} x\n", expected: &["{}\n{} x\n"] },
+            Case { name: "a number behind", text: "{}\n5\n", expected: &["{}\n5\n"] },
+            Case { name: "braces of YAML", text: "{a: 1}\n{b: 2}\n", expected: &["{a: 1}\n{b: 2}\n"] },
+            Case { name: "torn", text: "{}\n{\"a\":", expected: &["{}\n{\"a\":"] },
+        ];
+        for Case { name, text, expected } in cases {
+            let texts: Vec<&str> = parts(text).iter().map(|part| part.text).collect();
+            assert_eq!(texts, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn parts_know_their_position() {
+        let positions: Vec<(usize, usize, usize)> =
+            parts("{\"ä\":\r\n1} {}\n {}").iter().map(|part| (part.chars, part.lines, part.column)).collect();
+        assert_eq!(positions, [(0, 0, 0), (10, 1, 3), (14, 2, 1)]);
+    }
+}
