@@ -3,10 +3,12 @@
 pub mod audit;
 pub mod deployed;
 pub mod evaluate;
+pub mod init;
 pub mod move_;
 pub mod plan;
 pub mod serve;
 mod settings_file;
+pub mod validate;
 
 use std::io::{self, Write};
 use std::path::Path;
