@@ -47,6 +47,7 @@ mod service_ranges;
 mod settings_brake;
 mod settings_reload;
 mod shutdown;
+mod starter_settings;
 mod tenants;
 mod test_control_plane;
 mod test_fault_proxy;

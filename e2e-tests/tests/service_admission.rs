@@ -261,6 +261,21 @@ async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
     assert!(refused.contains("provided IP is already allocated"), "{refused}");
 }
 
+/// kubectl prints the warnings of the policy about annotations that have no effect.
+#[tokio::test]
+async fn misspelt_annotation_is_warned_of() {
+    let cluster = WebhookCluster::shared().await;
+    let namespace = cluster.plane.namespace("misspelt").await;
+    let annotations = json!({"clusterip-policy/pol": "linux", "clusterip-policy/move": "maybe"});
+    let object = all(&namespace, [annotated("web", annotations, json!({}))]);
+    let applied = cluster.plane.kubectl_with(&["apply", "-f", "-"], &object).await;
+    let expected = [
+        r#"Warning: annotation "clusterip-policy/move" is ignored: unknown value "maybe": known are never, now"#,
+        r#"Warning: annotation "clusterip-policy/pol" is ignored: unknown name "pol": did you mean pool?"#,
+    ];
+    assert_eq!((applied.status, applied.stderr.lines().collect::<Vec<_>>()), (0, expected.to_vec()));
+}
+
 /// Services that prefer or require two families, on a single-stack cluster.
 #[tokio::test]
 async fn dual_stack_services_on_a_single_stack_cluster() {

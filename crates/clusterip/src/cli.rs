@@ -25,6 +25,12 @@ pub enum Command {
     /// Evaluates the policy for one admission request, and prints the response as `kwctl run` does
     #[command(after_long_help = commands::evaluate::HELP)]
     Evaluate(commands::evaluate::Evaluate),
+    /// Prints settings to start with, from the Service ranges of a cluster and the operating systems of its Nodes
+    #[command(after_long_help = commands::init::HELP)]
+    Init(commands::init::Init),
+    /// Checks settings, alone or against a cluster
+    #[command(after_long_help = commands::validate::HELP)]
+    Validate(commands::validate::Validate),
     /// Serves a cluster: the admission webhook, and the controller that moves misplaced Services
     #[command(after_long_help = commands::serve::HELP)]
     Serve(commands::serve::Serve),
@@ -64,6 +70,8 @@ pub fn run() -> ExitCode {
     let done = match cli.command {
         Command::Plan(plan) => plan.run(),
         Command::Evaluate(evaluate) => evaluate.run(),
+        Command::Init(init) => init.run(),
+        Command::Validate(validate) => validate.run(),
         Command::Serve(serve) => serve.run(),
         Command::Move(r#move) => r#move.run(),
         Command::Audit(audit) => audit.run(),

@@ -4,6 +4,7 @@
 //!   [`external`] assigns external addresses.
 //! - [`manifest_planner`] plans manifests, and [`audit`] examines what is used.
 //! - [`report`] prints results for people and programs, and [`ui`] serves the map.
+//! - [`starter`] divides the Service ranges of a cluster into pools, for settings to start with.
 //! - [`commands`] implement the command line on top of these.
 
 pub mod api_server_rules;
@@ -20,5 +21,6 @@ pub mod server_metrics;
 pub mod service_placement;
 pub mod services;
 pub mod snapshot_kinds;
+pub mod starter;
 pub mod ui;
 pub mod webhook;

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::address::Family;
+use crate::json::quote;
 use crate::label_selector::Labels;
+use crate::settings::unknown;
 
 /// The annotation of a Service or a Namespace that names the operating system of its Pods.
 pub const OS_ANNOTATION: &str = "clusterip-policy/os";
@@ -61,10 +63,34 @@ pub const SETTINGS_HASH_ANNOTATION: &str = "clusterip-policy/settings-hash";
 /// The annotation of a webhook configuration with the URL that it was written for.
 pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 
+/// The prefix of every key of this project.
+const PREFIX: &str = "clusterip-policy/";
+/// The names behind [`PREFIX`]: first the [`WRITTEN_BY_AUTHORS`] that the author of a Service writes, then those that
+/// programs write, on Services or on other objects. The policy warns of any other name.
+const NAMES: [&str; 12] = [
+    "external-address",
+    "move",
+    "os",
+    "pool",
+    "address",
+    "external-addresses",
+    "lease",
+    "moving",
+    "node",
+    "registered-url",
+    "service",
+    "settings-hash",
+];
+const WRITTEN_BY_AUTHORS: usize = 4;
+
 /// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.
 pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
 /// At most this many addresses of a list count: one of each family.
 pub const MOST_ADDRESSES: usize = 2;
+/// At most this many annotations of a Service are warned of.
+const MOST_WARNINGS: usize = 4;
+/// Unknown names and values are cut at this many characters before they are compared with the known ones.
+const LONGEST_COMPARED: usize = 64;
 
 /// The number of characters from which on the value of an annotation is ignored; `None` for an annotation that has no
 /// parser here.
@@ -122,6 +148,29 @@ pub fn pool(annotations: &Labels) -> Option<Cow<'_, str>> {
 
 fn word<'a>(annotations: &'a Labels, key: &str) -> Option<Cow<'a, str>> {
     annotations.get(key).filter(|text| !text.is_empty()).and_then(|text| shortened(key, text))
+}
+
+/// A warning for each annotation of a Service that has the prefix of this project and no effect, because its name is
+/// unknown, or the value of [`MOVE_ANNOTATION`]; at most [`MOST_WARNINGS`]. The values of the others are checked where
+/// they are used. An annotation that the Service already had gets none: its author has
+/// seen the warning. An empty value means that the annotation is not set, as in a template.
+pub(crate) fn ineffective(annotations: &Labels, before: Option<&Labels>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (key, value) in annotations {
+        let Some(name) = key.strip_prefix(PREFIX).filter(|_| warnings.len() < MOST_WARNINGS) else { continue };
+        let reason = if value.is_empty() || before.is_some_and(|before| before.get(key) == Some(value)) {
+            continue;
+        } else if !NAMES.contains(&name) {
+            // The names are compared in a time and memory that grow with their length.
+            unknown("name", &cut(name, LONGEST_COMPARED), &NAMES[..WRITTEN_BY_AUTHORS])
+        } else if key == MOVE_ANNOTATION && Move::parse(value).is_none() {
+            unknown("value", &cut(value, LONGEST_COMPARED), &["never", "now"])
+        } else {
+            continue;
+        };
+        warnings.push(format!("annotation {} is ignored: {reason}", quote(key)));
+    }
+    warnings
 }
 
 /// The value of [`MOVE_ANNOTATION`].

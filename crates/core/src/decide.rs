@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::address::Family;
+use crate::annotations;
 use crate::cluster::Cluster;
 use crate::denial::Denial;
 use crate::evidence::Report;
@@ -13,7 +14,7 @@ use crate::families::{Second, families, second};
 use crate::namespace::LazyNamespace;
 use crate::pick::Picker;
 use crate::pool::{Choice, Refusal, choose};
-use crate::request::Request;
+use crate::request::{About, Request};
 use crate::service::{FamilyPolicy, Service};
 use crate::settings::{Explicit, Pool, Settings, WhenFull};
 use crate::triage::{Triage, triage};
@@ -80,6 +81,10 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
     };
     let verdict = verdict.unwrap_or_else(|refusal| Verdict::Denied(case.denial(&refusal)));
     let verdict = case.with_external(verdict, held);
+    if let About::Service(change) = &request.about {
+        let before = change.old.as_ref().map(|old| &old.annotations);
+        case.decision.warnings.extend(annotations::ineffective(&change.object.annotations, before));
+    }
     Decision { verdict, ..case.decision }
 }
 

@@ -96,7 +96,11 @@ pub fn of_pools(
                 lies(&outside),
                 ranges.join(", ")
             );
-            let way_out = "create a ServiceCIDR for the range, or remove the range from the pool";
+            let way_out = if settings.pools == Settings::default().pools {
+                "these are the default pools, those of K2s: `clusterip init` prints settings that fit the cluster"
+            } else {
+                "create a ServiceCIDR for the range, or remove the range from the pool"
+            };
             findings.push(about_pool(Kind::OutsideRanges, pool, message, way_out));
         }
         for address in kubernetes {

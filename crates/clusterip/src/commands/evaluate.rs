@@ -120,11 +120,7 @@ impl Evaluate {
     }
 
     fn request(&self) -> anyhow::Result<Value> {
-        let source = match self.request.as_os_str() == "-" {
-            true => manifests::read_standard_input(),
-            false => manifests::read_file(&self.request),
-        };
-        let source = source.context("request")?;
+        let source = super::read_text(&self.request).context("request")?;
         request::read(&source.text).with_context(|| format!("request: {}", source.name))
     }
 

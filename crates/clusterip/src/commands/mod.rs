@@ -3,17 +3,19 @@
 pub mod audit;
 pub mod deployed;
 pub mod evaluate;
+pub mod init;
 pub mod move_;
 pub mod plan;
 pub mod serve;
 mod settings_file;
 pub mod snapshot;
+pub mod validate;
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use clusterip_host::cluster::manifests;
+use clusterip_host::cluster::manifests::{self, ManifestError, Source};
 use serde_json::Value;
 
 use crate::snapshot_kinds::SnapshotKinds;
@@ -28,6 +30,11 @@ pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
+}
+
+/// Reads the text of a file, or of standard input for `-`.
+fn read_text(path: &Path) -> Result<Source, ManifestError> {
+    if path.as_os_str() == "-" { manifests::read_standard_input() } else { manifests::read_file(path) }
 }
 
 /// Reads the objects of a snapshot file.

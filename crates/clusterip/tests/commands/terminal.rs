@@ -71,10 +71,23 @@ fn without_colours(text: &str) -> String {
 #[test]
 fn completions_and_the_manual_name_the_command_and_its_options() {
     let rows: [(&[&str], &[&str]); 4] = [
-        (&["completions", "bash"], &["_clusterip()", "plan", "--settings", "--snapshot", "complete -F"]),
+        (
+            &["completions", "bash"],
+            &["_clusterip()", "plan", "init", "validate", "--settings", "--snapshot", "complete -F"],
+        ),
         (&["completions", "zsh"], &["#compdef clusterip", "plan", "--settings", "--snapshot"]),
         (&["completions", "fish"], &["complete -c clusterip", "plan", "-l settings", "-l snapshot"]),
-        (&["man"], &[".TH clusterip", "clusterip\\-plan", "\\-\\-settings", "Exit status"]),
+        (
+            &["man"],
+            &[
+                ".TH clusterip",
+                "clusterip\\-init",
+                "clusterip\\-plan",
+                "clusterip\\-validate",
+                "\\-\\-settings",
+                "Exit status",
+            ],
+        ),
     ];
     for (args, expected) in rows {
         let done = Folder::workspace().run(args);

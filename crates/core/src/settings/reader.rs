@@ -232,7 +232,7 @@ fn is_label_name(name: &str) -> bool {
 }
 
 /// The reason of an unknown name: suggests the nearest known name, or lists all of them.
-pub(super) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+pub(crate) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
     const FARTHEST: usize = 3;
     let distance = |known: &&&str| strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
     let nearest = known.iter().min_by_key(distance).filter(|known| distance(known) <= FARTHEST.min(known.len() / 2));

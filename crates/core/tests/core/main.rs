@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod allocator;
+mod annotation_warnings;
 mod annotations;
 mod bands;
 mod blocks;

@@ -9,6 +9,7 @@
 mod completion;
 pub mod follow;
 mod refused;
+mod settings_object;
 mod settings_source;
 mod validation;
 
@@ -25,10 +26,11 @@ use tokio::sync::watch;
 
 pub use self::completion::complete;
 use self::refused::publish_events;
+pub use self::settings_object::settings_in;
 pub use self::settings_source::{KEY, Source, written};
 use self::settings_source::{Written, read, versions};
 use self::validation::Judge;
-pub use self::validation::judge;
+pub use self::validation::{judge, why_default_pools_do_not_fit};
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::policy::module::Module;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::SettingsError;
+use super::settings_object::settings_in;
 use crate::cluster::{manifests, yaml};
 use crate::host_metrics::ClusterMetrics;
 
@@ -29,7 +30,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub enum Source {
     /// No source: the settings are `{}`.
     Defaults,
-    /// A file.
+    /// A file: the settings themselves, or an object that contains them, see [`settings_in`].
     File(PathBuf),
     /// The key [`KEY`] of a ConfigMap.
     ConfigMap {
@@ -73,7 +74,7 @@ pub(super) fn parse(text: &str) -> Written {
     yaml::single(text).map_err(|error| error.to_string())
 }
 
-fn of_config_map(config_map: &ConfigMap) -> Written {
+pub(super) fn of_config_map(config_map: &ConfigMap) -> Written {
     let data = config_map.data.as_ref();
     let Some(text) = data.and_then(|data| data.get(KEY)) else {
         let there: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
@@ -85,7 +86,7 @@ fn of_config_map(config_map: &ConfigMap) -> Written {
 
 fn of_file(file: &Path) -> Written {
     let source = manifests::read_file(file).map_err(|error| error.to_string())?;
-    parse(&source.text)
+    settings_in(&source.text)
 }
 
 /// The current version of the settings.

@@ -38,13 +38,35 @@ pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
     let answer = module.validate_settings(&document).map_err(|error| error.to_string())?;
     if !answer.valid {
-        return Err(answer.message.unwrap_or_else(|| "the policy refuses them, and does not say why".to_owned()));
+        let mut mistakes = answer.message.unwrap_or_else(|| "the policy refuses them, and does not say why".to_owned());
+        if let Some(reason) = why_default_pools_do_not_fit(&document) {
+            mistakes = format!("{mistakes}\n{reason}");
+        }
+        return Err(mistakes);
     }
     let settings = Settings::from_value(&document).map_err(|invalid| invalid.to_string())?;
     let mut warnings = answer.warnings;
     warnings.extend(settings.unusable_warnings().iter().map(ToString::to_string));
     warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
     Ok(LiveSettings { hash: hash(&document), settings, document, warnings })
+}
+
+/// Why the default pools, which a document without pools has, do not fit the Service ranges in the document, with the
+/// remedy; `None` if they fit, or if the document has pools or no Service ranges.
+pub fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
+    let has = |path: &str| document.pointer(path).is_some_and(|value| !value.is_null());
+    if ["/services/pools", "/nodes", "/external"].into_iter().any(has) {
+        return None;
+    }
+    let ranges = document.pointer("/services/serviceCIDRs")?.as_array()?.iter();
+    let ranges: Vec<IpNet> = ranges.filter_map(|range| range.as_str()?.parse().ok()).collect();
+    let pools = Settings::default().pools;
+    let fits = |cidr: &IpNet| ranges.iter().any(|range| range.contains(cidr));
+    let is_misfit = !ranges.is_empty() && !pools.iter().flat_map(|pool| &pool.cidrs).all(fits);
+    is_misfit.then_some(
+        "these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` prints settings \
+         that do",
+    )
 }
 
 /// A warning if the settings contain Service ranges other than those of the cluster.
@@ -121,6 +143,64 @@ mod tests {
         assert!(judged(yaml, &[]).is_ok(), "not known");
         assert!(judged(yaml, &["10.0.0.0/16"]).is_ok(), "inside");
         assert!(judged(yaml, &["172.21.0.0/16"]).unwrap_err().contains("10.0.0.0/24"), "outside");
+    }
+
+    #[test]
+    fn mistake_in_the_default_pools_names_clusterip_init() {
+        struct Case {
+            name: &'static str,
+            yaml: &'static str,
+            ranges: &'static [&'static str],
+            mistakes: usize,
+            names_init: bool,
+        }
+        let cases = [
+            Case { name: "K2s", yaml: "", ranges: &["172.21.0.0/16"], mistakes: 0, names_init: false },
+            Case { name: "unknown ranges", yaml: "", ranges: &[], mistakes: 0, names_init: false },
+            Case { name: "kubeadm", yaml: "", ranges: &["10.96.0.0/12"], mistakes: 3, names_init: true },
+            Case {
+                name: "written ranges",
+                yaml: "services: {serviceCIDRs: [10.43.0.0/16]}",
+                ranges: &[],
+                mistakes: 3,
+                names_init: true,
+            },
+            Case { name: "one pool is outside", yaml: "", ranges: &["172.21.0.0/24"], mistakes: 2, names_init: true },
+            Case {
+                name: "beside another mistake",
+                yaml: "services: {order: fastest, pools: null}",
+                ranges: &["10.96.0.0/12"],
+                mistakes: 4,
+                names_init: true,
+            },
+            Case {
+                name: "another mistake alone",
+                yaml: "services: {order: fastest}",
+                ranges: &["172.21.0.0/16"],
+                mistakes: 1,
+                names_init: false,
+            },
+            Case {
+                name: "own pools",
+                yaml: "services: {pools: [{name: a, cidrs: [10.0.0.0/24]}]}",
+                ranges: &["10.96.0.0/12"],
+                mistakes: 1,
+                names_init: false,
+            },
+            Case {
+                name: "no pools of Services",
+                yaml: "nodes: {pools: [{name: a, cidrs: [10.9.0.0/16]}]}",
+                ranges: &["10.96.0.0/12"],
+                mistakes: 0,
+                names_init: false,
+            },
+        ];
+        for Case { name, yaml, ranges, mistakes, names_init } in cases {
+            let found = judged(yaml, ranges).err().unwrap_or_default();
+            assert_eq!(found.lines().count(), mistakes, "{name}: {found}");
+            let last = found.lines().last().unwrap_or_default();
+            assert_eq!(last.contains("`clusterip init`"), names_init, "{name}: {found}");
+        }
     }
 
     #[test]

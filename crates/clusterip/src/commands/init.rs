@@ -1,0 +1,96 @@
+//! `clusterip init`
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use clusterip_core::settings::Settings;
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::yaml;
+use clusterip_runtime::api_error::chain;
+use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::terminal::harmless_lines;
+use ipnet::IpNet;
+use kube::Client;
+
+use crate::starter::document::document;
+use crate::starter::facts::{self, Origin, Ranges};
+use crate::starter::pools::{Os, pools};
+
+/// The text at the end of `clusterip init --help`.
+pub const HELP: &str = "\
+A cluster whose Nodes have one operating system gets one pool, a cluster with Linux and Windows Nodes gets two. A \
+dual-stack cluster gets pools with both families. Nothing is changed: the command reads ServiceCIDRs, Nodes, and \
+before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
+
+Examples:
+  For the cluster of the current context:
+    clusterip init >settings.yaml
+    clusterip validate --cluster settings.yaml
+  Without a cluster:
+    clusterip init --service-cidr 10.96.0.0/12 --os linux,windows
+
+Exit status: 0; 2 if the cluster can't be read, or its Service ranges are unknown or too small.";
+
+/// Arguments of `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// The Service ranges, the primary one first [default: the ServiceCIDRs of the cluster]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    service_cidr: Vec<IpNet>,
+    /// The operating systems of the Nodes [default: those of the cluster]
+    #[arg(long, value_enum, value_name = "OS", value_delimiter = ',')]
+    os: Vec<Os>,
+}
+
+impl Init {
+    /// Prints the settings.
+    ///
+    /// # Errors
+    /// If the cluster can't be read, or can't be divided into pools.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        let text = self.settings().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))?;
+        super::output(text.as_bytes())?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn settings(&self) -> anyhow::Result<String> {
+        let (ranges, systems) = match self.given() {
+            Some(given) => given?,
+            None => {
+                let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+                runtime.block_on(self.read_cluster())?
+            }
+        };
+        let text = document(&ranges, &pools(&ranges.chosen, &systems)?);
+        Settings::from_value(&yaml::single(&text)?).context("the settings for this cluster have mistakes")?;
+        Ok(text)
+    }
+
+    /// The facts of the command line, if no cluster is needed.
+    fn given(&self) -> Option<anyhow::Result<(Ranges, BTreeSet<Os>)>> {
+        let is_complete = !self.service_cidr.is_empty() && !self.os.is_empty();
+        is_complete.then(|| Ok((self.given_ranges()?, self.os.iter().copied().collect())))
+    }
+
+    fn given_ranges(&self) -> anyhow::Result<Ranges> {
+        let ranges: Vec<String> = self.service_cidr.iter().map(|range| range.trunc().to_string()).collect();
+        Ok(Ranges::of(&ServiceRanges::from(ranges), Origin::User, None)?)
+    }
+
+    async fn read_cluster(&self) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
+        let client = self.cluster.client().await?;
+        Ok((self.ranges(&client).await?, self.systems(&client).await?))
+    }
+
+    async fn ranges(&self, client: &Client) -> anyhow::Result<Ranges> {
+        if self.service_cidr.is_empty() { Ok(facts::ranges(client).await?) } else { self.given_ranges() }
+    }
+
+    async fn systems(&self, client: &Client) -> anyhow::Result<BTreeSet<Os>> {
+        if self.os.is_empty() { Ok(facts::systems(client).await?) } else { Ok(self.os.iter().copied().collect()) }
+    }
+}

@@ -1,0 +1,139 @@
+//! `clusterip validate`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use clusterip_core::settings::DnsAddress;
+use clusterip_host::cluster::manifests::Source;
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::live_settings::{LiveSettings, judge, settings_in};
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
+use k8s_openapi::api::networking::v1::IPAddress;
+use kube::{Api, Client};
+use tokio::runtime::Runtime;
+
+use crate::report::columns::paint;
+use crate::starter::facts;
+
+/// The text at the end of `clusterip validate --help`.
+pub const HELP: &str = "\
+All mistakes of all files are printed, as `clusterip serve` reports them. Against a cluster, pools must lie inside of \
+its Service ranges. A file may also be a ClusterAdmissionPolicy or AdmissionPolicy of Kubewarden (its spec.settings), \
+or a ConfigMap (its key settings.yaml).
+
+Examples:
+  clusterip validate settings.yaml
+  clusterip validate --cluster deploy/webhook/settings.yaml
+  kubectl get configmap clusterip-settings --namespace clusterip-policy -o yaml | clusterip validate -
+
+Exit status: 0 if all settings are valid, with or without warnings; 1 if some have mistakes; 2 if a file or the \
+cluster can't be read.";
+
+/// The exit status if a file can't be read.
+const UNREADABLE: u8 = 2;
+
+/// Arguments of `validate`.
+#[derive(Debug, Args)]
+pub struct Validate {
+    /// Files with settings in YAML or JSON, or - for standard input
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Also check against the Service ranges of the cluster of the current context; --kubeconfig implies this
+    #[arg(long)]
+    cluster: bool,
+    #[command(flatten)]
+    connection: ClusterArguments,
+}
+
+/// The cluster to check against.
+struct Cluster {
+    runtime: Runtime,
+    client: Client,
+    ranges: ServiceRanges,
+}
+
+impl Validate {
+    /// Checks all files, and prints their mistakes and warnings.
+    ///
+    /// # Errors
+    /// If the cluster can't be read.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.validate().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
+    }
+
+    fn validate(&self) -> anyhow::Result<ExitCode> {
+        let module = Module::new(EMBEDDED)?;
+        let has_cluster = self.cluster || self.connection.kubeconfig.is_some();
+        let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
+        let (mut has_mistakes, mut is_unread) = (false, false);
+        for file in &self.files {
+            match super::read_text(file) {
+                Ok(source) => has_mistakes |= !is_valid(&module, &source, cluster.as_ref())?,
+                Err(error) => {
+                    is_unread = true;
+                    let error = harmless_lines(&error.to_string());
+                    anstream::eprintln!("{} {error}", paint(style::ERROR, "error:"));
+                }
+            }
+        }
+        Ok(match (is_unread, has_mistakes) {
+            (true, _) => ExitCode::from(UNREADABLE),
+            (false, true) => ExitCode::FAILURE,
+            (false, false) => ExitCode::SUCCESS,
+        })
+    }
+
+    fn read_cluster(&self) -> anyhow::Result<Cluster> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let client = runtime.block_on(self.connection.client())?;
+        let ranges = runtime.block_on(facts::service_cidrs(&client))?;
+        if ranges.all.is_empty() {
+            let warning = "the cluster does not show its Service ranges, as Kubernetes does since 1.33, so the pools \
+                           are compared only with services.serviceCIDRs of the settings";
+            anstream::eprintln!("{} {warning}", paint(style::WARNING, "warning:"));
+        }
+        Ok(Cluster { runtime, client, ranges })
+    }
+}
+
+/// Checks one text, and prints the result on lines that begin with its name.
+fn is_valid(module: &Module, source: &Source, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
+    let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
+    let name = harmless(&source.name);
+    let judged = settings_in(&source.text).and_then(|written| judge(module, written, &ranges));
+    let mut lines = String::new();
+    let mut line = |what: &str, text: &str| lines.push_str(&format!("{name}: {what}{}\n", harmless(text)));
+    let is_valid = judged.is_ok();
+    match judged {
+        Err(mistakes) => {
+            let error = paint(style::ERROR, "error:") + " ";
+            mistakes.lines().for_each(|mistake| line(&error, mistake));
+        }
+        Ok(live) => {
+            let dns = cluster.map(|cluster| cluster.unused_dns_address(&live)).transpose()?.flatten();
+            let warning = paint(style::WARNING, "warning:") + " ";
+            live.warnings.iter().for_each(|text| line(&warning, text));
+            dns.iter().for_each(|dns| line(&warning, &dns.to_string()));
+            line("", "valid");
+        }
+    }
+    super::output(lines.as_bytes())?;
+    Ok(is_valid)
+}
+
+impl Cluster {
+    /// The pool that may hand out the usual address of the cluster's DNS, unless the address is in use.
+    fn unused_dns_address(&self, live: &LiveSettings) -> anyhow::Result<Option<DnsAddress>> {
+        let Some(dns) = live.settings.pool_with_dns_address() else { return Ok(None) };
+        let addresses: Api<IPAddress> = Api::all(self.client.clone());
+        let found = self.runtime.block_on(addresses.get_opt(&dns.address.to_string()));
+        let found =
+            found.map_err(|error| anyhow::anyhow!("ipaddress {} can't be read: {}", dns.address, words(&error)))?;
+        Ok(found.is_none().then_some(dns))
+    }
+}

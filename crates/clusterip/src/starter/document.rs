@@ -1,0 +1,109 @@
+//! Formats starter settings as YAML with comments.
+
+use std::fmt::Write as _;
+
+use clusterip_core::address::static_band_len;
+use ipnet::IpNet;
+
+use super::facts::{Origin, Ranges};
+use super::pools::{StarterPool, THROUGH_DNS, is_k2s};
+
+/// The settings with these pools.
+pub fn document(ranges: &Ranges, pools: &[StarterPool]) -> String {
+    let mut text = head(ranges, pools);
+    for pool in pools {
+        text.push_str(&of_pool(ranges, pool));
+    }
+    text.push_str(
+        "  # Services of these namespaces keep their addresses. Name the namespace of clusterip here, too: the API\n  \
+         # server does not call the webhook for it.\n  \
+         exemptNamespaces: [kube-system, clusterip-policy]\n",
+    );
+    let list = list(&ranges.all);
+    text.push_str(&match ranges.origin {
+        Origin::ServiceCidrs => format!(
+            "  # The Service ranges of the cluster. Kubewarden can't read them: remove the # there.\n  \
+             # serviceCIDRs: {list}\n"
+        ),
+        Origin::Kubeadm | Origin::User => {
+            format!("  # The Service ranges of the cluster, the primary one first.\n  serviceCIDRs: {list}\n")
+        }
+    });
+    text
+}
+
+fn head(ranges: &Ranges, pools: &[StarterPool]) -> String {
+    let systems = match pools {
+        [_] => "one pool for all Services, because all Nodes have the same operating system",
+        _ => "a pool for each operating system of the Nodes",
+    };
+    let known = match ranges.origin {
+        Origin::ServiceCidrs => "",
+        Origin::Kubeadm => " (from the ConfigMap kube-system/kubeadm-config)",
+        Origin::User => " (as given with --service-cidr)",
+    };
+    let mut text = format!(
+        "# Starter settings of clusterip: {systems}.\n# Service ranges of the cluster: {}{known}\n",
+        joined(&ranges.all)
+    );
+    let unused: Vec<IpNet> = ranges.all.iter().copied().filter(|range| !covers(&ranges.chosen, *range)).collect();
+    if !unused.is_empty() {
+        let _ = writeln!(text, "# In no pool, or only the first 65,536 addresses of it: {}", joined(&unused));
+    }
+    if is_k2s(&ranges.chosen) && pools.len() > 1 {
+        text.push_str("# These are the pools of the K2s distribution: the routes of its nodes depend on them.\n");
+    }
+    text.push_str(
+        "# `clusterip validate --cluster FILE` checks these settings, and `clusterip audit --settings FILE`\n\
+         # shows which Services would be misplaced.\n\
+         services:\n  \
+         # The first pool whose `match` fits serves a Service. A `match` may also name namespaces and labels.\n  \
+         pools:\n",
+    );
+    text
+}
+
+fn of_pool(ranges: &Ranges, pool: &StarterPool) -> String {
+    let StarterPool { name, os, cidrs, reserved, bands } = pool;
+    let mut text = format!("  - name: {name}\n    cidrs: {}\n", list(cidrs));
+    if *reserved > 0 {
+        let why = if *reserved == THROUGH_DNS {
+            "up to the tenth one, which many installers give to the cluster's DNS".to_owned()
+        } else if !bands {
+            "as in K2s".to_owned()
+        } else {
+            let band = ranges.chosen.iter().map(|range| static_band_len(*range)).max().unwrap_or_default();
+            format!("the static band of the Service range, {band} addresses, with the usual one of the cluster's DNS")
+        };
+        let _ = write!(
+            text,
+            "    # The first {reserved} addresses of each range are kept for addresses set by hand:\n    # {why}.\n    \
+             reserved: {reserved}\n"
+        );
+    }
+    if *bands {
+        text.push_str("    # Like Kubernetes, use the static band of each range (KEP-3070) last.\n    bands: true\n");
+    }
+    if let Some(os) = os {
+        let _ = writeln!(text, "    match: {{os: {}}}", os.label());
+    }
+    text
+}
+
+/// Whether one of these ranges contains the whole of `range`.
+fn covers(ranges: &[IpNet], range: IpNet) -> bool {
+    ranges.iter().any(|other| other.contains(&range))
+}
+
+fn joined(ranges: &[IpNet]) -> String {
+    ranges.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// A list of YAML. A range that begins with a colon, such as `::/64`, is quoted.
+fn list(ranges: &[IpNet]) -> String {
+    let item = |range: &IpNet| {
+        let text = range.to_string();
+        if text.starts_with(':') { format!("\"{text}\"") } else { text }
+    };
+    format!("[{}]", ranges.iter().map(item).collect::<Vec<_>>().join(", "))
+}

@@ -1,0 +1,285 @@
+//! What starter settings depend on: the Service ranges of a cluster, and the operating systems of its Nodes.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use clusterip_core::address::{Family, overlap};
+use clusterip_core::pod_spec::OS_LABEL;
+use clusterip_host::cluster::live_cluster::{self, LiveError};
+use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::yaml;
+use clusterip_runtime::api_error::words;
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde_json::Value;
+use thiserror::Error;
+
+use super::pools::{Os, used_part};
+
+/// Where Service ranges are known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// From the ServiceCIDRs of the cluster. `clusterip serve` reads them, too.
+    ServiceCidrs,
+    /// From the configuration that kubeadm stores in the cluster.
+    Kubeadm,
+    /// From the command line.
+    User,
+}
+
+/// The Service ranges that pools are made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ranges {
+    /// All ranges of the cluster, the primary first.
+    pub all: Vec<IpNet>,
+    /// The first usable range of each family.
+    pub chosen: Vec<IpNet>,
+    /// Where they are known from.
+    pub origin: Origin,
+}
+
+/// Why there are no facts about a cluster.
+#[derive(Debug, Error)]
+pub enum FactsError {
+    /// A list failed.
+    #[error(transparent)]
+    List(#[from] LiveError),
+    /// The Nodes can't be listed.
+    #[error("nodes can't be listed: {0}; name the operating systems with --os")]
+    Nodes(String),
+    /// The API does not show the Service ranges.
+    #[error(
+        "the cluster does not show its Service ranges, as Kubernetes does since 1.33: give --service-cidr, with the \
+         value of --service-cluster-ip-range of the API server{0}"
+    )]
+    RangesUnknown(String),
+    /// The API server allocates addresses of no range.
+    #[error("the API server allocates addresses of no Service range at the moment: {0}")]
+    NoUsableRange(String),
+}
+
+impl Ranges {
+    /// The ranges of a cluster, of which the first usable one of each family is chosen. `minor` is the minor version of
+    /// Kubernetes, if it is known.
+    ///
+    /// # Errors
+    /// [`FactsError::NoUsableRange`] if no range is usable.
+    pub fn of(ranges: &ServiceRanges, origin: Origin, minor: Option<u32>) -> Result<Self, FactsError> {
+        let all: Vec<IpNet> = ranges.nets().iter().map(IpNet::trunc).collect();
+        let mut chosen: Vec<IpNet> = Vec::new();
+        for range in all.iter().map(|range| used_part(*range, minor)) {
+            let family = Family::of(range.addr());
+            let is_usable = !ranges.unusable.iter().any(|unusable| overlap(unusable.cidr, range));
+            if is_usable && !chosen.iter().any(|other| Family::of(other.addr()) == family) {
+                chosen.push(range);
+            }
+        }
+        if chosen.is_empty() {
+            let why: Vec<&str> = ranges.unusable.iter().map(|range| range.why.as_str()).collect();
+            return Err(FactsError::NoUsableRange(why.join("; ")));
+        }
+        Ok(Self { all, chosen, origin })
+    }
+}
+
+/// Reads the ServiceCIDRs of a cluster; no ranges if the cluster has none, as before Kubernetes 1.33.
+///
+/// # Errors
+/// [`LiveError`] if they can't be listed.
+pub async fn service_cidrs(client: &Client) -> Result<ServiceRanges, LiveError> {
+    let mut objects = Vec::new();
+    let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
+    live_cluster::list(client, &kind, &mut objects).await?;
+    Ok(ServiceRanges::of(objects))
+}
+
+/// Reads the Service ranges of a cluster, from its ServiceCIDRs or from the configuration of kubeadm.
+///
+/// # Errors
+/// [`FactsError`] if the ranges can't be read, or are known nowhere.
+pub async fn ranges(client: &Client) -> Result<Ranges, FactsError> {
+    let minor = minor_version(client).await;
+    let ranges = service_cidrs(client).await?;
+    if !ranges.all.is_empty() {
+        return Ranges::of(&ranges, Origin::ServiceCidrs, minor);
+    }
+    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
+    // Many users may not read it, and most clusters do not have it.
+    let kubeadm = config_maps.get_opt("kubeadm-config").await.ok().flatten();
+    let subnets = kubeadm.as_ref().map(service_subnets).unwrap_or_default();
+    if !subnets.is_empty() {
+        return Ranges::of(&subnets.into(), Origin::Kubeadm, minor);
+    }
+    let services: Api<Service> = Api::namespaced(client.clone(), "default");
+    let kubernetes = services.get_opt("kubernetes").await.ok().flatten();
+    let address = kubernetes.and_then(|service| service.spec?.cluster_ip?.parse().ok());
+    Err(FactsError::RangesUnknown(address.map(hint).unwrap_or_default()))
+}
+
+/// The Service ranges in the ConfigMap of kubeadm.
+fn service_subnets(config: &ConfigMap) -> Vec<String> {
+    let text = config.data.as_ref().and_then(|data| data.get("ClusterConfiguration"));
+    let document = text.and_then(|text| yaml::single(text).ok()).unwrap_or_default();
+    let subnets = document.pointer("/networking/serviceSubnet").and_then(Value::as_str).unwrap_or_default();
+    let is_range = |part: &&str| part.parse::<IpNet>().is_ok();
+    subnets.split(',').map(str::trim).filter(is_range).map(str::to_owned).collect()
+}
+
+/// What the address of `default/kubernetes` says about the range of which it is the first address.
+fn hint(kubernetes: IpAddr) -> String {
+    let usual = match kubernetes.to_string().as_str() {
+        "10.96.0.1" => "; the default of kubeadm is 10.96.0.0/12",
+        "10.43.0.1" => "; the default of k3s is 10.43.0.0/16",
+        "172.21.0.1" => "; that of K2s is 172.21.0.0/16",
+        _ => "",
+    };
+    format!(" (default/kubernetes has its first address, {kubernetes}{usual})")
+}
+
+/// The minor version of Kubernetes; `None` if it is not known.
+async fn minor_version(client: &Client) -> Option<u32> {
+    let version = client.apiserver_version().await.ok()?;
+    // Some distributions write `36+`.
+    version.minor.trim_end_matches('+').parse().ok()
+}
+
+/// Reads the operating systems of the Nodes of a cluster. Nodes without a known one do not count.
+///
+/// # Errors
+/// [`FactsError::Nodes`] if the Nodes can't be listed.
+pub async fn systems(client: &Client) -> Result<BTreeSet<Os>, FactsError> {
+    let nodes = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default()).await;
+    let nodes = nodes.map_err(|error| FactsError::Nodes(words(&error)))?;
+    let labels = nodes.items.iter().filter_map(|node| node.metadata.labels.as_ref()?.get(OS_LABEL));
+    Ok(labels.filter_map(|os| Os::of_label(os)).collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service_cidr(name: &str, cidrs: &[&str], more: Value) -> Value {
+        let mut object = json!({"kind": "ServiceCIDR", "metadata": {"name": name}, "spec": {"cidrs": cidrs}});
+        json_patch::merge(&mut object, &more);
+        object
+    }
+
+    #[test]
+    fn first_usable_range_of_each_family_is_chosen() {
+        struct Case {
+            name: &'static str,
+            objects: Vec<Value>,
+            minor: Option<u32>,
+            chosen: Result<&'static [&'static str], &'static str>,
+        }
+        let deleted = || json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}});
+        let both = || service_cidr("kubernetes", &["10.96.0.0/12", "fd00::/108"], json!({}));
+        let cases = [
+            Case {
+                name: "dual stack",
+                objects: vec![both()],
+                minor: Some(36),
+                chosen: Ok(&["10.96.0.0/12", "fd00::/108"]),
+            },
+            Case {
+                name: "dual stack before 1.34",
+                objects: vec![both()],
+                minor: Some(33),
+                chosen: Ok(&["10.96.0.0/12", "fd00::/112"]),
+            },
+            Case {
+                name: "an unknown version",
+                objects: vec![both()],
+                minor: None,
+                chosen: Ok(&["10.96.0.0/12", "fd00::/112"]),
+            },
+            Case {
+                name: "IPv6 first",
+                objects: vec![service_cidr("kubernetes", &["fd00::/120", "10.96.0.0/12"], json!({}))],
+                minor: None,
+                chosen: Ok(&["fd00::/120", "10.96.0.0/12"]),
+            },
+            Case {
+                name: "two ServiceCIDRs",
+                objects: vec![service_cidr("a", &["10.2.0.0/16"], json!({})), both()],
+                minor: Some(36),
+                chosen: Ok(&["10.96.0.0/12", "fd00::/108"]),
+            },
+            Case {
+                name: "the first is being deleted",
+                objects: vec![
+                    service_cidr("kubernetes", &["10.96.0.0/12"], deleted()),
+                    service_cidr("new", &["10.2.0.0/16"], json!({})),
+                ],
+                minor: Some(36),
+                chosen: Ok(&["10.2.0.0/16"]),
+            },
+            Case {
+                name: "all are being deleted",
+                objects: vec![service_cidr("kubernetes", &["10.96.0.0/12"], deleted())],
+                minor: Some(36),
+                chosen: Err(
+                    "the API server allocates addresses of no Service range at the moment: ServiceCIDR kubernetes \
+                             (10.96.0.0/12) is being deleted: addresses of it are refused by the API server",
+                ),
+            },
+        ];
+        for Case { name, objects, minor, chosen } in cases {
+            let found = Ranges::of(&ServiceRanges::of(objects), Origin::ServiceCidrs, minor);
+            let found = found.map(|ranges| ranges.chosen.iter().map(ToString::to_string).collect::<Vec<_>>());
+            match (found, chosen) {
+                (Ok(found), Ok(chosen)) => assert_eq!(found, chosen, "{name}"),
+                (found, chosen) => {
+                    assert_eq!(found.map_err(|error| error.to_string()).err().as_deref(), chosen.err(), "{name}")
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn service_subnets_of_kubeadm_are_found() {
+        struct Case {
+            name: &'static str,
+            text: Option<&'static str>,
+            expected: &'static [&'static str],
+        }
+        let cases = [
+            Case {
+                name: "single stack",
+                text: Some(
+                    "kind: ClusterConfiguration\nnetworking: {dnsDomain: cluster.local, serviceSubnet: 10.96.0.0/12}\n",
+                ),
+                expected: &["10.96.0.0/12"],
+            },
+            Case {
+                name: "dual stack",
+                text: Some("networking:\n  serviceSubnet: 10.96.0.0/16, fd00::/112\n"),
+                expected: &["10.96.0.0/16", "fd00::/112"],
+            },
+            Case { name: "no subnet", text: Some("networking: {}\n"), expected: &[] },
+            Case { name: "no range", text: Some("networking: {serviceSubnet: auto}\n"), expected: &[] },
+            Case { name: "no YAML", text: Some("["), expected: &[] },
+            Case { name: "no key", text: None, expected: &[] },
+        ];
+        for Case { name, text, expected } in cases {
+            let data = text.map(|text| [("ClusterConfiguration".to_owned(), text.to_owned())].into());
+            assert_eq!(service_subnets(&ConfigMap { data, ..ConfigMap::default() }), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn error_about_unknown_ranges_shows_what_default_kubernetes_says() {
+        let text = |address: &str| FactsError::RangesUnknown(hint(address.parse().unwrap())).to_string();
+        assert!(text("10.96.0.1").ends_with(
+            "of the API server (default/kubernetes has its first address, 10.96.0.1; the default of kubeadm is \
+             10.96.0.0/12)"
+        ));
+        assert!(text("10.43.0.1").contains("the default of k3s is 10.43.0.0/16"));
+        assert!(text("10.9.0.1").ends_with("(default/kubernetes has its first address, 10.9.0.1)"));
+    }
+}

@@ -1,0 +1,291 @@
+//! Tests of the division of Service ranges, and of the settings that are made of it.
+
+use std::collections::BTreeSet;
+
+use clusterip_core::address::{Family, Span, static_band_len};
+use clusterip_core::settings::Settings;
+use clusterip_host::cluster::yaml;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::document::document;
+use super::facts::{Origin, Ranges};
+use super::pools::{Os, StarterPool, TooSmall, pools};
+
+const LINUX: &[Os] = &[Os::Linux];
+const BOTH: &[Os] = &[Os::Linux, Os::Windows];
+
+fn nets(texts: &[&str]) -> Vec<IpNet> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn divided(ranges: &[&str], systems: &[Os]) -> Result<Vec<StarterPool>, TooSmall> {
+    pools(&nets(ranges), &systems.iter().copied().collect())
+}
+
+/// A pool in a line.
+fn line(pool: &StarterPool) -> String {
+    let cidrs: Vec<String> = pool.cidrs.iter().map(ToString::to_string).collect();
+    let bands = if pool.bands { " bands" } else { "" };
+    let os = pool.os.map_or(String::new(), |os| format!(" for {}", os.label()));
+    format!("{}: {} reserved {}{bands}{os}", pool.name, cidrs.join(" "), pool.reserved)
+}
+
+#[test]
+fn service_ranges_are_divided_by_operating_system() {
+    struct Case {
+        name: &'static str,
+        ranges: &'static [&'static str],
+        systems: &'static [Os],
+        expected: &'static [&'static str],
+    }
+    let cases = [
+        Case {
+            name: "kubeadm",
+            ranges: &["10.96.0.0/12"],
+            systems: BOTH,
+            expected: &[
+                "linux: 10.96.0.0/13 reserved 11 bands for linux",
+                "windows: 10.104.0.0/13 reserved 0 bands for windows",
+            ],
+        },
+        Case {
+            name: "k3s",
+            ranges: &["10.43.0.0/16"],
+            systems: BOTH,
+            expected: &[
+                "linux: 10.43.0.0/17 reserved 11 bands for linux",
+                "windows: 10.43.128.0/17 reserved 0 bands for windows",
+            ],
+        },
+        Case {
+            name: "K2s",
+            ranges: &["172.21.0.0/16"],
+            systems: BOTH,
+            expected: &["windows: 172.21.1.0/24 reserved 50 for windows", "linux: 172.21.0.0/24 reserved 50 for linux"],
+        },
+        Case {
+            name: "K2s with another family",
+            ranges: &["172.21.0.0/16", "fd00::/112"],
+            systems: BOTH,
+            expected: &[
+                "linux: 172.21.0.0/17 fd00::/113 reserved 11 bands for linux",
+                "windows: 172.21.128.0/17 fd00::8000/113 reserved 0 bands for windows",
+            ],
+        },
+        Case {
+            name: "only Linux",
+            ranges: &["10.96.0.0/12"],
+            systems: LINUX,
+            expected: &["all: 10.96.0.0/12 reserved 11 bands"],
+        },
+        Case {
+            name: "only Linux, with the range of K2s",
+            ranges: &["172.21.0.0/16"],
+            systems: LINUX,
+            expected: &["all: 172.21.0.0/16 reserved 11 bands"],
+        },
+        Case {
+            name: "only Windows",
+            ranges: &["10.96.0.0/12"],
+            systems: &[Os::Windows],
+            expected: &["all: 10.96.0.0/12 reserved 11 bands"],
+        },
+        Case {
+            name: "no Nodes yet",
+            ranges: &["10.96.0.0/12"],
+            systems: &[],
+            expected: &["all: 10.96.0.0/12 reserved 11 bands"],
+        },
+        Case {
+            name: "dual stack",
+            ranges: &["fd00:10:96::/112", "10.96.0.0/16"],
+            systems: BOTH,
+            expected: &[
+                "linux: fd00:10:96::/113 10.96.0.0/17 reserved 11 bands for linux",
+                "windows: fd00:10:96::8000/113 10.96.128.0/17 reserved 0 bands for windows",
+            ],
+        },
+        Case {
+            name: "dual stack, only Linux",
+            ranges: &["10.96.0.0/16", "fd00::/108"],
+            systems: LINUX,
+            expected: &["all: 10.96.0.0/16 fd00::/108 reserved 11 bands"],
+        },
+        Case {
+            name: "a half whose static band is as large as that of the range",
+            ranges: &["10.0.0.0/19"],
+            systems: BOTH,
+            expected: &[
+                "linux: 10.0.0.0/20 reserved 11 bands for linux",
+                "windows: 10.0.16.0/20 reserved 0 bands for windows",
+            ],
+        },
+        Case {
+            name: "a half whose static band is smaller: 128 instead of 256 addresses",
+            ranges: &["10.0.0.0/20"],
+            systems: BOTH,
+            expected: &[
+                "linux: 10.0.0.0/21 reserved 257 bands for linux",
+                "windows: 10.0.8.0/21 reserved 0 bands for windows",
+            ],
+        },
+        Case {
+            name: "16 instead of 32 addresses",
+            ranges: &["10.0.0.0/23"],
+            systems: BOTH,
+            expected: &[
+                "linux: 10.0.0.0/24 reserved 33 bands for linux",
+                "windows: 10.0.1.0/24 reserved 0 bands for windows",
+            ],
+        },
+        Case {
+            name: "the smallest range that is divided",
+            ranges: &["10.0.0.0/26"],
+            systems: BOTH,
+            expected: &[
+                "linux: 10.0.0.0/27 reserved 11 bands for linux",
+                "windows: 10.0.0.32/27 reserved 0 bands for windows",
+            ],
+        },
+        Case {
+            name: "the smallest range with a tenth address",
+            ranges: &["10.0.0.0/28"],
+            systems: LINUX,
+            expected: &["all: 10.0.0.0/28 reserved 11 bands"],
+        },
+        Case {
+            name: "the smallest Service range",
+            ranges: &["10.0.0.0/29"],
+            systems: LINUX,
+            expected: &["all: 10.0.0.0/29 reserved 0 bands"],
+        },
+    ];
+    for Case { name, ranges, systems, expected } in cases {
+        let found: Vec<String> = divided(ranges, systems).unwrap().iter().map(line).collect();
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn range_with_too_few_addresses_is_refused() {
+    struct Case {
+        name: &'static str,
+        ranges: &'static [&'static str],
+        systems: &'static [Os],
+        expected: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "no Service range",
+            ranges: &["10.0.0.0/30"],
+            systems: LINUX,
+            expected: "10.0.0.0/30 has only 4 addresses: too few for one pool",
+        },
+        Case {
+            name: "not to be divided",
+            ranges: &["10.0.0.0/27"],
+            systems: BOTH,
+            expected: "10.0.0.0/27 has only 32 addresses: too few for two pools",
+        },
+        Case {
+            name: "less than what is reserved for the other family",
+            ranges: &["10.0.0.0/20", "fd00::/119"],
+            systems: BOTH,
+            expected: "fd00::/119 has only 512 addresses: too few for two pools",
+        },
+        Case {
+            name: "two addresses",
+            ranges: &["10.0.0.8/31"],
+            systems: BOTH,
+            expected: "10.0.0.8/31 has only 2 addresses: too few for two pools",
+        },
+    ];
+    for Case { name, ranges, systems, expected } in cases {
+        let expected = format!("the Service range {expected}; write the pools by hand");
+        assert_eq!(divided(ranges, systems).unwrap_err().to_string(), expected, "{name}");
+    }
+}
+
+/// The settings as the program reads them, with the Service ranges.
+fn settings(ranges: &[IpNet], pools: &[StarterPool], origin: Origin) -> Settings {
+    let ranges = Ranges { all: ranges.to_vec(), chosen: ranges.to_vec(), origin };
+    let text = document(&ranges, pools);
+    let mut document: Value = yaml::single(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let written = document["services"].get("serviceCIDRs").is_some();
+    assert_eq!(written, origin != Origin::ServiceCidrs, "{text}");
+    document["services"]["serviceCIDRs"] = json!(ranges.all);
+    assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+    Settings::from_value(&document).unwrap_or_else(|invalid| panic!("{invalid}\n{text}"))
+}
+
+fn v4() -> impl Strategy<Value = IpNet> {
+    (any::<u32>(), 4_u8..=30)
+        .prop_map(|(address, length)| IpNet::from(Ipv4Net::new_assert(address.into(), length)).trunc())
+}
+
+fn v6() -> impl Strategy<Value = IpNet> {
+    (any::<u128>(), 48_u8..=126)
+        .prop_map(|(address, length)| IpNet::from(Ipv6Net::new_assert(address.into(), length)).trunc())
+}
+
+fn some_ranges() -> impl Strategy<Value = Vec<IpNet>> {
+    prop_oneof![
+        v4().prop_map(|range| vec![range]),
+        v6().prop_map(|range| vec![range]),
+        (v4(), v6()).prop_map(|(first, second)| vec![first, second]),
+        (v6(), v4()).prop_map(|(first, second)| vec![first, second]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The settings are valid without a warning, so the pools lie inside of the ranges and do not overlap. They leave
+    /// out no address of the ranges, and keep the static band and the usual address of the cluster's DNS.
+    #[test]
+    fn starter_settings_of_any_ranges_are_valid(
+        ranges in some_ranges(),
+        systems in prop::sample::subsequence(BOTH, 0..=2),
+        origin in prop::sample::select(vec![Origin::ServiceCidrs, Origin::Kubeadm, Origin::User]),
+    ) {
+        let systems: BTreeSet<Os> = systems.into_iter().collect();
+        let count = |range: &IpNet| Span::from(*range).count();
+        let starter = match pools(&ranges, &systems) {
+            Ok(starter) => starter,
+            Err(error) => {
+                let fewest = if systems.len() > 1 { 64 } else { 8 };
+                let is_alone = ranges.len() == 1;
+                prop_assert!(count(&error.range) < if is_alone { fewest } else { 1024 }, "{}", error);
+                prop_assert!(ranges.contains(&error.range));
+                return Ok(());
+            }
+        };
+        let settings = settings(&ranges, &starter, origin);
+        prop_assert_eq!(settings.warnings(), vec![]);
+        prop_assert_eq!(settings.pools.len(), systems.len().max(1));
+        for range in &ranges {
+            let family = Family::of(range.addr());
+            let cidrs = settings.pools.iter().flat_map(|pool| pool.cidrs_of(family));
+            let covered: u128 = cidrs.map(|cidr| count(&cidr)).sum();
+            prop_assert_eq!(covered, count(range), "{}", range);
+            let first = &settings.pools[0];
+            let candidates = settings.candidates(first, family);
+            if let Some(lowest) = candidates.bands[0].address(0) {
+                let index = Span::new(range.network(), lowest).unwrap().count() - 1;
+                prop_assert!(index > static_band_len(*range), "{} of {}", lowest, range);
+            }
+        }
+        if count(&ranges[0]) >= 16 {
+            prop_assert_eq!(settings.pool_with_dns_address(), None);
+        }
+    }
+}
+
+#[test]
+fn starter_settings_of_k2s_are_the_default_pools() {
+    let ranges = nets(&["172.21.0.0/16"]);
+    let settings = settings(&ranges, &divided(&["172.21.0.0/16"], BOTH).unwrap(), Origin::ServiceCidrs);
+    assert_eq!(settings.pools, Settings::default().pools);
+}

@@ -1,0 +1,121 @@
+//! Settings in a Kubernetes object: the policy of Kubewarden, or the ConfigMap, that contains them.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+
+use super::settings_source::{KEY, Written, of_config_map, parse};
+use crate::cluster::object::{api_version, kind};
+
+/// The settings in the text of a file: the document itself, or the settings in it if it is a policy of Kubewarden
+/// (`spec.settings`) or a ConfigMap (the key [`KEY`]).
+///
+/// # Errors
+/// The reason in words if the text is not YAML, or if the object is of another kind or has no settings.
+pub fn settings_in(text: &str) -> Result<Value, String> {
+    settings_of(parse(text)?)
+}
+
+fn settings_of(document: Value) -> Written {
+    let (api_version, kind) = (api_version(&document), kind(&document));
+    if api_version.is_empty() || kind.is_empty() {
+        return Ok(document);
+    }
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    match (group, kind) {
+        ("policies.kubewarden.io", "ClusterAdmissionPolicy" | "AdmissionPolicy") => {
+            let settings = document.pointer("/spec/settings").filter(|settings| !settings.is_null());
+            Ok(settings.cloned().unwrap_or_else(|| json!({})))
+        }
+        ("policies.kubewarden.io", "ClusterAdmissionPolicyGroup" | "AdmissionPolicyGroup") => Err(format!(
+            "{kind}: its settings are below spec.policies, in the settings of one of its policies: pass them as a file of \
+             their own"
+        )),
+        ("", "ConfigMap") => match document.pointer("/data").and_then(|data| data.get(KEY)).and_then(Value::as_str) {
+            Some(text) => parse(text).map_err(|reason| format!("data[{KEY:?}]: {reason}")),
+            None => of_config_map(&serde_json::from_value::<ConfigMap>(document).map_err(|error| error.to_string())?),
+        },
+        _ => Err(format!(
+            "{api_version} {kind} has no settings: pass the settings themselves, a ClusterAdmissionPolicy with them in \
+             spec.settings, or a ConfigMap with them in data[{KEY:?}]"
+        )),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_taken_out_of_policies_and_config_maps() {
+        struct Case {
+            name: &'static str,
+            text: &'static str,
+            expected: Result<Value, &'static str>,
+        }
+        let settings = || Ok(json!({"services": {"order": "lowest"}}));
+        let cases = [
+            Case { name: "the settings themselves", text: "services: {order: lowest}", expected: settings() },
+            Case { name: "nothing", text: "", expected: Ok(Value::Null) },
+            Case {
+                name: "a ClusterAdmissionPolicy",
+                text: "apiVersion: policies.kubewarden.io/v1\nkind: ClusterAdmissionPolicy\n\
+                       spec: {mode: protect, settings: {services: {order: lowest}}}",
+                expected: settings(),
+            },
+            Case {
+                name: "an AdmissionPolicy of another version",
+                text: "apiVersion: policies.kubewarden.io/v1alpha2\nkind: AdmissionPolicy\n\
+                       spec: {settings: {services: {order: lowest}}}",
+                expected: settings(),
+            },
+            Case {
+                name: "a policy without settings",
+                text: "apiVersion: policies.kubewarden.io/v1\nkind: ClusterAdmissionPolicy\nspec: {settings: null}",
+                expected: Ok(json!({})),
+            },
+            Case {
+                name: "a group of policies",
+                text: "apiVersion: policies.kubewarden.io/v1\nkind: AdmissionPolicyGroup",
+                expected: Err("AdmissionPolicyGroup: its settings are below spec.policies"),
+            },
+            Case {
+                name: "a ConfigMap",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata:\n  settings.yaml: |\n    services:\n      order: lowest\n",
+                expected: settings(),
+            },
+            Case {
+                name: "a ConfigMap with broken settings",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: '['}",
+                expected: Err("data[\"settings.yaml\"]: line "),
+            },
+            Case {
+                name: "a ConfigMap with another key",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {pools.yaml: x}",
+                expected: Err("the configmap has no key settings.yaml, but pools.yaml"),
+            },
+            Case {
+                name: "a ConfigMap of the wrong shape",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: []",
+                expected: Err("invalid type"),
+            },
+            Case {
+                name: "another object",
+                text: "apiVersion: apps/v1\nkind: Deployment",
+                expected: Err("apps/v1 Deployment has no settings: pass the settings themselves"),
+            },
+            Case {
+                name: "a policy of another project",
+                text: "apiVersion: example.com/v1\nkind: ClusterAdmissionPolicy",
+                expected: Err("example.com/v1 ClusterAdmissionPolicy has no settings"),
+            },
+            Case { name: "no YAML", text: "services: [", expected: Err("line 2: ") },
+        ];
+        for Case { name, text, expected } in cases {
+            match (settings_in(text), expected) {
+                (Err(reason), Err(begin)) => assert!(reason.starts_with(begin), "{name}: {reason}"),
+                (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{name}"),
+            }
+        }
+    }
+}

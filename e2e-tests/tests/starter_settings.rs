@@ -1,0 +1,125 @@
+//! `clusterip init` and `clusterip validate` on clusters.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::program;
+use crate::support::webhook_cluster::{WebhookCluster, address, annotated, service, within};
+
+struct Ended {
+    status: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs `clusterip` as the administrator.
+async fn clusterip(plane: &ControlPlane, args: &[&str]) -> Ended {
+    let mut command = Command::new(program());
+    command.args(args).env("KUBECONFIG", plane.kubeconfig()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// The output of `clusterip init`, which must succeed.
+async fn init(plane: &ControlPlane, args: &[&str]) -> String {
+    let ended = clusterip(plane, &[&["init"], args].concat()).await;
+    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
+    ended.stdout
+}
+
+/// Checks settings against the cluster: the exit status and the output.
+async fn validate(plane: &ControlPlane, folder: &Path, settings: &str) -> (Option<i32>, String) {
+    let file = folder.join("settings.yaml");
+    std::fs::write(&file, settings).unwrap();
+    let ended = clusterip(plane, &["validate", "--cluster", file.to_str().unwrap()]).await;
+    let warned = ended.stderr.starts_with("warning: the cluster does not show its Service ranges");
+    assert_eq!(!ended.stderr.is_empty(), !plane.tells_addresses(), "{}", ended.stderr);
+    assert_eq!(warned, !plane.tells_addresses(), "{}", ended.stderr);
+    (ended.status, ended.stdout.replace(&format!("{}: ", file.display()), ""))
+}
+
+async fn create_nodes(plane: &ControlPlane, systems: &[&str]) {
+    for os in systems {
+        let labels = json!({"kubernetes.io/os": os});
+        let node =
+            json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{os}"), "labels": labels}});
+        plane.apply(&node.to_string()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starter_settings_of_a_kubeadm_cluster_with_windows_nodes_are_used_by_a_server() {
+    let options = Options { service_ranges: vec!["10.96.0.0/12".to_owned()], ..Options::default() };
+    let own = "\nservices:\n  pools:\n  - {name: rest, cidrs: [10.97.0.0/16]}\n";
+    let cluster = WebhookCluster::start(options, own).await;
+    let plane = &cluster.plane;
+    create_nodes(plane, &["linux", "windows"]).await;
+    if !plane.tells_addresses() {
+        // Before Kubernetes 1.33, the ranges are known from kubeadm, or from the user.
+        let unknown = clusterip(plane, &["init"]).await;
+        assert_eq!((unknown.status, unknown.stdout.as_str()), (Some(2), ""));
+        assert!(unknown.stderr.contains("give --service-cidr"), "{}", unknown.stderr);
+        assert!(unknown.stderr.contains("10.96.0.1; the default of kubeadm is 10.96.0.0/12"), "{}", unknown.stderr);
+        let given = init(plane, &["--service-cidr", "10.96.0.0/12"]).await;
+        assert!(given.contains("\n  serviceCIDRs: [10.96.0.0/12]\n"), "{given}");
+        let configuration = "networking:\n  serviceSubnet: 10.96.0.0/12\n";
+        let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kubeadm-config",
+            "namespace": "kube-system"}, "data": {"ClusterConfiguration": configuration}});
+        plane.apply(&config_map.to_string()).await;
+    }
+    let settings = init(plane, &[]).await;
+    for line in ["    cidrs: [10.96.0.0/13]", "    cidrs: [10.104.0.0/13]", "    match: {os: windows}"] {
+        assert!(settings.lines().any(|printed| printed == line), "no {line:?} in\n{settings}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(validate(plane, folder.path(), &settings).await, (Some(0), "valid\n".to_owned()));
+
+    cluster.use_settings(&settings).await;
+    let windows = annotated("windows", json!({"clusterip-policy/os": "windows"}), json!({}));
+    let windows = cluster.create("default", &windows).await.unwrap();
+    assert!(within(address(&windows), "10.104.0.0/13"), "{windows}");
+    for number in 0..5 {
+        let created = cluster.create("default", &service(&format!("linux-{number}"), json!({}))).await.unwrap();
+        assert!(within(address(&created), "10.96.0.0/13"), "{created}");
+        // The static band ends at 10.96.1.0.
+        assert!(!within(address(&created), "10.96.0.0/24"), "{created}");
+    }
+
+    if plane.tells_addresses() {
+        let (status, printed) = validate(plane, folder.path(), "{}").await;
+        let lines: Vec<&str> = printed.lines().collect();
+        assert_eq!((status, lines.len()), (Some(1), 3), "{printed}");
+        assert!(lines[0].contains("172.21.1.0/24 lies outside serviceCIDRs (10.96.0.0/12)"), "{printed}");
+        assert!(lines[2].ends_with("`clusterip init` prints settings that do"), "{printed}");
+        let over_dns = "services: {pools: [{name: all, cidrs: [10.96.0.0/24]}]}";
+        let (status, printed) = validate(plane, folder.path(), over_dns).await;
+        assert_eq!(status, Some(0), "{printed}");
+        assert!(printed.contains("warning: services.pools[0]: pool \"all\" may hand out 10.96.0.10"), "{printed}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starter_settings_of_a_dual_stack_cluster_have_one_pool_with_both_families() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
+    create_nodes(&plane, &["linux"]).await;
+    if !plane.tells_addresses() {
+        return plane.does_not_apply("ranges of both families that the cluster shows");
+    }
+    let settings = init(&plane, &[]).await;
+    let minor: u32 = plane.version().split('.').nth(1).unwrap().parse().unwrap();
+    let six = if minor < 34 { "fd00:21::/112" } else { "fd00:21::/108" };
+    assert!(settings.contains(&format!("  - name: all\n    cidrs: [172.21.0.0/16, {six}]\n")), "{settings}");
+    assert!(!settings.contains("match: {"), "{settings}");
+    assert!(settings.contains("\n  # serviceCIDRs: [172.21.0.0/16, fd00:21::/108]\n"), "{settings}");
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(validate(&plane, folder.path(), &settings).await, (Some(0), "valid\n".to_owned()));
+
+    // The pools of K2s, as soon as there is a Windows Node and one family.
+    create_nodes(&plane, &["windows"]).await;
+    let settings = init(&plane, &["--service-cidr", "172.21.0.0/16"]).await;
+    assert!(settings.contains("  - name: windows\n    cidrs: [172.21.1.0/24]\n"), "{settings}");
+}
