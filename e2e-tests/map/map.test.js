@@ -54,7 +54,7 @@ const drawn = (range) =>
     (rows, signs) =>
       rows.map((row) =>
         [...row.querySelectorAll(".cell")]
-          .map((cell) => signs[Object.keys(signs).find((state) => cell.classList.contains(state))] + (cell.classList.contains("beside") ? "*" : ""))
+          .map((cell) => signs[Object.keys(signs).find((state) => cell.classList.contains(state))] + (cell.classList.contains("used-anyway") ? "*" : ""))
           .join(""),
       ),
     SIGNS,
@@ -469,7 +469,7 @@ describe("findings", () => {
     assert.deepEqual(await page.locator("#findings summary").allTextContents(), [
       "Misplaced 1",
       "In no pool 1",
-      "Squatters: an address of a pool, but no pool is for the Service 1",
+      "In a pool, although no pool matches the Service 1",
       "Full pools 1",
       "Pods on several kinds of nodes 1",
     ]);

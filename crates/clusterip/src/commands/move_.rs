@@ -206,7 +206,7 @@ impl Move {
                 stuck: false,
             };
             match finding {
-                Finding::InPlace | Finding::Squats { .. } => continue,
+                Finding::InPlace | Finding::Unmatched { .. } => continue,
                 Finding::HalfMoved => {
                     row.why = "it looks as if a move has begun".to_owned();
                     match reconciler.recorded(text(&service, &["metadata", "uid"])).await? {

@@ -28,7 +28,7 @@ pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
     let mut table = String::new();
     // If the settings have only node pools or external pools, the table of Service pools is left out.
     if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
-        let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "BESIDE", "FILL"];
+        let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "USED ANYWAY", "FILL"];
         put(
             &mut table,
             &titles,
@@ -39,7 +39,7 @@ pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
         if !table.is_empty() {
             table.push('\n');
         }
-        let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "BESIDE", "FILL"];
+        let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "USED ANYWAY", "FILL"];
         let ranges = nodes.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| node_cells(pool, range)));
         put(&mut table, &titles, ranges)?;
     }
@@ -48,7 +48,7 @@ pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
             table.push('\n');
         }
         let titles =
-            ["EXTERNAL POOL", "RANGE", "USABLE", "USED", "HELD", "CLAIMED", "FREE", "EXCLUDED", "BESIDE", "FILL"];
+            ["EXTERNAL POOL", "RANGE", "USABLE", "USED", "HELD", "CLAIMED", "FREE", "EXCLUDED", "USED ANYWAY", "FILL"];
         let ranges = external.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| external_cells(pool, range)));
         put(&mut table, &titles, ranges)?;
     }
@@ -78,7 +78,7 @@ fn put(table: &mut String, titles: &[&str], rows: impl Iterator<Item = Vec<Strin
 }
 
 fn node_cells(pool: &NodePool, range: &BlockRange) -> Vec<String> {
-    let block_usage::Counts { usable, used, free, withheld, beside } = range.counts;
+    let block_usage::Counts { usable, used, free, withheld, used_anyway } = range.counts;
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     vec![
         harmless(&pool.name),
@@ -88,13 +88,13 @@ fn node_cells(pool: &NodePool, range: &BlockRange) -> Vec<String> {
         count(used),
         left,
         quiet(withheld),
-        quiet(beside),
+        quiet(used_anyway),
         fill(used, free, usable),
     ]
 }
 
 fn external_cells(pool: &ExternalPool, range: &ExternalRange) -> Vec<String> {
-    let ExternalCounts { usable, used, claimed, free, excluded, beside, held } = range.counts;
+    let ExternalCounts { usable, used, claimed, free, excluded, used_anyway, held } = range.counts;
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     vec![
         harmless(&pool.name),
@@ -106,7 +106,7 @@ fn external_cells(pool: &ExternalPool, range: &ExternalRange) -> Vec<String> {
         quiet(claimed),
         left,
         quiet(excluded),
-        quiet(beside),
+        quiet(used_anyway),
         fill(used.saturating_add(claimed), free, usable),
     ]
 }
@@ -116,7 +116,7 @@ fn quiet(number: u128) -> String {
 }
 
 fn cells(pool: &Pool, range: &Range) -> Vec<String> {
-    let Counts { usable, used, claimed, free, reserved, beside } = range.counts;
+    let Counts { usable, used, claimed, free, reserved, used_anyway } = range.counts;
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     let name = harmless(&pool.name);
     let cidr = range.cidr.to_string();
@@ -128,7 +128,7 @@ fn cells(pool: &Pool, range: &Range) -> Vec<String> {
         quiet(claimed),
         left,
         quiet(reserved),
-        quiet(beside),
+        quiet(used_anyway),
         fill(used.saturating_add(claimed), free, usable),
     ]
 }
@@ -205,7 +205,7 @@ fn style(kind: Kind) -> anstyle::Style {
             style::ERROR
         }
         Kind::UnusableRange => style::ERROR,
-        Kind::ByHand | Kind::Squatter | Kind::MixedNodes | Kind::LowestOrder => style::WARNING,
+        Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder => style::WARNING,
         Kind::OverKubernetes | Kind::OverDns => style::WARNING,
         Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => style::ERROR,
         Kind::WrongNodePool | Kind::OutsideNodePool => style::WARNING,

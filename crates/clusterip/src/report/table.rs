@@ -28,7 +28,7 @@ pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
     // If the plan is about Nodes only, the table of Services is left out.
     let nodes = plan.nodes.as_ref().filter(|nodes| !nodes.rows.is_empty() || !plan.rows.is_empty());
     if nodes.is_none() || !plan.rows.is_empty() {
-        let head = ["NAMESPACE", "SERVICE", "POOL", "CLUSTER-IP", "EVIDENCE"];
+        let head = ["NAMESPACE", "SERVICE", "BELONGS TO", "CLUSTER-IP", "EVIDENCE"];
         put(&mut table, &head, plan.rows.iter().map(|row| (line(row).to_vec(), Remarks::of(row))))?;
         sums.push(totals(plan));
     }
@@ -47,7 +47,7 @@ pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
         if !table.is_empty() {
             table.push('\n');
         }
-        let head = ["NODE", "POOL", "BLOCKS", "EVIDENCE"];
+        let head = ["NODE", "BELONGS TO", "BLOCKS", "EVIDENCE"];
         put(&mut table, &head, nodes.rows.iter().map(|row| (node_line(row).to_vec(), Remarks::of_node(row))))?;
     }
     sums.extend(nodes.map(node_totals));
@@ -121,7 +121,7 @@ fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, mes
             Some(Source::Free) => "free".to_owned(),
             None => "-".to_owned(),
         },
-        (Some(message), external::Outcome::Left) => format!("left: {}", harmless(message)),
+        (Some(message), external::Outcome::Unchanged) => format!("unchanged: {}", harmless(message)),
         (Some(message), decision) => format!("{}: {}", decision.name(), harmless(message)),
     };
     let [namespace, name] = [&row.namespace, &row.name].map(|text| harmless(text));
@@ -148,15 +148,15 @@ fn common<T: ToString>(
     let (given, style) = match decision {
         Outcome::Denied => ("denied".to_owned(), style::ERROR),
         _ if given.is_empty() => ("-".to_owned(), style::FAINT),
-        Outcome::Left => (given, style::FAINT),
+        Outcome::Unchanged => (given, style::FAINT),
         Outcome::Allocated => (given, style::GOOD),
     };
     let evidence = evidence.map(|evidence| harmless(&self::evidence(evidence)));
     let evidence = match (evidence, decision, message) {
-        (None, Outcome::Left, Some(message)) => paint(style::FAINT, &format!("left: {}", harmless(message))),
-        // The evidence about a Service that is left alone shows whether its address fits.
-        (Some(evidence), Outcome::Left, Some(message)) => {
-            paint(style::FAINT, &format!("left: {}; {evidence}", harmless(message)))
+        (None, Outcome::Unchanged, Some(message)) => paint(style::FAINT, &format!("unchanged: {}", harmless(message))),
+        // The evidence about a Service that stays unchanged shows whether its address fits.
+        (Some(evidence), Outcome::Unchanged, Some(message)) => {
+            paint(style::FAINT, &format!("unchanged: {}; {evidence}", harmless(message)))
         }
         (Some(evidence), ..) => evidence,
         (None, ..) => paint(style::FAINT, "-"),
@@ -192,14 +192,15 @@ fn put_pools(line: &mut String, pools: &[PoolUse]) {
 
 fn external_totals(plan: &Plan, pools: &[PoolUse]) -> String {
     let summary = ExternalSummary::of(&plan.rows);
-    let ExternalSummary { recorded, removed, left, denied } = summary;
+    let ExternalSummary { recorded, removed, unchanged, denied } = summary;
     let services = if summary.all() == 1 { "Service" } else { "Services" };
     let removed = if removed == 0 { String::new() } else { format!(", {removed} removed") };
     let denied_text = format!("{denied} denied");
     let denied = if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) };
     let all = summary.all();
-    let mut line =
-        format!("{all} {services} about external addresses: {recorded} recorded{removed}, {left} left, {denied}");
+    let mut line = format!(
+        "{all} {services} about external addresses: {recorded} recorded{removed}, {unchanged} unchanged, {denied}"
+    );
     put_pools(&mut line, pools);
     line
 }
@@ -214,12 +215,12 @@ fn node_totals(plan: &NodePlan) -> String {
     line
 }
 
-/// The totals, such as `20 Services: 16 allocated, 4 left, 0 denied`.
-fn decisions(all: usize, one: &str, Summary { allocated, left, denied }: Summary) -> String {
+/// The totals, such as `20 Services: 16 allocated, 4 unchanged, 0 denied`.
+fn decisions(all: usize, one: &str, Summary { allocated, unchanged, denied }: Summary) -> String {
     let plural = if all == 1 { "" } else { "s" };
     let denied_text = format!("{denied} denied");
     let denied = if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) };
-    format!("{all} {one}{plural}: {allocated} allocated, {left} left, {denied}")
+    format!("{all} {one}{plural}: {allocated} allocated, {unchanged} unchanged, {denied}")
 }
 
 /// A number, rounded to a power of two if it is too long to read.

@@ -19,16 +19,14 @@ pub fn why(why: &Explanation) -> Result<String, std::io::Error> {
         rows.push(("address", paint(style::FAINT, "none")));
     }
     rows.extend(why.addresses.iter().map(|place| ("address", self::place(place))));
-    let by_hand = match why.by_hand {
-        Some(true) => "by hand: `metadata.managedFields` names the owner",
-        Some(false) => "by the policy or by Kubernetes: no field manager owns it",
-        None => "unknown: the Service has no `metadata.managedFields`",
-    };
-    rows.push(("set", by_hand.to_owned()));
+    // Without an address, nothing was set.
+    if !why.addresses.is_empty() {
+        rows.push(("set", set_by(why.by_hand).to_owned()));
+    }
     let decision = why.decision.map_or("none", Outcome::name);
     let reason = why.reason.as_ref().map(|reason| format!(": {}", harmless(reason))).unwrap_or_default();
     rows.push(("decision", format!("{decision}{reason}")));
-    rows.push(("pool", why.pool.as_deref().map_or_else(|| paint(style::FAINT, "none"), harmless)));
+    rows.push(("belongs to", why.pool.as_deref().map_or_else(|| paint(style::FAINT, "no pool"), pool)));
     rows.push(("evidence", why.evidence.as_ref().map_or_else(|| paint(style::FAINT, "none"), evidence)));
     for asked in &why.asked {
         let found = if asked.found == 0 { paint(style::FAINT, "0 found") } else { format!("{} found", asked.found) };
@@ -50,6 +48,18 @@ pub fn why(why: &Explanation) -> Result<String, std::io::Error> {
     let mut text = columns::lines(cells)?.join("\n");
     text.push('\n');
     Ok(text)
+}
+
+fn set_by(by_hand: Option<bool>) -> &'static str {
+    match by_hand {
+        Some(true) => "by hand: `metadata.managedFields` names the owner",
+        Some(false) => "by the policy or by Kubernetes: no field manager owns it",
+        None => "unknown: the Service has no `metadata.managedFields`",
+    }
+}
+
+fn pool(name: &str) -> String {
+    format!("pool {}", harmless(name))
 }
 
 fn place(place: &Place) -> String {

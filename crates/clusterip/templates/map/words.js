@@ -54,7 +54,7 @@ const KINDS = {
   misplaced: "Misplaced",
   "by-hand": "Misplaced, set by hand",
   "no-pool": "In no pool",
-  squatter: "Squatters: an address of a pool, but no pool is for the Service",
+  unmatched: "In a pool, although no pool matches the Service",
   denied: "Would be denied if they were created now",
   "mixed-nodes": "Pods on several kinds of nodes",
   full: "Full pools",

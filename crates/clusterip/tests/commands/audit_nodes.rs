@@ -198,7 +198,7 @@ fn blocks_and_nodes_are_counted_and_listed() {
             {"name": "windows", "ranges": [{
                 "cidr": "10.1.0.0/23",
                 "blockLength": 24,
-                "counts": {"usable": 2, "used": 0, "free": 2, "withheld": 0, "beside": 0},
+                "counts": {"usable": 2, "used": 0, "free": 2, "withheld": 0, "usedAnyway": 0},
                 "withheld": [],
                 "blocks": [],
             }]},
@@ -206,7 +206,7 @@ fn blocks_and_nodes_are_counted_and_listed() {
                 {
                     "cidr": "10.0.0.0/21",
                     "blockLength": 24,
-                    "counts": {"usable": 6, "used": 2, "free": 4, "withheld": 2, "beside": 1},
+                    "counts": {"usable": 6, "used": 2, "free": 4, "withheld": 2, "usedAnyway": 1},
                     "withheld": [
                         {"first": "10.0.2.0/24", "last": "10.0.2.0/24", "why": "serviceRange"},
                         {"first": "10.0.3.0/24", "last": "10.0.3.0/24", "why": "excluded"},
@@ -220,7 +220,7 @@ fn blocks_and_nodes_are_counted_and_listed() {
                 {
                     "cidr": "fd00::/62",
                     "blockLength": 64,
-                    "counts": {"usable": 4, "used": 1, "free": 3, "withheld": 0, "beside": 0},
+                    "counts": {"usable": 4, "used": 1, "free": 3, "withheld": 0, "usedAnyway": 0},
                     "withheld": [],
                     "blocks": [block("fd00:0:0:1::/64", "used", "a", "linux")],
                 },

@@ -92,13 +92,13 @@ fn address_outside_of_the_pool_of_a_service_is_a_finding() {
 #[test]
 fn service_without_a_pool_is_found_only_if_its_address_is_in_one() {
     check(
-        "audit-found-squatter",
+        "audit-found-unmatched",
         vec![
             Case {
                 name: "without a pool, in one",
                 service: service("web", "172.21.1.3", on("darwin")),
                 expected: vec![
-                "squatter | 172.21.1.3 | windows | Service shop/web: 172.21.1.3 lies in pool windows (172.21.1.0/29), \
+                "unmatched | 172.21.1.3 | windows | Service shop/web: 172.21.1.3 lies in pool windows (172.21.1.0/29), \
                  and no \
                  pool is for it: kubernetes.io/os=darwin (annotation clusterip-policy/os)"
                     .to_owned(),

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{FakeCluster, about_node, answer_of, cases, left, node, some_json, updated, with_blocks};
+use crate::support::{FakeCluster, about_node, answer_of, cases, node, some_json, unchanged, updated, with_blocks};
 use clusterip_core::answer::Outcome;
 use clusterip_core::external;
 use clusterip_core::{validate, validate_settings};
@@ -254,7 +254,7 @@ fn payload_is_valid_before_a_value_is_replaced() {
     let evidence: &[(&str, &str)] = &[("a", "b"), ("kubernetes.io/os", "windows")];
     let why = (Some("windows"), Some(("Pod shop/web, annotation clusterip-policy/os", evidence)));
     let answer = answer_of(&payload["request"], &payload["settings"], &rich_cluster());
-    assert_eq!(answer, left("set by hand", why, &[]));
+    assert_eq!(answer, unchanged("set by hand", why, &[]));
 }
 
 #[test]
