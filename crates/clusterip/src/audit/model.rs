@@ -131,8 +131,10 @@ pub enum State {
 pub struct Nodes {
     /// The node pools, in the order of the settings.
     pub pools: Vec<NodePool>,
-    /// The number of Nodes that have blocks.
+    /// The number of Nodes.
     pub count: usize,
+    /// The number of Nodes that have blocks.
+    pub with_blocks: usize,
 }
 
 /// A node pool.

@@ -7,6 +7,7 @@ pub mod move_;
 pub mod plan;
 pub mod serve;
 mod settings_file;
+mod terminal_options;
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -12,17 +12,17 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
 use super::settings_file;
+use super::terminal_options::{TerminalOptions, is_quiet, warn};
 use crate::manifest_planner::Planner;
-
 use crate::report;
+use crate::report::columns::Layout;
 use clusterip_host::cluster::manifests::{self, Manifest};
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::cluster::{live_cluster, object};
 use clusterip_host::live_settings::complete;
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::{harmless, harmless_lines};
+use clusterip_runtime::terminal::harmless_lines;
 
 /// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\
@@ -54,6 +54,11 @@ pub struct Plan {
     /// Read the objects that already exist from the cluster of the current context
     #[arg(long)]
     cluster: bool,
+    /// Print tables without their titles
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    terminal: TerminalOptions,
 }
 
 /// How to print a plan.
@@ -73,6 +78,7 @@ impl Plan {
     /// # Errors
     /// If input or settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.terminal.apply();
         self.plan().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
     }
 
@@ -111,7 +117,7 @@ impl Plan {
         bar.end();
 
         let text = match self.output {
-            Output::Table => report::table::plan(&plan)?,
+            Output::Table => report::table::plan(&plan, Layout::of_stdout(self.no_headers)),
             Output::Json => report::json::plan(&plan)?,
             Output::Yaml => report::filled::manifests(&sources, &manifests, &plan)?,
         };
@@ -132,12 +138,7 @@ fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manife
     if there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value())) {
         return;
     }
-    anstream::eprintln!(
-        "{}warning:{} {}",
-        style::WARNING.render(),
-        anstyle::Reset.render(),
-        harmless(&dns.to_string())
-    );
+    warn(&dns.to_string());
 }
 
 /// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not
@@ -157,7 +158,7 @@ fn warn_of_retired_api(manifest: &Manifest) {
         "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
          but {served}"
     );
-    anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(&warning));
+    warn(&warning);
 }
 
 /// A progress bar, shown on a terminal if planning takes longer than a second.
@@ -172,7 +173,7 @@ impl Bar {
 
     fn new(planned: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::hidden());
-        Self { bar, begin: Instant::now(), wanted: io::stderr().is_terminal() }
+        Self { bar, begin: Instant::now(), wanted: io::stderr().is_terminal() && !is_quiet() }
     }
 
     fn show(&mut self, done: u64) {

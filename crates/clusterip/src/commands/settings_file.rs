@@ -6,10 +6,9 @@ use anyhow::{Context, bail};
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
 
+use super::terminal_options::warn;
 use clusterip_host::cluster::{manifests, yaml};
 use clusterip_host::policy::module::Module;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
 
 /// Reads a settings file. Without a file, or if it is empty, the settings are `{}`.
 ///
@@ -35,8 +34,7 @@ pub fn check(module: &Module, settings: &Value, file: Option<&Path>) -> anyhow::
     let settings = Settings::from_value(settings).map_err(|invalid| anyhow::anyhow!("settings: {file}\n{invalid}"))?;
     let unusable = settings.unusable_warnings().into_iter().map(|warning| warning.to_string());
     for warning in answer.warnings.into_iter().chain(unusable) {
-        let warning = harmless(&format!("{file}: {warning}"));
-        anstream::eprintln!("{}warning:{} {warning}", style::WARNING.render(), anstyle::Reset.render());
+        warn(&format!("{file}: {warning}"));
     }
     Ok(settings)
 }

@@ -8,7 +8,7 @@ use clusterip_core::evidence::Report;
 use clusterip_core::external;
 use clusterip_core::external::claim::in_record;
 
-use super::columns::{self, paint};
+use super::columns::{self, Layout, paint};
 use super::json::{ExternalSummary, Summary};
 use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
@@ -19,17 +19,14 @@ use clusterip_runtime::terminal::harmless;
 /// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with
 /// their denials and warnings below them, and finally a line with the totals of each. The text has colours; the
 /// printer strips them where they don't belong.
-///
-/// # Errors
-/// If the columns can't be aligned.
-pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
+pub fn plan(plan: &Plan, layout: Layout) -> String {
     let mut table = String::new();
     let mut sums = Vec::new();
     // If the plan is about Nodes only, the table of Services is left out.
     let nodes = plan.nodes.as_ref().filter(|nodes| !nodes.rows.is_empty() || !plan.rows.is_empty());
     if nodes.is_none() || !plan.rows.is_empty() {
         let head = ["NAMESPACE", "SERVICE", "BELONGS TO", "CLUSTER-IP", "EVIDENCE"];
-        put(&mut table, &head, plan.rows.iter().map(|row| (line(row).to_vec(), Remarks::of(row))))?;
+        put(&mut table, &head, plan.rows.iter().map(|row| (line(row).to_vec(), Remarks::of(row))), layout);
         sums.push(totals(plan));
     }
     if let Some(pools) = &plan.external {
@@ -39,7 +36,8 @@ pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
         if rows.peek().is_some() {
             table.push('\n');
             let head = ["NAMESPACE", "SERVICE", "EXTERNAL POOL", "EXTERNAL-IP", "REASON"];
-            put(&mut table, &head, rows.map(|(row, external)| (external_line(row, external).to_vec(), Remarks::NONE)))?;
+            let rows = rows.map(|(row, external)| (external_line(row, external).to_vec(), Remarks::NONE));
+            put(&mut table, &head, rows, layout);
         }
         sums.extend((!plan.rows.is_empty()).then(|| external_totals(plan, pools)));
     }
@@ -48,13 +46,15 @@ pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
             table.push('\n');
         }
         let head = ["NODE", "BELONGS TO", "BLOCKS", "EVIDENCE"];
-        put(&mut table, &head, nodes.rows.iter().map(|row| (node_line(row).to_vec(), Remarks::of_node(row))))?;
+        let rows = nodes.rows.iter().map(|row| (node_line(row).to_vec(), Remarks::of_node(row)));
+        put(&mut table, &head, rows, layout);
     }
     sums.extend(nodes.map(node_totals));
     for (index, sum) in sums.iter().enumerate() {
+        let sum = columns::paragraph(sum, 0, 2, layout);
         let _ = writeln!(table, "{}{sum}", if index == 0 { "\n" } else { "" });
     }
-    Ok(table)
+    table
 }
 
 /// The lines below a row.
@@ -77,26 +77,30 @@ impl<'r> Remarks<'r> {
     }
 }
 
-fn put<'r>(
-    table: &mut String,
-    head: &[&str],
-    rows: impl Iterator<Item = (Vec<String>, Remarks<'r>)>,
-) -> Result<(), std::io::Error> {
-    let head: Vec<String> = head.iter().map(|title| paint(style::HEAD, title)).collect();
+fn put<'r>(table: &mut String, head: &[&str], rows: impl Iterator<Item = (Vec<String>, Remarks<'r>)>, layout: Layout) {
+    let head =
+        (!layout.no_headers).then(|| head.iter().map(|title| paint(style::HEAD, title)).collect::<Vec<String>>());
+    let heads = usize::from(head.is_some());
     let (cells, remarks): (Vec<Vec<String>>, Vec<Remarks<'r>>) = rows.unzip();
-    let mut lines = columns::lines([head].into_iter().chain(cells))?.into_iter();
+    let mut lines = columns::lines(head.into_iter().chain(cells), 0, layout).into_iter();
     // `write!` to a `String` never fails.
-    let _ = writeln!(table, "{}", lines.next().unwrap_or_default());
+    for head in lines.by_ref().take(heads) {
+        let _ = writeln!(table, "{head}");
+    }
     for (Remarks { denied, warnings }, line) in remarks.iter().zip(lines) {
         let _ = writeln!(table, "{line}");
         if let Some(message) = denied {
-            let _ = writeln!(table, "{}", paint(style::ERROR, &format!("  denied: {}", harmless(message))));
+            remark(table, paint(style::ERROR, &format!("denied: {}", harmless(message))), layout);
         }
         for warning in *warnings {
-            let _ = writeln!(table, "{}", paint(style::WARNING, &format!("  warning: {}", harmless(warning))));
+            remark(table, paint(style::WARNING, &format!("warning: {}", harmless(warning))), layout);
         }
     }
-    Ok(())
+}
+
+/// Adds a line below a row.
+fn remark(table: &mut String, text: String, layout: Layout) {
+    let _ = writeln!(table, "{}", columns::paragraph(&text, 2, 4, layout));
 }
 
 fn line(row: &Row) -> [String; 5] {

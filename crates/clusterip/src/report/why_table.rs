@@ -3,17 +3,14 @@
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 
-use super::columns::{self, paint};
+use super::columns::{self, Layout, paint};
 use crate::audit::explain::{Explanation, Place};
 use crate::audit::model::{ExternalAddress, Holder, Kept};
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
 /// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
-///
-/// # Errors
-/// If the columns can't be aligned.
-pub fn why(why: &Explanation) -> Result<String, std::io::Error> {
+pub fn why(why: &Explanation, layout: Layout) -> String {
     let mut rows: Vec<(&str, String)> = vec![("service", harmless(&format!("{}/{}", why.namespace, why.name)))];
     if why.addresses.is_empty() {
         rows.push(("address", paint(style::FAINT, "none")));
@@ -45,9 +42,9 @@ pub fn why(why: &Explanation) -> Result<String, std::io::Error> {
         before = key;
         vec![title, text]
     });
-    let mut text = columns::lines(cells)?.join("\n");
+    let mut text = columns::lines(cells, 0, layout).join("\n");
     text.push('\n');
-    Ok(text)
+    text
 }
 
 fn set_by(by_hand: Option<bool>) -> &'static str {

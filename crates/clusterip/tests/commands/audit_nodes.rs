@@ -226,7 +226,8 @@ fn blocks_and_nodes_are_counted_and_listed() {
                 },
             ]},
         ],
-        "count": 4,
+        "count": 5,
+        "withBlocks": 4,
     });
     assert_eq!(audit(&folder, nodes, &["-o", "json"]).json()["nodes"], expected);
 }

@@ -1,7 +1,7 @@
 //! The page of the map.
 
 use clusterip::audit::model::{Audit, Pool};
-use clusterip::report::map;
+use clusterip::report::map::{self, About};
 use serde_json::Value;
 
 use crate::audits;
@@ -14,13 +14,13 @@ fn between<'t>(text: &'t str, begin: &str, end: &str) -> &'t str {
 #[test]
 fn page_contains_the_whole_audit() {
     for (name, audit) in audits::all() {
-        let page = map::page(&audit).unwrap();
+        let page = map::page(&audit, &About::default()).unwrap();
         let data = between(&page, "<script type=\"application/json\" id=\"audit\">", "</script>");
         let found: Value = serde_json::from_str(data).unwrap();
         // Compared as text, because numbers may be larger than a `Value` can hold.
         let expected: Value = serde_json::from_str(&serde_json::to_string(&audit).unwrap()).unwrap();
         assert!(found == expected, "{name}");
-        assert_eq!(page, map::page(&audit).unwrap(), "{name}");
+        assert_eq!(page, map::page(&audit, &About::default()).unwrap(), "{name}");
     }
 }
 
@@ -29,7 +29,7 @@ fn text_is_never_interpreted_as_markup() {
     let mut audit = audits::small();
     let tags = |page: &str| page.matches('<').count();
     // The occurrences of `<` in the script and the style sheet are the same in all pages.
-    let plain = tags(&map::page(&audit).unwrap());
+    let plain = tags(&map::page(&audit, &About::default()).unwrap());
     for hostile in [audits::HOSTILE, "</script>", "<!--<script>", "</style><b>", "]]>", "\"><i>", "&lt;", "{{ 7 * 7 }}"]
     {
         audit.pools[0].name = hostile.to_owned();
@@ -37,7 +37,7 @@ fn text_is_never_interpreted_as_markup() {
         let address = &mut audit.pools[1].ranges[0].addresses[0];
         (address.namespace, address.name) = (hostile.to_owned(), hostile.to_owned());
         address.evidence = Some(hostile.to_owned());
-        let page = map::page(&audit).unwrap();
+        let page = map::page(&audit, &About::default()).unwrap();
         assert_eq!(tags(&page), plain, "{hostile}");
         let data = between(&page, "id=\"audit\">", "</script>");
         let found: Value = serde_json::from_str(data).unwrap();
@@ -47,7 +47,7 @@ fn text_is_never_interpreted_as_markup() {
 
 #[test]
 fn page_is_self_contained() {
-    let page = map::page(&audits::small()).unwrap();
+    let page = map::page(&audits::small(), &About::default()).unwrap();
     for outside in ["http:", "https:", "src=\"", "url(", "@import", "<link", "import(", "fetch(", "innerHTML", "eval("]
     {
         assert!(!page.contains(outside), "{outside}");
@@ -90,7 +90,7 @@ fn pool_table_shows_usage() {
         (Audit { pools: vec![Pool { name: "bare".to_owned(), ranges: Vec::new() }], ..Audit::default() }, Vec::new()),
     ];
     for (audit, expected) in rows {
-        let page = map::page(&audit).unwrap();
+        let page = map::page(&audit, &About::default()).unwrap();
         let body = between(&page, "<tbody>", "</tbody>");
         let found: Vec<String> = body.split("</tr>").map(text).filter(|row| !row.is_empty()).collect();
         assert_eq!(found, expected);
