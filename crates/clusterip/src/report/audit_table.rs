@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use clap::ValueEnum;
 
 use super::columns::{self, Layout, paint};
-use super::finding::{Severity, Subject, belongs_to, kind_help, kind_name, places};
-use super::move_table::listed;
+use super::finding::{Severity, Subject, belongs_to, kind_help, kind_name, places, problem};
 use super::table::count;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
@@ -233,20 +232,16 @@ fn wide_row(finding: &Finding) -> Vec<String> {
 /// The cells of a finding: the Service or Node, its addresses or blocks, and the problem; for a finding about a
 /// pool only the message, which names the pool.
 fn row(finding: &Finding) -> Vec<String> {
-    if let Some(node) = &finding.node {
-        let message = finding.message.strip_prefix(&format!("Node {node}: ")).unwrap_or(&finding.message);
-        let places = places(finding).join(",");
-        let message = message.strip_prefix(&format!("{places} ")).unwrap_or(message);
-        return vec![harmless(node), if places.is_empty() { "-".to_owned() } else { places }, harmless(message)];
-    }
-    let (Some(namespace), Some(name)) = (&finding.namespace, &finding.name) else {
-        return vec![harmless(&finding.message)];
+    let object = match Subject::of(finding) {
+        Subject::Service { namespace, name } => format!("{namespace}/{name}"),
+        Subject::Node(name) => name.to_owned(),
+        Subject::Pool { .. } | Subject::Settings => return vec![harmless(&finding.message)],
     };
-    let subject = format!("Service {namespace}/{name}: ");
-    let message = finding.message.strip_prefix(&subject).unwrap_or(&finding.message);
-    let addresses = if finding.addresses.is_empty() { "-".to_owned() } else { listed(&finding.addresses) };
-    let message = message.strip_prefix(&format!("{addresses} ")).unwrap_or(message);
-    vec![harmless(&format!("{namespace}/{name}")), addresses, harmless(message)]
+    let places = places(finding);
+    let places = if places.is_empty() { "-".to_owned() } else { places.join(",") };
+    let message = problem(finding);
+    let message = message.strip_prefix(&format!("{places} ")).unwrap_or(message);
+    vec![harmless(&object), places, harmless(message)]
 }
 
 fn totals(audit: &Audit) -> String {

@@ -23,7 +23,7 @@ impl Layout {
         Self { width: Term::stdout().size_checked().map(|(_, columns)| usize::from(columns)), no_headers }
     }
 
-    /// Whether all lines of `text` fit.
+    /// Whether all lines fit.
     fn holds(self, lines: &[String]) -> bool {
         self.width.is_none_or(|width| lines.iter().all(|line| measure_text_width(line) <= width))
     }

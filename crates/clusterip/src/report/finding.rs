@@ -119,6 +119,16 @@ pub fn examined(audit: &Audit) -> impl Iterator<Item = Kind> {
     Kind::value_variants().iter().copied().filter(looked_for)
 }
 
+/// The message of a finding without the name of its Service or Node.
+pub fn problem(finding: &Finding) -> &str {
+    let subject = match Subject::of(finding) {
+        Subject::Service { namespace, name } => format!("Service {namespace}/{name}: "),
+        Subject::Node(name) => format!("Node {name}: "),
+        Subject::Pool { .. } | Subject::Settings => String::new(),
+    };
+    finding.message.strip_prefix(&subject).unwrap_or(&finding.message)
+}
+
 /// The addresses and blocks of a finding.
 pub fn places(finding: &Finding) -> Vec<String> {
     let blocks = finding.blocks.iter().map(ToString::to_string);

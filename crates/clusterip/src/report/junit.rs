@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::finding::{Subject, examined, kind_help, kind_name};
+use super::finding::{examined, kind_help, kind_name};
 use crate::audit::model::{Audit, Finding};
 use clusterip_runtime::terminal::harmless;
 
@@ -23,7 +23,7 @@ pub fn junit(audit: &Audit) -> String {
         let _ = writeln!(cases, "    <testcase classname=\"clusterip.audit\" name=\"{name}\">");
         let _ = writeln!(cases, "      <failure type=\"{name}\" message=\"{message}\">");
         for finding in findings {
-            let _ = writeln!(cases, "{}: {}", escaped(&Subject::of(finding).to_string()), escaped(&finding.message));
+            let _ = writeln!(cases, "{}", escaped(&finding.message));
             let _ = writeln!(cases, "  =&gt; {}", escaped(&finding.way_out));
         }
         cases.push_str("      </failure>\n    </testcase>\n");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::finding::{Subject, kind_help, kind_name};
+use super::finding::{Subject, kind_help, kind_name, problem};
 use super::table::count;
 use crate::audit::model::{Audit, Finding};
 use clusterip_runtime::terminal::harmless;
@@ -75,7 +75,7 @@ fn cells<const N: usize>(texts: [String; N], numbers: &[u128]) -> Vec<String> {
 }
 
 fn row(finding: &Finding) -> Vec<String> {
-    [&Subject::of(finding).to_string(), &finding.message, &finding.way_out].map(|text| escaped(text)).to_vec()
+    [Subject::of(finding).to_string().as_str(), problem(finding), finding.way_out.as_str()].map(escaped).to_vec()
 }
 
 /// The text on one line, without any markup.

@@ -12,6 +12,14 @@ const STATES = {
   servicePool: { class: "excluded", word: "withheld: in a pool of Services", among: "in a pool of Services" },
 };
 
+// The counts of a range or of a part of it, as in the tables of pools.
+const COUNTS = {
+  used: "used",
+  usedAnyway: "used anyway",
+  misplaced: "of these misplaced",
+  inFlight: "in flight",
+};
+
 // The unit of a range: addresses of Services, blocks of Nodes, or external addresses.
 const COUNTED = {
   addresses: {

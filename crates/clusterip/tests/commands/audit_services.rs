@@ -171,6 +171,29 @@ fn service_that_would_be_denied_or_was_left_by_a_move_is_found() {
 }
 
 #[test]
+fn service_without_an_address_is_not_set_by_hand() {
+    let folder = Folder::new("audit-headless");
+    // kubectl owns `clusterIP: None`.
+    let explained = |args: &[&str]| {
+        let headless = service("web", "None", by_hand("windows"));
+        audit(&folder, vec![cluster(), headless], &[&["--service", "shop/web"][..], args].concat())
+    };
+    let expected = "\
+service     shop/web
+address     none
+decision    unchanged: headless
+belongs to  no pool
+evidence    none
+move        `clusterip move` does not move it: headless
+";
+    assert_eq!(explained(&[]).stdout, expected);
+    let told = explained(&["-o", "json"]).json();
+    assert_eq!((&told["addresses"], &told["byHand"]), (&json!([]), &Value::Null), "{told}");
+    let refused = explained(&["-o", "sarif"]).stderr;
+    assert!(refused.ends_with("error: --service can't be printed as sarif: use -o table or -o json\n"), "{refused}");
+}
+
+#[test]
 fn callers_of_a_misplaced_service_are_named_in_the_finding() {
     let folder = Folder::new("audit-called");
     let webhooks = json!([{"clientConfig": {"service": {"namespace": "shop", "name": "web"}}}]);

@@ -73,18 +73,18 @@ fn pool_table_shows_usage() {
         (
             audits::small(),
             vec![
-                "windows 172.21.1.0/24 1 % 2 0 195 197 50 0",
-                "linux 172.21.0.0/24 21 % 44 1 160 205 50 2",
-                "edge 172.21.2.48/28 full 15 0 0 15 0 0",
+                "windows 172.21.1.0/24 1 % 2 0 195 197 50 0 0",
+                "linux 172.21.0.0/24 21 % 44 1 160 205 50 2 2",
+                "edge 172.21.2.48/28 full 15 0 0 15 0 0 0",
             ],
         ),
         (
             audits::huge(),
             vec![
-                "dual 10.1.0.0/20 < 1 % 1 0 4,085 4,086 10 0",
-                "dual fd00:1::/112 < 1 % 298 0 64,726 65,024 512 0",
-                "few fd00:2::/64 < 1 % 12 0 1.8 × 10^19 1.8 × 10^19 0 0",
-                "scattered fd00:3::/64 < 1 % 5,000 0 1.8 × 10^19 1.8 × 10^19 281,474,976,710,656 0",
+                "dual 10.1.0.0/20 < 1 % 1 0 4,085 4,086 10 0 0",
+                "dual fd00:1::/112 < 1 % 298 0 64,726 65,024 512 2 0",
+                "few fd00:2::/64 < 1 % 12 0 1.8 × 10^19 1.8 × 10^19 0 0 0",
+                "scattered fd00:3::/64 < 1 % 5,000 0 1.8 × 10^19 1.8 × 10^19 281,474,976,710,656 0 0",
             ],
         ),
         (Audit { pools: vec![Pool { name: "bare".to_owned(), ranges: Vec::new() }], ..Audit::default() }, Vec::new()),
@@ -95,6 +95,31 @@ fn pool_table_shows_usage() {
         let found: Vec<String> = body.split("</tr>").map(text).filter(|row| !row.is_empty()).collect();
         assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn node_table_counts_a_block_of_several_nodes_once() {
+    let page = map::page(&audits::nodes(), &About::default()).unwrap();
+    let section = between(&page, "<h2 id=\"node-pools-title\">", "</section>");
+    let rows: Vec<String> =
+        between(section, "<tbody>", "</tbody>").split("</tr>").map(text).filter(|row| !row.is_empty()).collect();
+    assert_eq!(rows[0], "linux 172.20.0.0/18 /24 29 % 17 41 58 6 0 3");
+}
+
+#[test]
+fn page_names_its_cluster_time_and_settings() {
+    let about = About {
+        cluster: Some("prod (https://10.0.0.1:6443)".to_owned()),
+        made: Some("2026-01-02T03:04:05Z".parse().unwrap()),
+        settings: Some("<i>configmap clusterip/clusterip-settings, key settings.yaml".to_owned()),
+    };
+    let page = map::page(&audits::small(), &about).unwrap();
+    let line = between(&page, "<p class=\"about\">", "</p>");
+    let expected = "Cluster: prod (https://10.0.0.1:6443) · Audited: 2026-01-02 03:04:05 UTC · \
+                    Settings: &#60;i&#62;configmap clusterip/clusterip-settings, key settings.yaml";
+    assert_eq!(line, expected);
+    let page = map::page(&audits::small(), &About::default()).unwrap();
+    assert!(!page.contains("class=\"about\""), "nothing is known");
 }
 
 /// The text between the tags.

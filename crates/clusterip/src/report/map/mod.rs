@@ -63,7 +63,8 @@ const fn states(excluded: &'static str) -> [StateName; 6] {
 /// A self-contained page: the pools with their fill, the findings, and every range as a grid of its addresses or
 /// blocks.
 ///
-/// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit and origin give the same bytes.
+/// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit and [`About`] give the same
+/// bytes.
 ///
 /// # Errors
 /// If the audit can't be serialized or the template fails.
