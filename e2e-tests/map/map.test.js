@@ -54,7 +54,7 @@ const drawn = (range) =>
     (rows, signs) =>
       rows.map((row) =>
         [...row.querySelectorAll(".cell")]
-          .map((cell) => signs[Object.keys(signs).find((state) => cell.classList.contains(state))] + (cell.classList.contains("beside") ? "*" : ""))
+          .map((cell) => signs[Object.keys(signs).find((state) => cell.classList.contains(state))] + (cell.classList.contains("used-anyway") ? "*" : ""))
           .join(""),
       ),
     SIGNS,
@@ -87,7 +87,7 @@ describe("what is drawn", () => {
 
   for (const [name, range, as, first, count] of [
     ["a /20: blocks of 256", 0, "block", "10.1.0.0/24, 0 used, 246 free", 16],
-    ["an IPv6 /112: blocks of 256", 1, "block", "fd00:1::/120, 1 used, 0 free", 256],
+    ["an IPv6 /112: blocks of 256", 1, "block", "fd00:1::/120, 0 used, 1 used anyway, 0 free", 256],
     ["a /64 with few Services: these alone", 2, "span", "fd00:2:: to fd00:2::, excluded", 13],
     ["a /64 with many: blocks", 3, "block", "fd00:3::/72, 19 used, 7.2 × 10^16 free", 256],
   ]) {
@@ -130,6 +130,31 @@ describe("what is drawn", () => {
   });
 });
 
+describe("tables of pools", () => {
+  const WORDS = { "Used anyway": "used anyway", Misplaced: "of these misplaced", "In flight": "in flight" };
+
+  for (const name of ["small", "large", "huge", "many", "nodes", "external"]) {
+    it(`count what the grids count: ${name}`, async () => {
+      await open(name);
+      const rows = await page.locator("main table").evaluateAll((tables) =>
+        tables.flatMap((table) => {
+          const titles = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+          const texts = (row) => titles.map((title, index) => [title, row.cells[index].textContent.trim()]);
+          return [...table.tBodies[0].rows].map((row) => Object.fromEntries(texts(row)));
+        }),
+      );
+      const inWords = (row) => {
+        const shown = Object.entries(WORDS).filter(([title]) => (row[title] ?? "0") !== "0");
+        return [`${row.Used} used`, ...shown.map(([title, word]) => `${row[title]} ${word}`)].join(", ");
+      };
+      // A summary begins with the size of the range, and ends with what the cells are.
+      const summaries = await page.locator(".range .summary").allTextContents();
+      const counts = summaries.map((text) => text.split("; ")[0].split(", ").slice(1).join(", "));
+      assert.deepEqual(counts, rows.map(inWords));
+    });
+  }
+});
+
 describe("blocks of Nodes", () => {
   it("have a cell each, in their colour", async () => {
     await open("nodes");
@@ -141,12 +166,12 @@ describe("blocks of Nodes", () => {
     assert.deepEqual(
       await page.locator("#node-pools-title ~ table tbody tr").evaluateAll((rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent.trim()).join(" "))),
       [
-        "linux 172.20.0.0/18 /24 29 % 17 41 58 6 4",
-        "linux fd00::/40 /64 < 1 % 1 16,777,215 16,777,216 0 0",
-        "large 10.0.0.0/8 /24 4 % 3,000 62,536 65,536 0 0",
+        "linux 172.20.0.0/18 /24 29 % 17 41 58 6 0 3",
+        "linux fd00::/40 /64 < 1 % 1 16,777,215 16,777,216 0 0 0",
+        "large 10.0.0.0/8 /24 4 % 3,000 62,536 65,536 0 0 0",
       ],
     );
-    assert.match(await grid(2).locator(".summary").textContent(), /^64 blocks, 14 used, 3 misplaced$/);
+    assert.match(await grid(2).locator(".summary").textContent(), /^64 blocks, 17 used, 3 of these misplaced$/);
     assert.equal(await page.title(), "Addresses of Services, blocks of Nodes");
   });
 
@@ -291,12 +316,12 @@ describe("external addresses", () => {
     assert.deepEqual(
       await page.locator("#external-pools-title ~ table tbody tr").evaluateAll((rows) => rows.map((row) => [...row.children].map((cell) => cell.textContent.trim()).join(" "))),
       [
-        "lan 10.0.9.10-10.0.9.40 10 % 3 1 0 27 30 1 2",
-        "lan 10.0.9.45-10.0.9.47 33 % 0 0 1 2 3 0 0",
-        "factory fd00:10::1000-fd00:10::3fff:ffff < 1 % 1 1 0 1,073,737,727 1,073,737,728 0 0",
+        "lan 10.0.9.10-10.0.9.40 10 % 3 1 0 27 30 1 1 2",
+        "lan 10.0.9.45-10.0.9.47 33 % 0 0 1 2 3 0 0 0",
+        "factory fd00:10::1000-fd00:10::3fff:ffff < 1 % 1 1 0 1,073,737,727 1,073,737,728 0 0 0",
       ],
     );
-    assert.equal(await grid(0).locator(".summary").textContent(), "31 addresses, 2 used, 2 misplaced");
+    assert.equal(await grid(0).locator(".summary").textContent(), "31 addresses, 3 used, 1 used anyway, 2 of these misplaced");
     assert.equal(await page.title(), "Addresses of Services, external addresses");
   });
 
@@ -469,7 +494,7 @@ describe("findings", () => {
     assert.deepEqual(await page.locator("#findings summary").allTextContents(), [
       "Misplaced 1",
       "In no pool 1",
-      "Squatters: an address of a pool, but no pool is for the Service 1",
+      "In a pool, although no pool matches the Service 1",
       "Full pools 1",
       "Pods on several kinds of nodes 1",
     ]);
@@ -702,6 +727,6 @@ describe("figures", () => {
 
 const LARGE_BLOCKS = [
   ["10.96.0.0/24, 0 used, 0 free", "cell block reserved"],
-  ["10.96.1.0/24, 79 used, 1 misplaced, 1 in flight, 175 free", "cell block misplaced"],
-  ["10.96.2.0/24, 78 used, 1 misplaced, 177 free", "cell block misplaced"],
+  ["10.96.1.0/24, 80 used, 1 of these misplaced, 1 in flight, 175 free", "cell block misplaced"],
+  ["10.96.2.0/24, 79 used, 1 of these misplaced, 177 free", "cell block misplaced"],
 ];

@@ -70,9 +70,9 @@ fn ranges_and_findings(text: &str, place: &Place) -> (Vec<String>, Vec<String>) 
     for pool in audit["pools"].as_array().unwrap() {
         for range in pool["ranges"].as_array().unwrap().iter().filter(|range| range["addresses"] != json!([])) {
             let counts = &range["counts"];
-            let [used, claimed, free, beside] = ["used", "claimed", "free", "beside"].map(|key| &counts[key]);
+            let [used, claimed, free, used_anyway] = ["used", "claimed", "free", "usedAnyway"].map(|key| &counts[key]);
             let name = pool["name"].as_str().unwrap();
-            ranges.push(format!("{name}: {used} used, {claimed} claimed, {free} free, {beside} beside"));
+            ranges.push(format!("{name}: {used} used, {claimed} claimed, {free} free, {used_anyway} used anyway"));
         }
     }
     let finding = |finding: &Value| {
@@ -89,7 +89,7 @@ async fn live_cluster_is_audited() {
     let none = json!({"selector": null});
     place.service_at("misplaced", [172, 21, 0, 70], os("windows"), none.clone()).await;
     place.service_named("by-hand", os("windows"), json!({"clusterIP": "172.21.0.71", "selector": null})).await;
-    place.service_at("squatter", [172, 21, 0, 72], os("darwin"), none.clone()).await;
+    place.service_at("unmatched", [172, 21, 0, 72], os("darwin"), none.clone()).await;
     let journal = json!({"phase": "placed", "way": "externalName", "from": ["172.21.1.80"], "to": ["172.21.0.73"], "why": "it was elsewhere"});
     let moving = json!({"annotations": {"clusterip-policy/moving": journal.to_string()}});
     place.service_at("half", [172, 21, 0, 73], moving, none.clone()).await;
@@ -114,9 +114,9 @@ async fn live_cluster_is_audited() {
     assert_eq!((status, stderr.as_str()), (0, "settings: FILE\n"), "{json}");
     let (ranges, findings) = ranges_and_findings(&json, &place);
     let expected = [
-        "tiny: 2 used, 0 claimed, 0 free, 0 beside",
-        "windows: 0 used, 1 claimed, 204 free, 0 beside",
-        "linux: 4 used, 1 claimed, 200 free, 1 beside",
+        "tiny: 2 used, 0 claimed, 0 free, 0 used anyway",
+        "windows: 0 used, 1 claimed, 204 free, 0 used anyway",
+        "linux: 4 used, 1 claimed, 200 free, 1 used anyway",
     ];
     assert_eq!(ranges, expected);
     let expected = [
@@ -125,7 +125,7 @@ async fn live_cluster_is_audited() {
          (172.21.1.0/24): kubernetes.io/os=windows (annotation clusterip-policy/os)",
         "by-hand: Service by-hand: 172.21.0.71 lies in pool linux (172.21.0.0/24), and it belongs to pool windows \
          (172.21.1.0/24): kubernetes.io/os=windows (annotation clusterip-policy/os)",
-        "squatter: Service squatter: 172.21.0.72 lies in pool linux (172.21.0.0/24), and no pool is for it: \
+        "unmatched: Service unmatched: 172.21.0.72 lies in pool linux (172.21.0.0/24), and no pool is for it: \
          kubernetes.io/os=darwin (annotation clusterip-policy/os)",
         "full: pool tiny (172.21.4.0/30) is full: all 2 addresses are used, 0 more are reserved",
     ];
@@ -147,9 +147,9 @@ async fn live_cluster_is_audited() {
     let of = |name: &str| format!("{}/{name}", place.namespace);
     for (name, moves) in [
         ("misplaced", "moves it to 172.21.1."),
-        ("by-hand", "leaves it: its address was set by hand"),
+        ("by-hand", "does not move it: its address was set by hand"),
         ("half", "finishes the move that has begun"),
-        ("right", "leaves it: its address lies in its pool"),
+        ("right", "does not move it: its address lies in its pool"),
     ] {
         let (status, text, _) = audit(&cluster, Some(&settings), &["-o", "json", "--service", &of(name)]).await;
         let why: Value = serde_json::from_str(&text).unwrap();
@@ -201,7 +201,7 @@ async fn nodes_of_a_live_cluster_are_audited_and_planned() {
     let expected =
         [("shared-block", "right"), ("shared-block", "twin"), ("outside-node-pool", "far"), ("no-block", "bare")];
     assert_eq!(findings, expected.map(|(kind, own)| (json!(kind), name(own))));
-    let counts = json!({"usable": 4, "used": 1, "free": 3, "withheld": 0, "beside": 0});
+    let counts = json!({"usable": 4, "used": 1, "free": 3, "withheld": 0, "usedAnyway": 0});
     assert_eq!(found["nodes"]["pools"][0]["ranges"][0]["counts"], counts);
 
     let folder = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ async fn nodes_of_a_live_cluster_are_audited_and_planned() {
     let expected = [
         ("new", "allocated", "10.77.0.0/24"),
         ("bare", "allocated", "10.77.2.0/24"),
-        ("right", "left", "10.77.1.0/24"),
+        ("right", "unchanged", "10.77.1.0/24"),
     ];
     assert_eq!(given, expected.map(|(own, decision, block)| (json!(name(own)), json!(decision), json!([block]))));
 
@@ -297,12 +297,12 @@ async fn server_audits_the_current_state_of_the_cluster() {
     place.service_named("fixed", os("windows"), json!({"clusterIP": "172.21.0.71", "selector": null})).await;
     becomes("the owner of an address", &[(Kind::Misplaced, "web"), (Kind::ByHand, "fixed")]).await;
     place.delete_workload().await;
-    becomes("no finding with an assumption", &[(Kind::ByHand, "fixed")]).await;
+    becomes("no finding with an assumed operating system", &[(Kind::ByHand, "fixed")]).await;
     let namespace = json!({"metadata": {"annotations": {"clusterip-policy/os": "darwin"}}});
     send(&cluster.client, Method::PATCH, &format!("/api/v1/namespaces/{}", place.namespace), Some(&namespace)).await;
-    becomes("the namespace as evidence", &[(Kind::ByHand, "fixed"), (Kind::Squatter, "web")]).await;
+    becomes("the namespace as evidence", &[(Kind::ByHand, "fixed"), (Kind::Unmatched, "web")]).await;
     send(&cluster.client, Method::DELETE, &path(&place.namespace, "fixed"), None).await;
-    becomes("no finding about a deleted Service", &[(Kind::Squatter, "web")]).await;
+    becomes("no finding about a deleted Service", &[(Kind::Unmatched, "web")]).await;
 
     ledger.hold("172.21.0.90".parse().unwrap(), &Owner::new("shop", "soon", ""), || false);
     let all = json!({"services": {"pools": [{"name": "all", "cidrs": ["172.21.0.0/24"]}]}});
@@ -310,5 +310,5 @@ async fn server_audits_the_current_state_of_the_cluster() {
     becomes("the new settings", &[]).await;
     let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap().unwrap();
     let counts = audit.pools[0].ranges[0].counts;
-    assert_eq!((counts.used, counts.claimed, counts.beside), (1, 1, 1), "{counts:?}");
+    assert_eq!((counts.used, counts.claimed, counts.used_anyway), (1, 1, 1), "{counts:?}");
 }

@@ -52,7 +52,7 @@ async fn explicit_setting_decides_about_addresses_set_by_hand() {
     let rows = [
         (
             "172.21.1.60",
-            "172.21.1.60 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (assumption)",
+            "172.21.1.60 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (setting assumeOS)",
         ),
         ("172.21.1.201", "172.21.1.201 is excluded from pool \"windows\""),
         ("172.21.0.9", ""),
@@ -104,7 +104,7 @@ async fn full_pool_can_be_left_to_kubernetes() {
     second.ok();
     assert_ne!(address(&cluster.get("custom-full", "second").await), address(&first));
     let audit = cluster.decided("custom-full", "second").unwrap();
-    assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("left", Some("tiny")));
+    assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("unchanged", Some("tiny")));
 }
 
 /// A kind that the cluster does not have denies requests; when it is installed, it is evidence.

@@ -88,7 +88,7 @@ fn one_of(values: Value) -> Value {
 fn rows() -> Vec<Row> {
     let annotation = |key: &str, value: &str| json!({"annotations": {key: value}});
     vec![
-        Row::new("nothing", vec![], "assumption").linux(),
+        Row::new("nothing", vec![], "setting assumeOS").linux(),
         Row::new("deployment", vec![workload("apps/v1", "Deployment", on("windows"))], "Deployment NS/work"),
         Row::new("statefulset", vec![workload("apps/v1", "StatefulSet", on("windows"))], "StatefulSet NS/work"),
         Row::new("daemonset", vec![workload("apps/v1", "DaemonSet", on("windows"))], "DaemonSet NS/work"),
@@ -117,7 +117,7 @@ fn rows() -> Vec<Row> {
         Row::new(
             "affinity-disagrees",
             vec![web("a", affinity(json!([one_of(json!(["windows"])), one_of(json!(["linux"]))])))],
-            "assumption",
+            "setting assumeOS",
         )
         .linux(),
         Row::new("spec-os", vec![web("a", json!({"os": {"name": "windows"}}))], "Deployment NS/a"),
@@ -140,10 +140,10 @@ fn rows() -> Vec<Row> {
             ],
             ..Row::new("disagreement", vec![web("b", on("linux")), web("a", on("windows"))], "Deployment NS/a")
         },
-        Row::new("other-labels", vec![deployment("other", on("windows"))], "assumption").linux(),
+        Row::new("other-labels", vec![deployment("other", on("windows"))], "setting assumeOS").linux(),
         Row {
             service: json!({"spec": {"selector": null}}),
-            ..Row::new("no-selector", vec![web("a", on("windows"))], "assumption").linux()
+            ..Row::new("no-selector", vec![web("a", on("windows"))], "setting assumeOS").linux()
         },
         Row {
             namespace: annotation("clusterip-policy/os", "windows"),
@@ -172,7 +172,7 @@ fn rows() -> Vec<Row> {
             ..Row::new(
                 "arch",
                 vec![web("a", json!({"nodeSelector": {"kubernetes.io/arch": "arm64"}}))],
-                "Deployment NS/a, assumption",
+                "Deployment NS/a, setting assumeOS",
             )
         },
         Row { pool: "team", labels: &[], ..Row::new("team", vec![], "namespace NS") },

@@ -77,7 +77,7 @@ async fn misplaced_services_are_listed_and_moved() {
     let list = "\
 NAMESPACE  SERVICE  FROM          TO            WHY
 late       cart     172.21.0.70   172.21.1.4    it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)
-late       fixed    172.21.99.10  stays         it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (assumption)
+late       fixed    172.21.99.10  stays         it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (setting assumeOS)
   stays: its address was set by hand, as `metadata.managedFields` shows
 late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (annotation clusterip-policy/os)
 ";

@@ -137,8 +137,8 @@ async fn address_set_by_a_later_webhook_stays() {
         decided: &'static str,
     }
     let cases = [
-        Case { name: "headless", expected: "None", decided: "left: headless" },
-        Case { name: "by-hand", expected: "172.21.200.8", decided: "left: set by hand" },
+        Case { name: "headless", expected: "None", decided: "unchanged: headless" },
+        Case { name: "by-hand", expected: "172.21.200.8", decided: "unchanged: set by hand" },
     ];
     for Case { name: row, expected, decided } in cases {
         let made = cluster.create(&namespace, &labelled(row, row)).await.unwrap();

@@ -81,7 +81,7 @@ async fn custom_kinds_are_found_by_their_plural() {
             "warnings": [],
             "message": null,
         }],
-        "summary": {"allocated": 1, "left": 0, "denied": 0},
+        "summary": {"allocated": 1, "unchanged": 0, "denied": 0},
     });
     assert_eq!(planned, expected);
     plane.kubectl(&["delete", "customresourcedefinition", "oxen.barns.example.org"]).await.ok();

@@ -46,35 +46,40 @@ async fn created_services_are_triaged() {
             decision: "allocated in linux",
             place: "linux",
         },
-        Case { name: "headless", spec: json!({"clusterIP": "None"}), decision: "left: headless", place: "headless" },
+        Case {
+            name: "headless",
+            spec: json!({"clusterIP": "None"}),
+            decision: "unchanged: headless",
+            place: "headless",
+        },
         Case {
             name: "headless-twice",
             spec: json!({"clusterIP": "None", "clusterIPs": ["None"]}),
-            decision: "left: headless",
+            decision: "unchanged: headless",
             place: "headless",
         },
         Case {
             name: "external",
             spec: json!({"type": "ExternalName", "externalName": "example.com"}),
-            decision: "left: type ExternalName has no address",
+            decision: "unchanged: type ExternalName has no address",
             place: "none",
         },
         Case {
             name: "by-hand-reserved",
             spec: json!({"clusterIP": "172.21.0.7"}),
-            decision: "left in linux: set by hand",
+            decision: "unchanged in linux: set by hand",
             place: "linux",
         },
         Case {
             name: "by-hand",
             spec: json!({"clusterIP": cluster.released_address(&namespace, &service("released", json!({}))).await}),
-            decision: "left in linux: set by hand",
+            decision: "unchanged in linux: set by hand",
             place: "linux",
         },
         Case {
             name: "by-hand-outside",
             spec: json!({"clusterIP": "172.21.200.7"}),
-            decision: "left in linux: set by hand",
+            decision: "unchanged in linux: set by hand",
             place: "elsewhere",
         },
     ];
@@ -99,10 +104,10 @@ async fn created_services_are_triaged() {
     let refused = cluster.create(&namespace, &service("addresses-alone", lone)).await.unwrap_err();
     assert!(refused.contains("spec.clusterIPs"), "{refused}");
     let decided = short(cluster.decided(&namespace, "addresses-alone"));
-    assert_eq!(decided, "left: clusterIPs without clusterIP: the API server refuses it");
+    assert_eq!(decided, "unchanged: clusterIPs without clusterIP: the API server refuses it");
 
     cluster.create(&exempt, &service("web", json!({}))).await.unwrap();
-    assert_eq!(short(cluster.decided(&exempt, "web")), "left: namespace triage-exempt is exempt");
+    assert_eq!(short(cluster.decided(&exempt, "web")), "unchanged: namespace triage-exempt is exempt");
     cluster.dry_run("kube-system", &service("web", json!({}))).await.unwrap();
     assert_eq!(short(cluster.decided("kube-system", "web")), "not asked");
 }
@@ -154,14 +159,14 @@ async fn updated_services_are_triaged() {
             name: "type",
             spec: json!({}),
             change: json!({"spec": {"type": "NodePort"}}),
-            decision: "left: no new address",
+            decision: "unchanged: no new address",
             place: "linux",
         },
         Case {
             name: "to-external",
             spec: json!({}),
             change: json!({"spec": external()}),
-            decision: "left: type ExternalName has no address",
+            decision: "unchanged: type ExternalName has no address",
             place: "none",
         },
         Case { name: "windows", spec: external(), change: back(), decision: "allocated in windows", place: "windows" },
@@ -170,14 +175,14 @@ async fn updated_services_are_triaged() {
             name: "to-headless",
             spec: external(),
             change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "None"}}),
-            decision: "left: headless",
+            decision: "unchanged: headless",
             place: "headless",
         },
         Case {
             name: "by-hand",
             spec: external(),
             change: json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.9"}}),
-            decision: "left in linux: set by hand",
+            decision: "unchanged in linux: set by hand",
             place: "linux",
         },
     ];
@@ -197,7 +202,7 @@ async fn updated_services_are_triaged() {
     let patch = ["patch", "service", "kubernetes", "--namespace=default", "--type=merge", "--dry-run=server", "-p"];
     cluster.plane.kubectl(&[&patch[..], &[change]].concat()).await.ok();
     let decided = short(cluster.decided("default", "kubernetes"));
-    assert_eq!(decided, "left: default/kubernetes belongs to the API server");
+    assert_eq!(decided, "unchanged: default/kubernetes belongs to the API server");
 }
 
 /// The Service gets the address, and its author a warning.
@@ -220,7 +225,7 @@ async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
             annotations: json!({}),
             address: unused.clone(),
             warnings: vec![format!(
-                "{unused} lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (assumption)"
+                "{unused} lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (setting assumeOS)"
             )],
         },
         Case {
@@ -286,7 +291,7 @@ async fn dual_stack_services_on_a_single_stack_cluster() {
     assert_eq!(short(cluster.decided(&namespace, "prefer")), "allocated in linux");
     let require = cluster.create(&namespace, &service("require", json!({"ipFamilyPolicy": "RequireDualStack"}))).await;
     let expected = "admission webhook \"services.clusterip-policy.io\" denied the request: Service single-stack/require: \
-                    pool \"linux\" has no IPv6 range; chosen by kubernetes.io/os=linux (assumption); add an IPv6 range \
+                    pool \"linux\" has no IPv6 range; chosen by kubernetes.io/os=linux (setting assumeOS); add an IPv6 range \
                     to the pool, or set services.whenFull: unmanaged";
     assert_eq!(require.unwrap_err(), expected);
 }

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clusterip::report::map;
+use clusterip::report::map::{self, About};
 use clusterip::ui::map_server::{Limits, MapServer};
 
 #[tokio::main]
@@ -18,7 +18,7 @@ async fn main() -> anyhow::Result<()> {
     let folder: PathBuf = std::env::args_os().nth(1).unwrap_or_else(|| ".".into()).into();
     let mut ports = BTreeMap::new();
     for (name, audit) in audits::all() {
-        std::fs::write(folder.join(format!("{name}.html")), map::page(&audit)?)?;
+        std::fs::write(folder.join(format!("{name}.html")), map::page(&audit, &About::default())?)?;
         let server = MapServer::bind(([127, 0, 0, 1], 0).into(), Limits::default()).await?;
         ports.insert(name, server.local_addr().port());
         tokio::spawn(server.run(Arc::new(move || Ok(audit.clone())), std::future::pending()));

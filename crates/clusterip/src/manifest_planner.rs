@@ -45,7 +45,7 @@ pub struct Row {
     pub cluster_ips: Vec<IpAddr>,
     /// Warnings for the author of the Service.
     pub warnings: Vec<String>,
-    /// Why the Service is left alone or denied.
+    /// Why the Service stays unchanged or is denied.
     pub message: Option<String>,
     /// The planned result for its external addresses; `None` if the request is not about any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalRow {
-    /// The decision: `recorded`, `removed`, `left` or `denied`.
+    /// The decision: `recorded`, `removed`, `unchanged` or `denied`.
     #[serde(serialize_with = "by_name")]
     pub decision: external::Outcome,
     /// The pool that the addresses are from.

@@ -33,11 +33,11 @@ pub enum Unasked {
 pub enum Standing {
     /// They lie where they belong.
     InPlace,
-    /// They lie in another pool than the one that is assumed for the Service. The Service stays, because an
-    /// assumption may change as workloads come and go.
+    /// They lie in another pool than the one of the operating system that the settings assume. The Service stays,
+    /// because its evidence may change as workloads come and go.
     NotWhereAssumed,
     /// No pool is for the Service, but its address lies in a pool.
-    Squats,
+    Unmatched,
     /// The Service belongs elsewhere.
     Misplaced,
 }
@@ -107,10 +107,10 @@ impl Placement {
         let evidence = audit.as_ref().map(|audit| audit.evidence.clone().unwrap_or_default()).unwrap_or_default();
         let outcome = audit.as_ref().map(|audit| audit.outcome);
         let standing = match pool {
-            None if outcome == Some(Outcome::Left) && !lies_in.is_empty() => Standing::Squats,
+            None if outcome == Some(Outcome::Unchanged) && !lies_in.is_empty() => Standing::Unmatched,
             None => Standing::InPlace,
             Some(pool) if addresses.iter().all(|address| fits(pool, *address)) => Standing::InPlace,
-            // Only a Service outside of all pools moves because of a mere assumption.
+            // Only a Service outside of all pools moves because of an operating system that is only assumed.
             Some(pool) if !lies_in.is_empty() && is_assumed(settings, pool, &evidence) => Standing::NotWhereAssumed,
             Some(_) => Standing::Misplaced,
         };
@@ -137,7 +137,7 @@ pub fn fits(pool: &Pool, address: IpAddr) -> bool {
 fn is_assumed(settings: &Settings, pool: &Pool, evidence: &Report) -> bool {
     let before = settings.pools.iter().take_while(|other| other.name != pool.name);
     let by_os = before.chain([pool]).any(|pool| pool.matches.node_labels.contains_key(OS_LABEL));
-    by_os && evidence.has_assumption()
+    by_os && evidence.has_assumed_os()
 }
 
 fn pools_of<'s>(settings: &'s Settings, addresses: &[IpAddr]) -> Vec<&'s Pool> {

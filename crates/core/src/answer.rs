@@ -63,17 +63,17 @@ pub enum Outcome {
     /// The object got an address or a block.
     Allocated,
     /// The object stayed as it was.
-    Left,
+    Unchanged,
     /// The request was denied.
     Denied,
 }
 
 impl Outcome {
-    /// `allocated`, `left` or `denied`.
+    /// `allocated`, `unchanged` or `denied`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Allocated => "allocated",
-            Self::Left => "left",
+            Self::Unchanged => "unchanged",
             Self::Denied => "denied",
         }
     }
@@ -104,7 +104,7 @@ impl Audit {
 
     /// Parses audit annotations; `None` if they are not from this policy.
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        let outcome = [Outcome::Allocated, Outcome::Left, Outcome::Denied]
+        let outcome = [Outcome::Allocated, Outcome::Unchanged, Outcome::Denied]
             .into_iter()
             .find(|outcome| annotations.get("decision").is_some_and(|name| name == outcome.name()))?;
         Some(Self {
@@ -134,7 +134,7 @@ impl Answer {
         let Decision { verdict, pool, evidence, external, disown, warnings } = decision;
         let (outcome, reason) = match &verdict {
             Verdict::Allocated(_) | Verdict::Assigned(_) => (Outcome::Allocated, None),
-            Verdict::Left(reason) => (Outcome::Left, Some(reason.clone())),
+            Verdict::Unchanged(reason) => (Outcome::Unchanged, Some(reason.clone())),
             Verdict::Denied(denial) => (Outcome::Denied, Some(denial.message.clone())),
         };
         let audit = Audit { outcome, pool, evidence, reason, external: external.clone() }.to_annotations();
@@ -155,7 +155,7 @@ impl Answer {
                 set_blocks(&mut object, &blocks);
                 answer.mutated_object = Some(object);
             }
-            Verdict::Left(_) => {
+            Verdict::Unchanged(_) => {
                 let changes = disowned || external.as_ref().is_some_and(External::changes);
                 answer.mutated_object = changes.then_some(object);
             }
@@ -185,7 +185,7 @@ impl Answer {
             (Some(audit), ..) => audit.outcome,
             (None, false, _) => Outcome::Denied,
             (None, true, Some(_)) => Outcome::Allocated,
-            (None, true, None) => Outcome::Left,
+            (None, true, None) => Outcome::Unchanged,
         }
     }
 

@@ -46,7 +46,7 @@ pub enum Verdict {
     /// The Node gets these pod CIDRs, in this order.
     Assigned(Vec<IpNet>),
     /// The object stays as it is, for this reason.
-    Left(String),
+    Unchanged(String),
     /// The request is refused.
     Denied(Denial),
 }
@@ -60,7 +60,7 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
         cluster,
         namespace: LazyNamespace::new(&request.namespace, cluster),
         decision: Decision {
-            verdict: Verdict::Left(String::new()),
+            verdict: Verdict::Unchanged(String::new()),
             pool: None,
             evidence: None,
             external: None,
@@ -73,8 +73,8 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
         case.decision.disown = service.cluster_ip.is_none();
     }
     let verdict = match triage {
-        Triage::Leave(reason) => Ok(Verdict::Left(reason)),
-        Triage::Keep(_) => Ok(Verdict::Left("no new address".to_owned())),
+        Triage::Leave(reason) => Ok(Verdict::Unchanged(reason)),
+        Triage::Keep(_) => Ok(Verdict::Unchanged("no new address".to_owned())),
         Triage::Allocate(service) => case.allocate(service),
         Triage::AllocateSecond(service, address) => case.allocate_second(service, address),
         Triage::Check(service, addresses) => case.check(service, &addresses),
@@ -146,14 +146,14 @@ impl<'a> Case<'a> {
 
     fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, Refusal> {
         let Some(second) = second(service, Family::of(first).other(), self.settings) else {
-            return Ok(Verdict::Left("no second address requested".to_owned()));
+            return Ok(Verdict::Unchanged("no second address requested".to_owned()));
         };
         let choice = self.choose(service)?;
         let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
         let key = self.request.hash_key();
         match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
             Ok(Some(address)) => Ok(Verdict::Allocated(vec![first, address])),
-            Ok(None) => Ok(Verdict::Left(format!("pool {:?} has no {} range", pool.name, second.family))),
+            Ok(None) => Ok(Verdict::Unchanged(format!("pool {:?} has no {} range", pool.name, second.family))),
             Err(verdict) => Ok(verdict),
         }
     }
@@ -181,9 +181,9 @@ impl<'a> Case<'a> {
     }
 
     fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Verdict, Refusal> {
-        let left = || Ok(Verdict::Left("set by hand".to_owned()));
+        let unchanged = || Ok(Verdict::Unchanged("set by hand".to_owned()));
         if self.settings.explicit == Explicit::Allow {
-            return left();
+            return unchanged();
         }
         let mut wrong: Vec<String> = Vec::new();
         let mut placed: Vec<(IpAddr, Option<&Pool>)> = Vec::new();
@@ -214,7 +214,7 @@ impl<'a> Case<'a> {
             }
         }
         if wrong.is_empty() {
-            return left();
+            return unchanged();
         }
         if self.settings.explicit == Explicit::Deny {
             let message = format!(
@@ -225,7 +225,7 @@ impl<'a> Case<'a> {
             return Ok(Verdict::Denied(Denial { code: 403, message }));
         }
         self.decision.warnings.append(&mut wrong);
-        left()
+        unchanged()
     }
 
     /// Chooses the pool, and records pool and evidence for the answer.
@@ -251,7 +251,7 @@ impl<'a> Case<'a> {
     fn unmanaged(&mut self, choice: &Choice<'_>) -> Verdict {
         // The settings have pools of Nodes or of external addresses only, so this is intended.
         if self.settings.pools.is_empty() {
-            return Verdict::Left("the settings have no pool for Services".to_owned());
+            return Verdict::Unchanged("the settings have no pool for Services".to_owned());
         }
         let reason = if choice.evidence.is_empty() {
             "no pool matches this Service: Kubernetes picks the address".to_owned()
@@ -259,7 +259,7 @@ impl<'a> Case<'a> {
             format!("no pool matches {}: Kubernetes picks the address", choice.describe())
         };
         self.warn(reason.clone());
-        Verdict::Left(reason)
+        Verdict::Unchanged(reason)
     }
 
     /// The verdict if the Service's pool has no free address of a family that it needs.
@@ -283,7 +283,7 @@ impl<'a> Case<'a> {
         if self.settings.when_full == WhenFull::Unmanaged {
             let reason = format!("{why}: Kubernetes picks the address");
             self.warn(reason.clone());
-            return Verdict::Left(reason);
+            return Verdict::Unchanged(reason);
         }
         let message = format!(
             "Service {}: {why}; chosen by {}; {remedy} set services.whenFull: unmanaged",

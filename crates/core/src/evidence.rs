@@ -2,7 +2,7 @@
 //!
 //! The result is a set of node labels. For each label that a pool matches on, the sources are asked in this order until
 //! one has a value: the Service's annotation, the workloads that the Service selects (one kind after the other), its
-//! Namespace, and for the operating system the assumption of the settings.
+//! Namespace, and for the operating system the setting `assumeOS`.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,8 @@ use crate::service::Service;
 use crate::settings::Settings;
 use crate::workload::{Workload, WorkloadKind};
 
-/// The source of a value that the settings assume.
-const ASSUMPTION: &str = "assumption";
+/// The source of an operating system that the settings assume.
+const ASSUMED_OS: &str = "setting assumeOS";
 /// Separates the sources of a report.
 const SEPARATOR: &str = ", ";
 
@@ -60,8 +60,8 @@ impl Report {
     }
 
     /// Whether one of the labels is only assumed, as the settings say. Only the operating system is ever assumed.
-    pub fn has_assumption(&self) -> bool {
-        self.source.split(SEPARATOR).any(|source| source == ASSUMPTION)
+    pub fn has_assumed_os(&self) -> bool {
+        self.source.split(SEPARATOR).any(|source| source == ASSUMED_OS)
     }
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn gather(
         search.namespace(&meta.annotations);
     }
     if keys.contains(&OS_LABEL) {
-        search.evidence.add(OS_LABEL, settings.assume_os.clone(), ASSUMPTION.to_owned());
+        search.evidence.add(OS_LABEL, settings.assume_os.clone(), ASSUMED_OS.to_owned());
     }
     Ok(search.evidence)
 }

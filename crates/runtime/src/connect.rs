@@ -96,20 +96,33 @@ impl ClusterArguments {
     /// # Errors
     /// If the file can't be used, or no cluster is configured.
     pub async fn client(&self) -> Result<Client, ConnectError> {
-        let mut config = match &self.kubeconfig {
-            Some(file) => {
-                let failed = |source| ConnectError::Kubeconfig { file: file.to_owned(), source };
-                let written = Kubeconfig::read_from(file).map_err(failed)?;
-                Config::from_custom_kubeconfig(written, &KubeConfigOptions::default()).await.map_err(failed)?
-            }
-            None => Config::infer().await.map_err(ConnectError::NoCluster)?,
-        };
+        let mut config = self.config().await?;
         let RequestTimeout(limit) = self.request_timeout;
         // The limit of the request ends before this one, and its error names the URL.
         config.connect_timeout = limit.map(|limit| limit.saturating_mul(2));
-        let server = server(&config);
+        let url = server(&config);
         let builder = ClientBuilder::try_from(config).map_err(ConnectError::Client)?;
-        Ok(builder.with_layer(&layer_fn(|inner| Bounded::new(inner, server.clone(), limit))).build())
+        Ok(builder.with_layer(&layer_fn(|inner| Bounded::new(inner, url.clone(), limit))).build())
+    }
+
+    /// The current context and the URL of the API server, such as `prod (https://10.0.0.1:6443)`; in a Pod only the
+    /// URL. `None` if no cluster is configured.
+    pub async fn name(&self) -> Option<String> {
+        let url = server(&self.config().await.ok()?);
+        let written = self.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from).ok();
+        let context = written.and_then(|written| written.current_context);
+        Some(context.map_or_else(|| url.clone(), |context| format!("{context} ({url})")))
+    }
+
+    async fn config(&self) -> Result<Config, ConnectError> {
+        match &self.kubeconfig {
+            Some(file) => {
+                let failed = |source| ConnectError::Kubeconfig { file: file.to_owned(), source };
+                let written = Kubeconfig::read_from(file).map_err(failed)?;
+                Config::from_custom_kubeconfig(written, &KubeConfigOptions::default()).await.map_err(failed)
+            }
+            None => Config::infer().await.map_err(ConnectError::NoCluster),
+        }
     }
 }
 

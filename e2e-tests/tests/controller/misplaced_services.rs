@@ -164,7 +164,7 @@ fn changed_evidence() -> Vec<Row> {
             },
             &[
                 "east",
-                "AddressMoved: moved from linux to east: it lies in pool linux, and belongs to pool east: kubernetes.io/os=linux, zone=east (assumption, Pod web-labels-of-a-node-node on Node labels-of-a-node-node)",
+                "AddressMoved: moved from linux to east: it lies in pool linux, and belongs to pool east: kubernetes.io/os=linux, zone=east (setting assumeOS, Pod web-labels-of-a-node-node on Node labels-of-a-node-node)",
             ],
         ),
         row(

@@ -12,7 +12,7 @@ use crate::support::move_helpers::{addresses, but_addresses, path, send, stored}
 const HOME: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
 const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux \
                      (Deployment web); it stays: 1 ready endpoints can be reached at its present address";
-const IN_NO_POOL: &str = "AddressMoved: moved from no pool to linux: it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (assumption)";
+const IN_NO_POOL: &str = "AddressMoved: moved from no pool to linux: it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (setting assumeOS)";
 const BY_WORKLOAD: &str = "AddressMoved: moved from no pool to windows: it lies in no pool, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
 
 /// The outcome for a Service after a start with the default arguments, and after one that moves as much as possible.

@@ -131,7 +131,7 @@ fn of_service(evaluated: &EvaluatedService) -> Vec<Address> {
 fn state(placement: &Placement) -> State {
     match placement.standing {
         Standing::InPlace | Standing::NotWhereAssumed => State::Used,
-        Standing::Squats | Standing::Misplaced => State::Misplaced,
+        Standing::Unmatched | Standing::Misplaced => State::Misplaced,
     }
 }
 

@@ -41,8 +41,8 @@ pub struct Explanation {
     pub name: String,
     /// The addresses of the Service, and the pool and range of each.
     pub addresses: Vec<Place>,
-    /// Whether a person chose the addresses; `null` if unknown, because the Service has no
-    /// `metadata.managedFields`.
+    /// Whether a person chose the addresses; `null` if the Service has no address, or if unknown, because the Service
+    /// has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
     /// What the policy would decide if the Service were created now without an address.
     pub decision: Option<Outcome>,
@@ -118,7 +118,8 @@ pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Result<Option<Explanation
 fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleError> {
     let settings = &input.settings.settings;
     let own = addresses(service);
-    let by_hand = chosen_by_hand(service);
+    // The owner of `clusterIP: None` has chosen no address.
+    let by_hand = chosen_by_hand(service).filter(|_| !own.is_empty());
     let unasked = unasked(settings, service);
     // For a Service that is left alone, the policy gives the reason.
     let request = match unasked {
@@ -142,7 +143,9 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match unasked {
         Some(Unasked::HalfMoved) => "finishes the move that has begun".to_owned(),
-        Some(Unasked::Foreign) => format!("leaves it: {}", said.as_deref().unwrap_or("clusterip does not manage it")),
+        Some(Unasked::Foreign) => {
+            format!("does not move it: {}", said.as_deref().unwrap_or("clusterip does not manage it"))
+        }
         None => moves(
             settings,
             service,
@@ -189,22 +192,22 @@ fn moves(
 ) -> String {
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.standing, pool) {
-        (Standing::InPlace, Some(_)) => "leaves it: its address lies in its pool".to_owned(),
+        (Standing::InPlace, Some(_)) => "does not move it: its address lies in its pool".to_owned(),
         (Standing::NotWhereAssumed, _) => {
-            "leaves it: its pool is only assumed, and its address lies in another pool".to_owned()
+            "does not move it: the setting assumeOS decides its pool, and its address lies in another pool".to_owned()
         }
-        (Standing::InPlace | Standing::Squats, _) | (_, None) => {
-            format!("leaves it: {}", reason(service, placement, "no pool is for it"))
+        (Standing::InPlace | Standing::Unmatched, _) | (_, None) => {
+            format!("does not move it: {}", reason(service, placement, "no pool is for it"))
         }
         (Standing::Misplaced, Some(pool)) => {
             if by_hand == Some(true) {
-                return "leaves it: its address was set by hand".to_owned();
+                return "does not move it: its address was set by hand".to_owned();
             }
             if Move::of(service) == Some(Move::Never) {
-                return format!("leaves it: annotation {MOVE_ANNOTATION}: never");
+                return format!("does not move it: annotation {MOVE_ANNOTATION}: never");
             }
             let Some(new) = answer.mutated_object.as_ref().map(addresses) else {
-                return format!("leaves it: {}", reason(service, placement, "its pool has no address for it"));
+                return format!("does not move it: {}", reason(service, placement, "its pool has no address for it"));
             };
             let to: Vec<String> = merge(pool, &placement.addresses, &new).iter().map(ToString::to_string).collect();
             let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";

@@ -32,7 +32,7 @@ impl ValueEnum for FailOn {
             FailOn::Kind(Kind::Misplaced),
             FailOn::Kind(Kind::ByHand),
             FailOn::Kind(Kind::NoPool),
-            FailOn::Kind(Kind::Squatter),
+            FailOn::Kind(Kind::Unmatched),
             FailOn::Kind(Kind::Denied),
             FailOn::Kind(Kind::MixedNodes),
             FailOn::Kind(Kind::Full),

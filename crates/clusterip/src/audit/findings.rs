@@ -139,7 +139,7 @@ fn misplaced(
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.standing, pool) {
         (Standing::InPlace | Standing::NotWhereAssumed, _) | (Standing::Misplaced, None) => None,
-        (Standing::Squats, _) => {
+        (Standing::Unmatched, _) => {
             let wrong: Vec<IpAddr> =
                 placement.addresses.iter().copied().filter(|address| settings.pool_of(*address).is_some()).collect();
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
@@ -153,7 +153,7 @@ fn misplaced(
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
                 addresses: wrong,
                 evidence: placement.evidence.clone(),
-                ..about(Kind::Squatter, evaluated, message, &way_out)
+                ..about(Kind::Unmatched, evaluated, message, &way_out)
             })
         }
         (Standing::Misplaced, Some(pool)) => {

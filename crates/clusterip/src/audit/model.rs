@@ -68,7 +68,7 @@ pub struct Counts {
     /// Reserved for addresses set by hand.
     pub reserved: u128,
     /// Used, but not usable: set by hand, or older than the pool.
-    pub beside: u128,
+    pub used_anyway: u128,
 }
 
 /// Consecutive addresses that are never assigned automatically.
@@ -131,8 +131,10 @@ pub enum State {
 pub struct Nodes {
     /// The node pools, in the order of the settings.
     pub pools: Vec<NodePool>,
-    /// The number of Nodes that have blocks.
+    /// The number of Nodes.
     pub count: usize,
+    /// The number of Nodes that have blocks.
+    pub with_blocks: usize,
 }
 
 /// A node pool.
@@ -233,7 +235,7 @@ pub struct ExternalCounts {
     /// Never assigned.
     pub excluded: u128,
     /// Not usable, but a Service or a claim in flight has it.
-    pub beside: u128,
+    pub used_anyway: u128,
     /// Held by a node whose agent renews its heartbeat; `null` if no Leases were read.
     pub held: Option<u128>,
 }
@@ -334,8 +336,8 @@ pub enum Kind {
     ByHand,
     /// A Service that belongs to a pool has an address of no pool
     NoPool,
-    /// A Service that belongs to no pool has an address of a pool
-    Squatter,
+    /// A Service that no pool matches has an address of a pool
+    Unmatched,
     /// A Service would be denied if it were created now
     Denied,
     /// A Service selects Pods for several kinds of nodes

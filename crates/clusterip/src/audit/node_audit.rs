@@ -40,8 +40,8 @@ pub fn audit(
         node_findings::of_node(settings, node, findings);
     }
     node_findings::of_pools(settings, &pools, findings);
-    let count = evaluated.iter().filter(|node| !node.placement.blocks.is_empty()).count();
-    Ok(Some(Nodes { pools, count }))
+    let with_blocks = evaluated.iter().filter(|node| !node.placement.blocks.is_empty()).count();
+    Ok(Some(Nodes { pools, count: evaluated.len(), with_blocks }))
 }
 
 /// The blocks of a Node, with the Node's pool and evidence.

@@ -23,7 +23,7 @@ pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAd
         match (candidates.contains(address.address), address.state) {
             (true, State::InFlight) => counts.claimed += 1,
             (true, _) => counts.used += 1,
-            (false, _) => counts.beside += 1,
+            (false, _) => counts.used_anyway += 1,
         }
     }
     counts.free = counts.usable.saturating_sub(counts.used).saturating_sub(counts.claimed);
@@ -64,7 +64,7 @@ mod tests {
                 used: &[],
                 in_flight: &[],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Counts { usable: 6, used: 0, claimed: 0, free: 6, reserved: 0, beside: 0 },
+                expected_counts: Counts { usable: 6, used: 0, claimed: 0, free: 6, reserved: 0, used_anyway: 0 },
             },
             Case {
                 name: "reserved from the first address, of which the network's own is never given",
@@ -72,7 +72,7 @@ mod tests {
                 used: &["10.0.0.2", "10.0.0.4"],
                 in_flight: &["10.0.0.5"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Counts { usable: 4, used: 1, claimed: 1, free: 2, reserved: 2, beside: 1 },
+                expected_counts: Counts { usable: 4, used: 1, claimed: 1, free: 2, reserved: 2, used_anyway: 1 },
             },
             Case {
                 name: "what is excluded is so within what is reserved, too",
@@ -80,7 +80,7 @@ mod tests {
                 used: &["10.0.0.5"],
                 in_flight: &["10.0.0.4"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.3 r, 10.0.0.4-10.0.0.7 x, 10.0.0.15-10.0.0.15 x",
-                expected_counts: Counts { usable: 7, used: 0, claimed: 0, free: 7, reserved: 3, beside: 2 },
+                expected_counts: Counts { usable: 7, used: 0, claimed: 0, free: 7, reserved: 3, used_anyway: 2 },
             },
             Case {
                 name: "the address of default/kubernetes",
@@ -88,7 +88,7 @@ mod tests {
                 used: &["172.30.0.1"],
                 in_flight: &[],
                 expected_kept: "172.30.0.0-172.30.0.1 x, 172.30.0.7-172.30.0.7 x",
-                expected_counts: Counts { usable: 5, used: 0, claimed: 0, free: 5, reserved: 0, beside: 1 },
+                expected_counts: Counts { usable: 5, used: 0, claimed: 0, free: 5, reserved: 0, used_anyway: 1 },
             },
             Case {
                 name: "the last address of an IPv6 range is one like any other",
@@ -96,7 +96,7 @@ mod tests {
                 used: &["fd00::3", "10.0.0.1"],
                 in_flight: &[],
                 expected_kept: "fd00::-fd00:: x",
-                expected_counts: Counts { usable: 3, used: 1, claimed: 0, free: 2, reserved: 0, beside: 0 },
+                expected_counts: Counts { usable: 3, used: 1, claimed: 0, free: 2, reserved: 0, used_anyway: 0 },
             },
             Case {
                 name: "a range that is full",
@@ -104,7 +104,7 @@ mod tests {
                 used: &["10.0.0.1"],
                 in_flight: &["10.0.0.2"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.3-10.0.0.3 x",
-                expected_counts: Counts { usable: 2, used: 1, claimed: 1, free: 0, reserved: 0, beside: 0 },
+                expected_counts: Counts { usable: 2, used: 1, claimed: 1, free: 0, reserved: 0, used_anyway: 0 },
             },
             Case {
                 name: "a large one",
@@ -118,7 +118,7 @@ mod tests {
                     claimed: 0,
                     free: (1 << 64) - 1,
                     reserved: 0,
-                    beside: 0,
+                    used_anyway: 0,
                 },
             },
         ];

@@ -11,19 +11,21 @@ use clusterip_host::live_settings::{self, LiveSettings, judge};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::chain;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::{harmless, harmless_lines};
+use clusterip_runtime::terminal::harmless_lines;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::deployed;
 use super::settings_file;
+use super::terminal_options::{TerminalOptions, notice, warn};
 use crate::audit::cache::AuditCache;
 use crate::audit::explain;
 use crate::audit::fail_on::FailOn;
 use crate::audit::input::AuditInput;
 use crate::audit::source::{self, Source};
-use crate::report::columns::paint;
-use crate::report::{audit_table, map, why_table};
+use crate::report::columns::Layout;
+use crate::report::map::About;
+use crate::report::{audit_table, junit, map, markdown, names, sarif, why_table};
 
 /// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
@@ -67,6 +69,11 @@ pub struct Audit {
     /// Explain the address of this Service, instead of auditing the cluster
     #[arg(long, value_name = "NAMESPACE/NAME")]
     service: Option<ServiceKey>,
+    /// Print tables without their titles
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    terminal: TerminalOptions,
 }
 
 /// How to print an audit.
@@ -74,10 +81,27 @@ pub struct Audit {
 pub enum Output {
     /// For people
     Table,
+    /// For people with room: a line with more columns for each finding
+    Wide,
+    /// The objects of the findings, such as service/shop/web
+    Name,
     /// For programs
     Json,
     /// The map: one self-contained page for a browser
     Html,
+    /// For code scanning: the findings in SARIF 2.1.0
+    Sarif,
+    /// For pipelines: a test case for each kind of finding
+    Junit,
+    /// For the summary of a pipeline or a comment
+    Markdown,
+}
+
+impl Output {
+    /// The value of `-o`.
+    fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
 }
 
 impl Audit {
@@ -86,17 +110,19 @@ impl Audit {
     /// # Errors
     /// If the cluster, the input or the settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.terminal.apply();
         self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
     }
 
     fn audit(&self) -> anyhow::Result<ExitCode> {
-        let (module, settings, source) = match &self.snapshot {
+        let (module, settings, source, about) = match &self.snapshot {
             Some(file) => {
                 let written = settings_file::read(self.settings.as_deref())?;
                 let module = Module::new(EMBEDDED)?;
                 let checked = self.judge(&module, &written, &ServiceRanges::default())?;
                 let source = source::of_file(file, &checked.settings)?;
-                (module, written, source)
+                let cluster = Some(format!("snapshot {}", file.display()));
+                (module, written, source, About { cluster, settings: Some(self.settings_name()), made: None })
             }
             None => {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -116,14 +142,15 @@ impl Audit {
             ledger: false,
             notes: source.notes,
         };
+        let layout = Layout::of_stdout(self.no_headers);
         match &self.service {
             Some(ServiceKey { namespace, name }) => {
                 let why = explain::of(&input, (namespace, name))?;
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
                 let text = match self.output {
-                    Output::Table => why_table::why(&why)?,
+                    Output::Table | Output::Wide => why_table::why(&why, layout),
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",
-                    Output::Html => anyhow::bail!("--service can't be printed as html: use -o table or -o json"),
+                    other => anyhow::bail!("--service can't be printed as {}: use -o table or -o json", other.name()),
                 };
                 super::output(text.as_bytes())?;
                 Ok(ExitCode::SUCCESS)
@@ -131,9 +158,14 @@ impl Audit {
             None => {
                 let audit = input.audit(&mut AuditCache::default())?;
                 let text = match self.output {
-                    Output::Table => audit_table::audit(&audit)?,
+                    Output::Table => audit_table::audit(&audit, layout),
+                    Output::Wide => audit_table::wide(&audit, layout),
+                    Output::Name => names::names(&audit),
                     Output::Json => serde_json::to_string_pretty(&audit)? + "\n",
-                    Output::Html => map::page(&audit)?,
+                    Output::Html => map::page(&audit, &About { made: Some(Timestamp::now()), ..about })?,
+                    Output::Sarif => sarif::sarif(&audit)?,
+                    Output::Junit => junit::junit(&audit),
+                    Output::Markdown => markdown::markdown(&audit),
                 };
                 super::output(text.as_bytes())?;
                 let fails = self.fail_on.iter().any(|kind| kind.is_met(&audit));
@@ -142,17 +174,18 @@ impl Audit {
         }
     }
 
-    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source)> {
+    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source, About)> {
         let client = self.cluster.client().await?;
         let namespace = deployed::server_namespace(&client, self.server_namespace.as_deref()).await?;
         let from = deployed::settings(&client, &namespace, self.settings.as_deref()).await?;
-        anstream::eprintln!("settings: {}", harmless(&from.to_string()));
+        notice(&format!("settings: {from}"));
         let written = live_settings::written(&from).await?;
         let module = Module::new(EMBEDDED)?;
         let checked = self.judge(&module, &written, &ServiceRanges::default())?;
         let agents_namespace = self.agents_namespace.as_deref().unwrap_or(&namespace);
         let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace).await?;
-        Ok((module, written, source))
+        let cluster = self.cluster.name().await;
+        Ok((module, written, source, About { cluster, settings: Some(from.to_string()), made: None }))
     }
 
     /// The settings as a server would have them in force. If a server would refuse them because a pool lies outside
@@ -169,9 +202,14 @@ impl Audit {
             }
         };
         for warning in &live.warnings {
-            anstream::eprintln!("{} {}", paint(style::WARNING, "warning:"), harmless(warning));
+            warn(warning);
         }
         Ok(live)
+    }
+
+    /// The settings of an audit without a cluster, in words.
+    fn settings_name(&self) -> String {
+        self.settings.as_ref().map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
     }
 
     fn judge(&self, module: &Module, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {

@@ -9,6 +9,7 @@ pub mod plan;
 pub mod serve;
 mod settings_file;
 pub mod snapshot;
+mod terminal_options;
 pub mod validate;
 
 use std::io::{self, Write};

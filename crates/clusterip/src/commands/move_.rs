@@ -31,7 +31,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::deployed;
-use crate::report::columns::paint;
+use super::terminal_options::{TerminalOptions, is_quiet, notice};
+use crate::report::columns::{Layout, paint};
 use crate::report::move_table::{Row, listed, table};
 use crate::server_metrics::ServerMetrics;
 use crate::services::hand_over;
@@ -89,6 +90,8 @@ pub struct Move {
     /// Move without asking for confirmation
     #[arg(long, short)]
     yes: bool,
+    #[command(flatten)]
+    terminal: TerminalOptions,
 }
 
 /// A Service that is going to move.
@@ -114,6 +117,7 @@ impl Move {
     /// # Errors
     /// If the command can't start.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        self.terminal.apply();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let done = runtime.block_on(self.work());
         runtime.shutdown_background();
@@ -146,13 +150,13 @@ impl Move {
         let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
         let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), &namespace, metrics.services, allowed));
 
-        anstream::eprintln!("settings: {}", harmless(&source.to_string()));
+        notice(&format!("settings: {source}"));
         let (rows, jobs) = self.list(&reconciler).await?;
         if rows.is_empty() {
             super::output(b"nothing is misplaced\n")?;
             return Ok(ExitCode::SUCCESS);
         }
-        super::output(table(&rows)?.as_bytes())?;
+        super::output(table(&rows, Layout::of_stdout(false)).as_bytes())?;
         let stay = rows.iter().filter(|row| row.stays.is_some()).count();
         // A Service that stays for a good reason is not a failure; one that finds no address is.
         let stuck = rows.iter().any(|row| row.stuck);
@@ -205,7 +209,7 @@ impl Move {
                 stuck: false,
             };
             match finding {
-                Finding::InPlace | Finding::Squats { .. } => continue,
+                Finding::InPlace | Finding::Unmatched { .. } => continue,
                 Finding::HalfMoved => {
                     row.why = "it looks as if a move has begun".to_owned();
                     match reconciler.recorded(text(&service, &["metadata", "uid"])).await? {
@@ -267,7 +271,7 @@ impl Move {
             Acquisition::HeldBy(holder) => Some(holder),
         };
         if let Some(holder) = &held {
-            anstream::eprintln!("handed over to {}", harmless(holder.as_str()));
+            notice(&format!("handed over to {}", holder.as_str()));
         }
         let (done, ended) = watch::channel(false);
         let led = held.is_none().then(|| {
@@ -368,7 +372,8 @@ fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<Stri
 
 /// A progress bar, shown only on a terminal.
 fn bar(count: u64) -> ProgressBar {
-    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let is_shown = io::stderr().is_terminal() && !is_quiet();
+    let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(count), target);
     match ProgressStyle::with_template("{wide_bar} {pos} of {len} Services") {
         Ok(style) => bar.with_style(style),

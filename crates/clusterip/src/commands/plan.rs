@@ -18,14 +18,15 @@ use clusterip_host::live_settings::complete;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::chain;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::{harmless, harmless_lines};
+use clusterip_runtime::terminal::harmless_lines;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
 use super::settings_file;
+use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
 use crate::manifest_planner::Planner;
 use crate::report;
+use crate::report::columns::Layout;
 use crate::snapshot_kinds::SnapshotKinds;
 
 /// The text at the end of `clusterip plan --help`.
@@ -69,6 +70,11 @@ pub struct Plan {
     /// Name the files of folders that are skipped because they have no Kubernetes objects
     #[arg(short, long)]
     verbose: bool,
+    /// Print tables without their titles
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    terminal: TerminalOptions,
 }
 
 /// How to print a plan.
@@ -88,6 +94,7 @@ impl Plan {
     /// # Errors
     /// If input or settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.terminal.apply();
         self.plan().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
     }
 
@@ -131,7 +138,7 @@ impl Plan {
         bar.end();
 
         let text = match self.output {
-            Output::Table => report::table::plan(&plan)?,
+            Output::Table => report::table::plan(&plan, Layout::of_stdout(self.no_headers)),
             Output::Json => report::json::plan(&plan)?,
             Output::Yaml => report::filled::manifests(&sources, &manifests, &plan)?,
         };
@@ -143,11 +150,11 @@ impl Plan {
     fn tell_skipped(&self, skipped: &[String]) {
         if self.verbose {
             for file in skipped {
-                anstream::eprintln!("skipped: {}: no Kubernetes objects", harmless(file));
+                notice(&format!("skipped: {file}: no Kubernetes objects"));
             }
         } else if !skipped.is_empty() {
             let files = if skipped.len() == 1 { "1 file".to_owned() } else { format!("{} files", skipped.len()) };
-            anstream::eprintln!("skipped: {files} without Kubernetes objects (-v names them)");
+            notice(&format!("skipped: {files} without Kubernetes objects (-v names them)"));
         }
     }
 }
@@ -164,12 +171,7 @@ fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manife
     if there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value())) {
         return;
     }
-    anstream::eprintln!(
-        "{}warning:{} {}",
-        style::WARNING.render(),
-        anstyle::Reset.render(),
-        harmless(&dns.to_string())
-    );
+    warn(&dns.to_string());
 }
 
 /// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not
@@ -189,7 +191,7 @@ fn warn_of_retired_api(manifest: &Manifest) {
         "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
          but {served}"
     );
-    anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(&warning));
+    warn(&warning);
 }
 
 /// A progress bar, shown on a terminal if planning takes longer than a second.
@@ -204,7 +206,7 @@ impl Bar {
 
     fn new(planned: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::hidden());
-        Self { bar, begin: Instant::now(), wanted: io::stderr().is_terminal() }
+        Self { bar, begin: Instant::now(), wanted: io::stderr().is_terminal() && !is_quiet() }
     }
 
     fn show(&mut self, done: u64) {

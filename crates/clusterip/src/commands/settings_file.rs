@@ -7,9 +7,9 @@ use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests;
 use clusterip_host::live_settings::{settings_in, why_default_pools_do_not_fit};
 use clusterip_host::policy::module::Module;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
 use serde_json::{Value, json};
+
+use super::terminal_options::warn;
 
 /// Reads a settings file: the settings themselves, or a policy of Kubewarden or a ConfigMap that contains them. Without a
 /// file, or if it is empty, the settings are `{}`.
@@ -37,8 +37,7 @@ pub fn check(module: &Module, settings: &Value, file: Option<&Path>) -> anyhow::
     let settings = Settings::from_value(settings).map_err(|invalid| anyhow::anyhow!("settings: {file}\n{invalid}"))?;
     let unusable = settings.unusable_warnings().into_iter().map(|warning| warning.to_string());
     for warning in answer.warnings.into_iter().chain(unusable) {
-        let warning = harmless(&format!("{file}: {warning}"));
-        anstream::eprintln!("{}warning:{} {warning}", style::WARNING.render(), anstyle::Reset.render());
+        warn(&format!("{file}: {warning}"));
     }
     Ok(settings)
 }

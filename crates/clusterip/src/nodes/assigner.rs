@@ -266,7 +266,7 @@ impl Term {
                 Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
                 _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
             },
-            Answered::Left => Decision::NoMatchingPool(reason()),
+            Answered::Unchanged => Decision::NoMatchingPool(reason()),
             Answered::Denied => match &audit.pool {
                 Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
                 None => Decision::Failed(reason()),

@@ -36,7 +36,7 @@ pub struct NodeRow {
     pub pod_cidrs: Vec<IpNet>,
     /// Warnings for the author of the Node.
     pub warnings: Vec<String>,
-    /// Why the Node is left alone or denied.
+    /// Why the Node stays unchanged or is denied.
     pub message: Option<String>,
 }
 

@@ -20,7 +20,7 @@ pub struct Counts {
     /// Blocks that are never handed out.
     pub withheld: u128,
     /// Withheld blocks of which a Node has an address nevertheless.
-    pub beside: u128,
+    pub used_anyway: u128,
 }
 
 /// Why a block is never handed out.
@@ -62,8 +62,8 @@ pub fn counts(settings: &Settings, pool: &NodePool, blocks: &Blocks, held: impl 
     let all = blocks.last_index().saturating_add(1);
     let usable = all.saturating_sub(withheld.len());
     let used = either.len().saturating_sub(withheld.len());
-    let beside = held.len().saturating_sub(used);
-    Counts { usable, used, free: usable.saturating_sub(used), withheld: withheld.len(), beside }
+    let used_anyway = held.len().saturating_sub(used);
+    Counts { usable, used, free: usable.saturating_sub(used), withheld: withheld.len(), used_anyway }
 }
 
 /// The blocks of a range that are never handed out, ordered, and in as few spans as possible. If a block is withheld
@@ -124,7 +124,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/16"]}),
                 held: &[],
                 expected_withheld: "",
-                expected_counts: Counts { usable: 256, used: 0, free: 256, withheld: 0, beside: 0 },
+                expected_counts: Counts { usable: 256, used: 0, free: 256, withheld: 0, used_anyway: 0 },
             },
             Case {
                 name: "blocks, a part of one, a larger range, one twice, and one elsewhere",
@@ -132,7 +132,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/16"]}),
                 held: &["10.0.0.0/24", "10.0.0.0/24", "10.0.1.0/26", "10.0.4.0/22", "10.1.0.0/24", "fd00::/64"],
                 expected_withheld: "",
-                expected_counts: Counts { usable: 256, used: 6, free: 250, withheld: 0, beside: 0 },
+                expected_counts: Counts { usable: 256, used: 6, free: 250, withheld: 0, used_anyway: 0 },
             },
             Case {
                 name: "a Service range, and what is excluded, partly of it",
@@ -140,7 +140,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.11.0/24", "10.0.12.128/25"]}),
                 held: &["10.0.9.0/24", "10.0.12.0/24", "10.0.13.0/24"],
                 expected_withheld: "10.0.8.0/24-10.0.11.0/24 ServiceRange, 10.0.12.0/24-10.0.12.0/24 Excluded",
-                expected_counts: Counts { usable: 251, used: 1, free: 250, withheld: 5, beside: 2 },
+                expected_counts: Counts { usable: 251, used: 1, free: 250, withheld: 5, used_anyway: 2 },
             },
             Case {
                 name: "a pool of Services, which has to be excluded",
@@ -148,7 +148,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.254.0/23"]}),
                 held: &[],
                 expected_withheld: "10.0.254.0/24-10.0.254.0/24 Excluded, 10.0.255.0/24-10.0.255.0/24 ServicePool",
-                expected_counts: Counts { usable: 254, used: 0, free: 254, withheld: 2, beside: 0 },
+                expected_counts: Counts { usable: 254, used: 0, free: 254, withheld: 2, used_anyway: 0 },
             },
             Case {
                 name: "full",
@@ -156,7 +156,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/23"]}),
                 held: &["10.0.0.0/16"],
                 expected_withheld: "",
-                expected_counts: Counts { usable: 2, used: 2, free: 0, withheld: 0, beside: 0 },
+                expected_counts: Counts { usable: 2, used: 2, free: 0, withheld: 0, used_anyway: 0 },
             },
             Case {
                 name: "a range of one block",
@@ -164,7 +164,7 @@ mod tests {
                 pool: json!({"cidrs": ["10.0.0.0/30"], "blockSize": {"ipv4": 30}}),
                 held: &[],
                 expected_withheld: "",
-                expected_counts: Counts { usable: 1, used: 0, free: 1, withheld: 0, beside: 0 },
+                expected_counts: Counts { usable: 1, used: 0, free: 1, withheld: 0, used_anyway: 0 },
             },
             Case {
                 name: "IPv6, larger than any Node needs",
@@ -177,7 +177,7 @@ mod tests {
                     used: 1 << 64,
                     free: (1 << 112) - (1 << 20) - (1 << 64),
                     withheld: 1 << 20,
-                    beside: 0,
+                    used_anyway: 0,
                 },
             },
             Case {
@@ -186,7 +186,7 @@ mod tests {
                 pool: json!({"cidrs": ["::/0"], "blockSize": {"ipv6": 128}}),
                 held: &["::/0"],
                 expected_withheld: "",
-                expected_counts: Counts { usable: u128::MAX, used: u128::MAX, free: 0, withheld: 0, beside: 0 },
+                expected_counts: Counts { usable: u128::MAX, used: u128::MAX, free: 0, withheld: 0, used_anyway: 0 },
             },
         ];
         for Case { name, services, mut pool, held, expected_withheld, expected_counts } in cases {

@@ -22,7 +22,7 @@ pub fn of(settings: &Settings, used: impl FnOnce() -> Vec<IpNet>) -> Vec<BlockFi
                 let Ok(blocks) = pool.blocks(cidr) else { continue };
                 let counts = counts(settings, pool, &blocks, used.iter().copied());
                 fill.usable = fill.usable.saturating_add(counts.usable);
-                fill.used = fill.used.saturating_add(counts.used).saturating_add(counts.beside);
+                fill.used = fill.used.saturating_add(counts.used).saturating_add(counts.used_anyway);
                 fill.free = fill.free.saturating_add(counts.free);
             }
             fills.push(fill);

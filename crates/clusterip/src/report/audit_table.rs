@@ -6,79 +6,114 @@ use clap::ValueEnum;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
-use super::columns::{self, paint};
-use super::move_table::listed;
+use super::columns::{self, Layout, paint};
+use super::finding::{Severity, Subject, belongs_to, kind_help, kind_name, places, problem};
 use super::table::count;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
 };
 use crate::nodes::block_usage;
 
-/// The length of a fill bar, in characters.
-const BAR: u128 = 20;
+/// The length of a fill bar, in characters, if there is room for it.
+const BAR: usize = 20;
 /// The percentage from which a pool counts as nearly full.
 const NEARLY_FULL: u128 = 90;
 
 /// The pools with their fill, then the findings by kind, then the notes, and finally the totals. The text has
 /// colours; the printer strips them where they don't belong.
-///
-/// # Errors
-/// If the columns can't be aligned.
-pub fn audit(audit: &Audit) -> Result<String, std::io::Error> {
-    let mut table = String::new();
-    // If the settings have only node pools or external pools, the table of Service pools is left out.
-    if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
-        let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "BESIDE", "FILL"];
-        put(
-            &mut table,
-            &titles,
-            audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| cells(pool, range))),
-        )?;
-    }
-    if let Some(nodes) = &audit.nodes {
-        if !table.is_empty() {
-            table.push('\n');
-        }
-        let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "BESIDE", "FILL"];
-        let ranges = nodes.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| node_cells(pool, range)));
-        put(&mut table, &titles, ranges)?;
-    }
-    if let Some(external) = &audit.external {
-        if !table.is_empty() {
-            table.push('\n');
-        }
-        let titles =
-            ["EXTERNAL POOL", "RANGE", "USABLE", "USED", "HELD", "CLAIMED", "FREE", "EXCLUDED", "BESIDE", "FILL"];
-        let ranges = external.pools.iter().flat_map(|pool| pool.ranges.iter().map(|range| external_cells(pool, range)));
-        put(&mut table, &titles, ranges)?;
-    }
+pub fn audit(audit: &Audit, layout: Layout) -> String {
+    let mut table = pools(audit, layout);
     let mut findings = audit.findings.as_slice();
     while let Some(first) = findings.first() {
         let (group, rest) = findings.split_at(findings.partition_point(|finding| finding.kind <= first.kind));
-        table.push('\n');
-        table.push_str(&self::group(first.kind, group)?);
+        separate(&mut table);
+        table.push_str(&self::group(first.kind, group, layout));
         findings = rest;
     }
+    end(&mut table, audit, layout);
+    table
+}
+
+/// As [`audit()`], but with a single line for each finding, which has more columns and is never folded.
+pub fn wide(audit: &Audit, layout: Layout) -> String {
+    let layout = Layout { width: None, ..layout };
+    let mut table = pools(audit, layout);
+    if !audit.findings.is_empty() {
+        separate(&mut table);
+        let titles = ["KIND", "OBJECT", "ADDRESSES", "BELONGS TO", "EVIDENCE", "PROBLEM"];
+        let head = (!layout.no_headers).then(|| titles.map(|title| paint(style::HEAD, title)).to_vec());
+        put_lines(&mut table, columns::lines(head.into_iter().chain(audit.findings.iter().map(wide_row)), 0, layout));
+    }
+    end(&mut table, audit, layout);
+    table
+}
+
+/// A table for each sort of pools.
+fn pools(audit: &Audit, layout: Layout) -> String {
+    let mut table = String::new();
+    // If the settings have only node pools or external pools, the table of Service pools is left out.
+    if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
+        let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "USED ANYWAY", "FILL"];
+        put(&mut table, &titles, layout, |bar| {
+            audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| cells(pool, range, bar))).collect()
+        });
+    }
+    if let Some(nodes) = &audit.nodes {
+        let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "USED ANYWAY", "FILL"];
+        put(&mut table, &titles, layout, |bar| {
+            let pools = nodes.pools.iter();
+            pools.flat_map(|pool| pool.ranges.iter().map(move |range| node_cells(pool, range, bar))).collect()
+        });
+    }
+    if let Some(external) = &audit.external {
+        let titles =
+            ["EXTERNAL POOL", "RANGE", "USABLE", "USED", "HELD", "CLAIMED", "FREE", "EXCLUDED", "USED ANYWAY", "FILL"];
+        put(&mut table, &titles, layout, |bar| {
+            let pools = external.pools.iter();
+            pools.flat_map(|pool| pool.ranges.iter().map(move |range| external_cells(pool, range, bar))).collect()
+        });
+    }
+    table
+}
+
+/// The notes and the totals.
+fn end(table: &mut String, audit: &Audit, layout: Layout) {
     if !audit.notes.is_empty() {
-        table.push('\n');
+        separate(table);
         for note in &audit.notes {
-            let _ = writeln!(table, "{}", paint(style::WARNING, &format!("note: {}", harmless(note))));
+            let note = paint(style::WARNING, &format!("note: {}", harmless(note)));
+            put_lines(table, [columns::paragraph(&note, 0, 6, layout)]);
         }
     }
-    let _ = writeln!(table, "\n{}", totals(audit));
-    Ok(table)
+    separate(table);
+    put_lines(table, [columns::paragraph(&totals(audit), 0, 2, layout)]);
 }
 
-fn put(table: &mut String, titles: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Result<(), std::io::Error> {
-    let head = titles.iter().map(|title| paint(style::HEAD, title)).collect();
-    for line in columns::lines([head].into_iter().chain(rows))? {
-        let _ = writeln!(table, "{line}");
+/// Adds a table whose last column is a bar. `rows` returns the rows for a bar of a given length.
+fn put(table: &mut String, titles: &[&str], layout: Layout, rows: impl Fn(usize) -> Vec<Vec<String>>) {
+    separate(table);
+    let head = || titles.iter().map(|title| paint(style::HEAD, title)).collect::<Vec<String>>();
+    let rows =
+        |bar: usize| -> Vec<Vec<String>> { (!layout.no_headers).then(head).into_iter().chain(rows(bar)).collect() };
+    put_lines(table, columns::lines_with_bar(rows, BAR, layout));
+}
+
+fn put_lines(table: &mut String, lines: impl IntoIterator<Item = String>) {
+    for line in lines {
+        table.push_str(&line);
+        table.push('\n');
     }
-    Ok(())
 }
 
-fn node_cells(pool: &NodePool, range: &BlockRange) -> Vec<String> {
-    let block_usage::Counts { usable, used, free, withheld, beside } = range.counts;
+/// Adds an empty line, except at the beginning.
+fn separate(table: &mut String) {
+    if !table.is_empty() {
+        table.push('\n');
+    }
+}
+
+fn node_cells(pool: &NodePool, range: &BlockRange, bar: usize) -> Vec<String> {
+    let block_usage::Counts { usable, used, free, withheld, used_anyway } = range.counts;
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     vec![
         harmless(&pool.name),
@@ -88,13 +123,13 @@ fn node_cells(pool: &NodePool, range: &BlockRange) -> Vec<String> {
         count(used),
         left,
         quiet(withheld),
-        quiet(beside),
-        fill(used, free, usable),
+        quiet(used_anyway),
+        fill(used, free, usable, bar),
     ]
 }
 
-fn external_cells(pool: &ExternalPool, range: &ExternalRange) -> Vec<String> {
-    let ExternalCounts { usable, used, claimed, free, excluded, beside, held } = range.counts;
+fn external_cells(pool: &ExternalPool, range: &ExternalRange, bar: usize) -> Vec<String> {
+    let ExternalCounts { usable, used, claimed, free, excluded, used_anyway, held } = range.counts;
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     vec![
         harmless(&pool.name),
@@ -106,8 +141,8 @@ fn external_cells(pool: &ExternalPool, range: &ExternalRange) -> Vec<String> {
         quiet(claimed),
         left,
         quiet(excluded),
-        quiet(beside),
-        fill(used.saturating_add(claimed), free, usable),
+        quiet(used_anyway),
+        fill(used.saturating_add(claimed), free, usable, bar),
     ]
 }
 
@@ -115,8 +150,8 @@ fn quiet(number: u128) -> String {
     if number == 0 { paint(style::FAINT, "0") } else { count(number) }
 }
 
-fn cells(pool: &Pool, range: &Range) -> Vec<String> {
-    let Counts { usable, used, claimed, free, reserved, beside } = range.counts;
+fn cells(pool: &Pool, range: &Range, bar: usize) -> Vec<String> {
+    let Counts { usable, used, claimed, free, reserved, used_anyway } = range.counts;
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     let name = harmless(&pool.name);
     let cidr = range.cidr.to_string();
@@ -128,36 +163,37 @@ fn cells(pool: &Pool, range: &Range) -> Vec<String> {
         quiet(claimed),
         left,
         quiet(reserved),
-        quiet(beside),
-        fill(used.saturating_add(claimed), free, usable),
+        quiet(used_anyway),
+        fill(used.saturating_add(claimed), free, usable, bar),
     ]
 }
 
-/// A bar such as `######..............  31 %`: the used and in-flight share of the usable addresses. The bar is
-/// empty only if no address is taken, and complete only if no address is free.
-fn fill(taken: u128, free: u128, usable: u128) -> String {
+/// A bar of this length such as `######..............  31 %`: the used and in-flight share of the usable addresses.
+/// The bar is empty only if no address is taken, and complete only if no address is free. A bar without length leaves
+/// the number alone.
+fn fill(taken: u128, free: u128, usable: u128, bar: usize) -> String {
     let part = |whole: u128| match taken.checked_mul(whole) {
         Some(product) => product.checked_div(usable).unwrap_or(whole),
         None => taken / (usable / whole).max(1),
     };
-    let long = part(BAR).clamp(u128::from(taken > 0), if free > 0 { BAR - 1 } else { BAR });
+    let number = format!("{:>3} %", part(100));
+    let Some(all_but_one) = (bar as u128).checked_sub(1) else { return number };
+    let long = part(bar as u128).clamp(u128::from(taken > 0), if free > 0 { all_but_one } else { bar as u128 });
     let filled = usize::try_from(long).unwrap_or_default();
     let style = match part(100) {
         _ if free == 0 => style::ERROR,
         parts if parts >= NEARLY_FULL => style::WARNING,
         _ => style::GOOD,
     };
-    let empty = usize::try_from(BAR).unwrap_or_default().saturating_sub(filled);
-    let bar = format!("{}{}", paint(style, &"#".repeat(filled)), paint(style::FAINT, &".".repeat(empty)));
-    format!("{bar} {:>3} %", part(100))
+    let empty = bar.saturating_sub(filled);
+    format!("{}{} {number}", paint(style, &"#".repeat(filled)), paint(style::FAINT, &".".repeat(empty)))
 }
 
 /// The findings of one kind; findings with the same remedy stand together, and the remedy below them.
-fn group(kind: Kind, findings: &[Finding]) -> Result<String, std::io::Error> {
-    let value = kind.to_possible_value();
-    let help = value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string).unwrap_or_default();
-    let name = value.as_ref().map(|value| value.get_name()).unwrap_or_default();
-    let mut text = format!("{} {}\n", paint(style(kind), &format!("{name} ({}):", findings.len())), help);
+fn group(kind: Kind, findings: &[Finding], layout: Layout) -> String {
+    let title = paint(Severity::of(kind).style(), &format!("{} ({}):", kind_name(kind), findings.len()));
+    let mut text = columns::paragraph(&format!("{title} {}", kind_help(kind)), 0, 2, layout);
+    text.push('\n');
     let mut ways: Vec<&str> = Vec::new();
     for finding in findings {
         if !ways.contains(&finding.way_out.as_str()) {
@@ -168,52 +204,44 @@ fn group(kind: Kind, findings: &[Finding]) -> Result<String, std::io::Error> {
         |way: &'_ str| findings.iter().filter(move |finding| finding.way_out == way).map(row).collect::<Vec<_>>();
     // All findings of the kind share the same columns.
     let rows: Vec<Vec<Vec<String>>> = ways.iter().map(|way| of_way(way)).collect();
-    let mut lines = columns::lines(rows.iter().flatten().cloned())?.into_iter();
+    let mut lines = columns::lines(rows.iter().flatten().cloned(), 2, layout).into_iter();
     for (way, rows) in ways.iter().zip(&rows) {
-        for line in lines.by_ref().take(rows.len()) {
-            let _ = writeln!(text, "  {line}");
-        }
-        let _ = writeln!(text, "  {}", paint(style::FAINT, &format!("=> {}", harmless(way))));
+        put_lines(&mut text, lines.by_ref().take(rows.len()));
+        let way = paint(style::FAINT, &format!("=> {}", harmless(way)));
+        put_lines(&mut text, [columns::paragraph(&way, 2, 5, layout)]);
     }
-    Ok(text)
+    text
+}
+
+/// The cells of a finding on a line of its own.
+fn wide_row(finding: &Finding) -> Vec<String> {
+    let faint = || paint(style::FAINT, "-");
+    let places = places(finding);
+    let kind = paint(Severity::of(finding.kind).style(), &kind_name(finding.kind));
+    let problem = row(finding).pop().unwrap_or_default();
+    vec![
+        kind,
+        harmless(&Subject::of(finding).to_string()),
+        if places.is_empty() { faint() } else { places.join(",") },
+        belongs_to(finding).map_or_else(faint, harmless),
+        finding.evidence.as_deref().map_or_else(faint, harmless),
+        problem,
+    ]
 }
 
 /// The cells of a finding: the Service or Node, its addresses or blocks, and the problem; for a finding about a
 /// pool only the message, which names the pool.
 fn row(finding: &Finding) -> Vec<String> {
-    if let Some(node) = &finding.node {
-        let message = finding.message.strip_prefix(&format!("Node {node}: ")).unwrap_or(&finding.message);
-        let blocks = finding.blocks.iter().map(ToString::to_string);
-        let addresses = finding.addresses.iter().map(ToString::to_string);
-        let blocks = blocks.chain(addresses).collect::<Vec<_>>().join(",");
-        let message = message.strip_prefix(&format!("{blocks} ")).unwrap_or(message);
-        return vec![harmless(node), if blocks.is_empty() { "-".to_owned() } else { blocks }, harmless(message)];
-    }
-    let (Some(namespace), Some(name)) = (&finding.namespace, &finding.name) else {
-        return vec![harmless(&finding.message)];
+    let object = match Subject::of(finding) {
+        Subject::Service { namespace, name } => format!("{namespace}/{name}"),
+        Subject::Node(name) => name.to_owned(),
+        Subject::Pool { .. } | Subject::Settings => return vec![harmless(&finding.message)],
     };
-    let subject = format!("Service {namespace}/{name}: ");
-    let message = finding.message.strip_prefix(&subject).unwrap_or(&finding.message);
-    let addresses = if finding.addresses.is_empty() { "-".to_owned() } else { listed(&finding.addresses) };
-    let message = message.strip_prefix(&format!("{addresses} ")).unwrap_or(message);
-    vec![harmless(&format!("{namespace}/{name}")), addresses, harmless(message)]
-}
-
-fn style(kind: Kind) -> anstyle::Style {
-    match kind {
-        Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full | Kind::OutsideRanges => {
-            style::ERROR
-        }
-        Kind::UnusableRange => style::ERROR,
-        Kind::ByHand | Kind::Squatter | Kind::MixedNodes | Kind::LowestOrder => style::WARNING,
-        Kind::OverKubernetes | Kind::OverDns => style::WARNING,
-        Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => style::ERROR,
-        Kind::WrongNodePool | Kind::OutsideNodePool => style::WARNING,
-        Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal | Kind::FullExternalPool => {
-            style::ERROR
-        }
-        Kind::ForeignExternal | Kind::WrongIngress | Kind::IdleClaim => style::WARNING,
-    }
+    let places = places(finding);
+    let places = if places.is_empty() { "-".to_owned() } else { places.join(",") };
+    let message = problem(finding);
+    let message = message.strip_prefix(&format!("{places} ")).unwrap_or(message);
+    vec![harmless(&object), places, harmless(message)]
 }
 
 fn totals(audit: &Audit) -> String {
@@ -221,6 +249,9 @@ fn totals(audit: &Audit) -> String {
     let mut services = several(audit.services, "Service");
     if let Some(nodes) = &audit.nodes {
         let _ = write!(services, ", {}", several(nodes.count, "Node"));
+        if nodes.with_blocks < nodes.count {
+            let _ = write!(services, " ({} with blocks)", nodes.with_blocks);
+        }
     }
     if let Some(external) = &audit.external {
         let _ = write!(services, ", {} with external addresses", external.count);
@@ -229,13 +260,9 @@ fn totals(audit: &Audit) -> String {
         return format!("{services}, {}", paint(style::GOOD, "nothing found"));
     }
     let findings = if audit.findings.len() == 1 { "finding" } else { "findings" };
-    let mut counts: Vec<String> = Vec::new();
-    for kind in Kind::value_variants() {
-        let found = audit.findings.iter().filter(|finding| finding.kind == *kind).count();
-        let value = kind.to_possible_value();
-        if let Some(value) = value.filter(|_| found > 0) {
-            counts.push(format!("{found} {}", value.get_name()));
-        }
-    }
+    let count = |kind: Kind| audit.findings.iter().filter(|finding| finding.kind == kind).count();
+    let kinds = Kind::value_variants().iter().map(|kind| (count(*kind), kind_name(*kind)));
+    let counts: Vec<String> =
+        kinds.filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
     format!("{services}, {} {findings}: {}", audit.findings.len(), counts.join(", "))
 }

@@ -1,25 +1,213 @@
-//! Aligns rows of cells in columns.
-
-use std::io::{self, Write as _};
+//! Aligns rows of cells in columns, and folds text at the width of the terminal.
 
 use anstyle::Style;
-use tabwriter::TabWriter;
+use console::{Term, measure_text_width};
 
-/// One line for each row. Colour codes have no width.
-///
-/// # Errors
-/// If the columns can't be aligned.
-pub fn lines(rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<Vec<String>> {
-    let mut cells = TabWriter::new(Vec::new()).padding(2).ansi(true);
-    for row in rows {
-        writeln!(cells, "{}", row.join("\t"))?;
+/// The number of blanks between two columns.
+const GAP: usize = 2;
+/// The least width for folded text. If there is less room, the terminal breaks the line where it likes.
+const LEAST: usize = 20;
+
+/// How tables are laid out. The default is a line for each row, however long it is, below a line with titles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The number of characters that fit into a line; `None` if lines may have any length.
+    pub width: Option<usize>,
+    /// Whether the line with titles is omitted.
+    pub no_headers: bool,
+}
+
+impl Layout {
+    /// The layout for standard output: as wide as its terminal, and of any width if it is no terminal.
+    pub fn of_stdout(no_headers: bool) -> Self {
+        Self { width: Term::stdout().size_checked().map(|(_, columns)| usize::from(columns)), no_headers }
     }
-    let cells = cells.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
-    let cells = String::from_utf8(cells).map_err(io::Error::other)?;
-    Ok(cells.lines().map(|line| line.trim_end().to_owned()).collect())
+
+    /// Whether all lines fit.
+    fn holds(self, lines: &[String]) -> bool {
+        self.width.is_none_or(|width| lines.iter().all(|line| measure_text_width(line) <= width))
+    }
+}
+
+/// One text for each row, behind `indent` blanks. A last cell that is too long for the layout continues below its
+/// beginning, so that the text of a row may have several lines. Colour codes have no width.
+pub fn lines(rows: impl IntoIterator<Item = Vec<String>>, indent: usize, layout: Layout) -> Vec<String> {
+    aligned(rows.into_iter().collect(), indent, GAP, layout)
+}
+
+/// The lines of a table whose last column is a bar. `rows` returns the rows for a bar of a given length: the bar is
+/// shortened until the lines fit, and at last the columns move together.
+pub fn lines_with_bar(rows: impl Fn(usize) -> Vec<Vec<String>>, longest: usize, layout: Layout) -> Vec<String> {
+    let any = Layout { width: None, ..layout };
+    let attempts = [(longest, GAP), (longest / 2, GAP), (longest / 4, GAP), (0, GAP)];
+    let mut attempts = attempts.into_iter().map(|(bar, gap)| aligned(rows(bar), 0, gap, any));
+    attempts.find(|lines| layout.holds(lines)).unwrap_or_else(|| aligned(rows(0), 0, 1, any))
+}
+
+/// A text behind `indent` blanks, of which further lines begin behind `hanging` blanks.
+pub fn paragraph(text: &str, indent: usize, hanging: usize, layout: Layout) -> String {
+    // The first line is folded as if it began as far to the right as the others.
+    let room = layout.width.and_then(|width| width.checked_sub(hanging.max(indent))).filter(|room| *room >= LEAST);
+    format!("{}{}", " ".repeat(indent), folded(text, room).join(&format!("\n{}", " ".repeat(hanging))))
 }
 
 /// The text in a colour.
 pub fn paint(style: Style, text: &str) -> String {
     format!("{}{text}{}", style.render(), style.render_reset())
+}
+
+fn aligned(rows: Vec<Vec<String>>, indent: usize, gap: usize, layout: Layout) -> Vec<String> {
+    // The last cell of a row has no column to its right, so that its width does not matter.
+    let before_last = |row: &[String]| row.len().saturating_sub(1);
+    let mut widths: Vec<usize> = Vec::new();
+    for row in &rows {
+        for (column, cell) in row.iter().enumerate().take(before_last(row)) {
+            let width = measure_text_width(cell);
+            match widths.get_mut(column) {
+                Some(widest) => *widest = width.max(*widest),
+                None => widths.push(width),
+            }
+        }
+    }
+    let line = |row: Vec<String>| {
+        let last = before_last(&row);
+        let mut line = " ".repeat(indent);
+        for (cell, width) in row.iter().zip(&widths).take(last) {
+            line.push_str(cell);
+            line.push_str(&" ".repeat(width.saturating_sub(measure_text_width(cell)) + gap));
+        }
+        let start = measure_text_width(&line);
+        let room = layout.width.and_then(|width| width.checked_sub(start)).filter(|room| *room >= LEAST);
+        let text = row.get(last).map(|cell| folded(cell, room)).unwrap_or_default();
+        line.push_str(&text.join(&format!("\n{}", " ".repeat(start))));
+        line.trim_end().to_owned()
+    };
+    rows.into_iter().map(line).collect()
+}
+
+/// The lines of a text. Lines break at blanks; a word that is longer than a line stays whole.
+fn folded(text: &str, room: Option<usize>) -> Vec<String> {
+    let Some(room) = room.filter(|room| measure_text_width(text) > *room) else { return vec![text.to_owned()] };
+    let mut lines: Vec<String> = Vec::new();
+    let mut used = 0;
+    for word in text.split(' ') {
+        let width = measure_text_width(word);
+        match lines.last_mut() {
+            Some(line) if used + 1 + width <= room => {
+                line.push(' ');
+                line.push_str(word);
+                used += 1 + width;
+            }
+            _ => {
+                lines.push(word.to_owned());
+                used = width;
+            }
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use clusterip_runtime::style;
+
+    use super::*;
+
+    fn row(cells: &[&str]) -> Vec<String> {
+        cells.iter().map(|cell| (*cell).to_owned()).collect()
+    }
+
+    #[test]
+    fn last_column_continues_below_its_beginning() {
+        struct Case {
+            name: &'static str,
+            width: Option<usize>,
+            expected: &'static str,
+        }
+        let rows = || {
+            vec![
+                row(&["NAME", "TO", "WHY"]),
+                row(&["web", "10.0.0.7", "it lies in pool linux, and belongs to pool windows"]),
+                row(&["a-long-name", "-", "stays"]),
+                row(&["a pool without further cells"]),
+            ]
+        };
+        let cases = [
+            Case {
+                name: "no terminal",
+                width: None,
+                expected: "
+  NAME         TO        WHY
+  web          10.0.0.7  it lies in pool linux, and belongs to pool windows
+  a-long-name  -         stays
+  a pool without further cells",
+            },
+            Case {
+                name: "a wide terminal",
+                width: Some(75),
+                expected: "
+  NAME         TO        WHY
+  web          10.0.0.7  it lies in pool linux, and belongs to pool windows
+  a-long-name  -         stays
+  a pool without further cells",
+            },
+            Case {
+                name: "a narrow terminal",
+                width: Some(50),
+                expected: "
+  NAME         TO        WHY
+  web          10.0.0.7  it lies in pool linux,
+                         and belongs to pool
+                         windows
+  a-long-name  -         stays
+  a pool without further cells",
+            },
+            Case {
+                name: "a terminal without room for the last column",
+                width: Some(40),
+                expected: "
+  NAME         TO        WHY
+  web          10.0.0.7  it lies in pool linux, and belongs to pool windows
+  a-long-name  -         stays
+  a pool without further cells",
+            },
+        ];
+        for Case { name, width, expected } in cases {
+            let found = lines(rows(), 2, Layout { width, no_headers: false });
+            assert_eq!(format!("\n{}", found.join("\n")), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn colours_and_wide_characters_do_not_move_columns() {
+        let good = paint(style::GOOD, "ok");
+        let found =
+            lines([vec![good.clone(), "x".to_owned()], row(&["世界", "x"]), row(&["long", "x"])], 0, Layout::default());
+        assert_eq!(found, [format!("{good}    x"), "世界  x".to_owned(), "long  x".to_owned()]);
+    }
+
+    #[test]
+    fn bar_gets_the_room_that_is_left() {
+        let rows = |bar: usize| vec![row(&["POOL", "FILL"]), row(&["linux", &format!("{}50 %", "#".repeat(bar))])];
+        let cases = [
+            (None, "linux  ####################50 %"),
+            (Some(31), "linux  ####################50 %"),
+            (Some(30), "linux  ##########50 %"),
+            (Some(20), "linux  #####50 %"),
+            (Some(12), "linux  50 %"),
+            (Some(10), "linux 50 %"),
+        ];
+        for (width, expected) in cases {
+            let found = lines_with_bar(rows, 20, Layout { width, no_headers: false });
+            assert_eq!(found.last().map(String::as_str), Some(expected), "{width:?}");
+        }
+    }
+
+    #[test]
+    fn paragraph_continues_behind_its_mark() {
+        let text = "=> remove the range from the pool";
+        let at = |width| paragraph(text, 2, 5, Layout { width, no_headers: false });
+        assert_eq!(at(None), "  => remove the range from the pool");
+        assert_eq!(at(Some(27)), "  => remove the range\n     from the pool");
+    }
 }

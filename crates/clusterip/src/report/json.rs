@@ -32,7 +32,7 @@ pub struct Summary {
     /// Objects that get an address or a block.
     pub allocated: usize,
     /// Objects that stay as they are.
-    pub left: usize,
+    pub unchanged: usize,
     /// Objects that are denied.
     pub denied: usize,
 }
@@ -50,7 +50,11 @@ impl Summary {
 
     fn count(decisions: impl Iterator<Item = Outcome> + Clone) -> Self {
         let count = |wanted| decisions.clone().filter(|decision| *decision == wanted).count();
-        Self { allocated: count(Outcome::Allocated), left: count(Outcome::Left), denied: count(Outcome::Denied) }
+        Self {
+            allocated: count(Outcome::Allocated),
+            unchanged: count(Outcome::Unchanged),
+            denied: count(Outcome::Denied),
+        }
     }
 }
 
@@ -62,7 +66,7 @@ pub struct ExternalSummary {
     /// Services that lose their addresses.
     pub removed: usize,
     /// Services that stay as they are.
-    pub left: usize,
+    pub unchanged: usize,
     /// Services that are denied for the addresses that they claim.
     pub denied: usize,
 }
@@ -75,14 +79,14 @@ impl ExternalSummary {
         Self {
             recorded: count(external::Outcome::Recorded),
             removed: count(external::Outcome::Removed),
-            left: count(external::Outcome::Left),
+            unchanged: count(external::Outcome::Unchanged),
             denied: count(external::Outcome::Denied),
         }
     }
 
     /// The total number of these Services.
     pub fn all(&self) -> usize {
-        self.recorded + self.removed + self.left + self.denied
+        self.recorded + self.removed + self.unchanged + self.denied
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
-use super::columns::{self, paint};
+use super::columns::{self, Layout, paint};
 
 /// A misplaced Service, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,25 +28,25 @@ pub struct Row {
 
 /// A row for each Service, followed by a line with the reason if it stays. The text has colours; the printer strips
 /// them where they don't belong.
-///
-/// # Errors
-/// If the columns can't be aligned.
-pub fn table(rows: &[Row]) -> std::io::Result<String> {
+pub fn table(rows: &[Row], layout: Layout) -> String {
     let head = ["NAMESPACE", "SERVICE", "FROM", "TO", "WHY"].map(|title| paint(style::HEAD, title));
-    let mut lines = columns::lines([head.to_vec()].into_iter().chain(rows.iter().map(cells)))?.into_iter();
+    let head = (!layout.no_headers).then(|| head.to_vec());
+    let heads = usize::from(head.is_some());
+    let mut lines = columns::lines(head.into_iter().chain(rows.iter().map(cells)), 0, layout).into_iter();
     let mut table = String::new();
     let mut put = |line: &str| {
         table.push_str(line);
         table.push('\n');
     };
-    put(&lines.next().unwrap_or_default());
+    lines.by_ref().take(heads).for_each(|head| put(&head));
     for (row, line) in rows.iter().zip(lines) {
         put(&line);
         if let Some(stays) = &row.stays {
-            put(&paint(style::WARNING, &format!("  stays: {}", harmless(stays))));
+            let stays = paint(style::WARNING, &format!("stays: {}", harmless(stays)));
+            put(&columns::paragraph(&stays, 2, 4, layout));
         }
     }
-    Ok(table)
+    table
 }
 
 /// The addresses, separated by commas.

@@ -10,7 +10,7 @@ use clusterip_core::external::claim::in_record;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
-use super::columns::{self, paint};
+use super::columns::{self, Layout, paint};
 use super::json::{ExternalSummary, Summary};
 use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
@@ -19,17 +19,14 @@ use crate::pool_use::PoolUse;
 /// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with
 /// their denials and warnings below them, and finally a line with the totals of each. The text has colours; the
 /// printer strips them where they don't belong.
-///
-/// # Errors
-/// If the columns can't be aligned.
-pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
+pub fn plan(plan: &Plan, layout: Layout) -> String {
     let mut table = String::new();
     let mut sums = Vec::new();
     // If the plan is about Nodes only, the table of Services is left out.
     let nodes = plan.nodes.as_ref().filter(|nodes| !nodes.rows.is_empty() || !plan.rows.is_empty());
     if nodes.is_none() || !plan.rows.is_empty() {
-        let head = ["NAMESPACE", "SERVICE", "POOL", "CLUSTER-IP", "EVIDENCE"];
-        put(&mut table, &head, plan.rows.iter().map(|row| (line(row).to_vec(), Remarks::of(row))))?;
+        let head = ["NAMESPACE", "SERVICE", "BELONGS TO", "CLUSTER-IP", "EVIDENCE"];
+        put(&mut table, &head, plan.rows.iter().map(|row| (line(row).to_vec(), Remarks::of(row))), layout);
         sums.push(totals(plan));
     }
     if let Some(pools) = &plan.external {
@@ -39,7 +36,8 @@ pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
         if rows.peek().is_some() {
             table.push('\n');
             let head = ["NAMESPACE", "SERVICE", "EXTERNAL POOL", "EXTERNAL-IP", "REASON"];
-            put(&mut table, &head, rows.map(|(row, external)| (external_line(row, external).to_vec(), Remarks::NONE)))?;
+            let rows = rows.map(|(row, external)| (external_line(row, external).to_vec(), Remarks::NONE));
+            put(&mut table, &head, rows, layout);
         }
         sums.extend((!plan.rows.is_empty()).then(|| external_totals(plan, pools)));
     }
@@ -47,14 +45,16 @@ pub fn plan(plan: &Plan) -> Result<String, std::io::Error> {
         if !table.is_empty() {
             table.push('\n');
         }
-        let head = ["NODE", "POOL", "BLOCKS", "EVIDENCE"];
-        put(&mut table, &head, nodes.rows.iter().map(|row| (node_line(row).to_vec(), Remarks::of_node(row))))?;
+        let head = ["NODE", "BELONGS TO", "BLOCKS", "EVIDENCE"];
+        let rows = nodes.rows.iter().map(|row| (node_line(row).to_vec(), Remarks::of_node(row)));
+        put(&mut table, &head, rows, layout);
     }
     sums.extend(nodes.map(node_totals));
     for (index, sum) in sums.iter().enumerate() {
+        let sum = columns::paragraph(sum, 0, 2, layout);
         let _ = writeln!(table, "{}{sum}", if index == 0 { "\n" } else { "" });
     }
-    Ok(table)
+    table
 }
 
 /// The lines below a row.
@@ -77,26 +77,30 @@ impl<'r> Remarks<'r> {
     }
 }
 
-fn put<'r>(
-    table: &mut String,
-    head: &[&str],
-    rows: impl Iterator<Item = (Vec<String>, Remarks<'r>)>,
-) -> Result<(), std::io::Error> {
-    let head: Vec<String> = head.iter().map(|title| paint(style::HEAD, title)).collect();
+fn put<'r>(table: &mut String, head: &[&str], rows: impl Iterator<Item = (Vec<String>, Remarks<'r>)>, layout: Layout) {
+    let head =
+        (!layout.no_headers).then(|| head.iter().map(|title| paint(style::HEAD, title)).collect::<Vec<String>>());
+    let heads = usize::from(head.is_some());
     let (cells, remarks): (Vec<Vec<String>>, Vec<Remarks<'r>>) = rows.unzip();
-    let mut lines = columns::lines([head].into_iter().chain(cells))?.into_iter();
+    let mut lines = columns::lines(head.into_iter().chain(cells), 0, layout).into_iter();
     // `write!` to a `String` never fails.
-    let _ = writeln!(table, "{}", lines.next().unwrap_or_default());
+    for head in lines.by_ref().take(heads) {
+        let _ = writeln!(table, "{head}");
+    }
     for (Remarks { denied, warnings }, line) in remarks.iter().zip(lines) {
         let _ = writeln!(table, "{line}");
         if let Some(message) = denied {
-            let _ = writeln!(table, "{}", paint(style::ERROR, &format!("  denied: {}", harmless(message))));
+            remark(table, paint(style::ERROR, &format!("denied: {}", harmless(message))), layout);
         }
         for warning in *warnings {
-            let _ = writeln!(table, "{}", paint(style::WARNING, &format!("  warning: {}", harmless(warning))));
+            remark(table, paint(style::WARNING, &format!("warning: {}", harmless(warning))), layout);
         }
     }
-    Ok(())
+}
+
+/// Adds a line below a row.
+fn remark(table: &mut String, text: String, layout: Layout) {
+    let _ = writeln!(table, "{}", columns::paragraph(&text, 2, 4, layout));
 }
 
 fn line(row: &Row) -> [String; 5] {
@@ -121,7 +125,7 @@ fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, mes
             Some(Source::Free) => "free".to_owned(),
             None => "-".to_owned(),
         },
-        (Some(message), external::Outcome::Left) => format!("left: {}", harmless(message)),
+        (Some(message), external::Outcome::Unchanged) => format!("unchanged: {}", harmless(message)),
         (Some(message), decision) => format!("{}: {}", decision.name(), harmless(message)),
     };
     let [namespace, name] = [&row.namespace, &row.name].map(|text| harmless(text));
@@ -148,15 +152,15 @@ fn common<T: ToString>(
     let (given, style) = match decision {
         Outcome::Denied => ("denied".to_owned(), style::ERROR),
         _ if given.is_empty() => ("-".to_owned(), style::FAINT),
-        Outcome::Left => (given, style::FAINT),
+        Outcome::Unchanged => (given, style::FAINT),
         Outcome::Allocated => (given, style::GOOD),
     };
     let evidence = evidence.map(|evidence| harmless(&self::evidence(evidence)));
     let evidence = match (evidence, decision, message) {
-        (None, Outcome::Left, Some(message)) => paint(style::FAINT, &format!("left: {}", harmless(message))),
-        // The evidence about a Service that is left alone shows whether its address fits.
-        (Some(evidence), Outcome::Left, Some(message)) => {
-            paint(style::FAINT, &format!("left: {}; {evidence}", harmless(message)))
+        (None, Outcome::Unchanged, Some(message)) => paint(style::FAINT, &format!("unchanged: {}", harmless(message))),
+        // The evidence about a Service that stays unchanged shows whether its address fits.
+        (Some(evidence), Outcome::Unchanged, Some(message)) => {
+            paint(style::FAINT, &format!("unchanged: {}; {evidence}", harmless(message)))
         }
         (Some(evidence), ..) => evidence,
         (None, ..) => paint(style::FAINT, "-"),
@@ -192,14 +196,15 @@ fn put_pools(line: &mut String, pools: &[PoolUse]) {
 
 fn external_totals(plan: &Plan, pools: &[PoolUse]) -> String {
     let summary = ExternalSummary::of(&plan.rows);
-    let ExternalSummary { recorded, removed, left, denied } = summary;
+    let ExternalSummary { recorded, removed, unchanged, denied } = summary;
     let services = if summary.all() == 1 { "Service" } else { "Services" };
     let removed = if removed == 0 { String::new() } else { format!(", {removed} removed") };
     let denied_text = format!("{denied} denied");
     let denied = if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) };
     let all = summary.all();
-    let mut line =
-        format!("{all} {services} about external addresses: {recorded} recorded{removed}, {left} left, {denied}");
+    let mut line = format!(
+        "{all} {services} about external addresses: {recorded} recorded{removed}, {unchanged} unchanged, {denied}"
+    );
     put_pools(&mut line, pools);
     line
 }
@@ -214,12 +219,12 @@ fn node_totals(plan: &NodePlan) -> String {
     line
 }
 
-/// The totals, such as `20 Services: 16 allocated, 4 left, 0 denied`.
-fn decisions(all: usize, one: &str, Summary { allocated, left, denied }: Summary) -> String {
+/// The totals, such as `20 Services: 16 allocated, 4 unchanged, 0 denied`.
+fn decisions(all: usize, one: &str, Summary { allocated, unchanged, denied }: Summary) -> String {
     let plural = if all == 1 { "" } else { "s" };
     let denied_text = format!("{denied} denied");
     let denied = if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) };
-    format!("{all} {one}{plural}: {allocated} allocated, {left} left, {denied}")
+    format!("{all} {one}{plural}: {allocated} allocated, {unchanged} unchanged, {denied}")
 }
 
 /// A number, rounded to a power of two if it is too long to read.

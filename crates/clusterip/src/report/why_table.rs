@@ -5,30 +5,25 @@ use clusterip_core::evidence::Report;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
-use super::columns::{self, paint};
+use super::columns::{self, Layout, paint};
 use crate::audit::explain::{Explanation, Place};
 use crate::audit::model::{ExternalAddress, Holder, Kept};
 
 /// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
-///
-/// # Errors
-/// If the columns can't be aligned.
-pub fn why(why: &Explanation) -> Result<String, std::io::Error> {
+pub fn why(why: &Explanation, layout: Layout) -> String {
     let mut rows: Vec<(&str, String)> = vec![("service", harmless(&format!("{}/{}", why.namespace, why.name)))];
     if why.addresses.is_empty() {
         rows.push(("address", paint(style::FAINT, "none")));
     }
     rows.extend(why.addresses.iter().map(|place| ("address", self::place(place))));
-    let by_hand = match why.by_hand {
-        Some(true) => "by hand: `metadata.managedFields` names the owner",
-        Some(false) => "by the policy or by Kubernetes: no field manager owns it",
-        None => "unknown: the Service has no `metadata.managedFields`",
-    };
-    rows.push(("set", by_hand.to_owned()));
+    // Without an address, nothing was set.
+    if !why.addresses.is_empty() {
+        rows.push(("set", set_by(why.by_hand).to_owned()));
+    }
     let decision = why.decision.map_or("none", Outcome::name);
     let reason = why.reason.as_ref().map(|reason| format!(": {}", harmless(reason))).unwrap_or_default();
     rows.push(("decision", format!("{decision}{reason}")));
-    rows.push(("pool", why.pool.as_deref().map_or_else(|| paint(style::FAINT, "none"), harmless)));
+    rows.push(("belongs to", why.pool.as_deref().map_or_else(|| paint(style::FAINT, "no pool"), pool)));
     rows.push(("evidence", why.evidence.as_ref().map_or_else(|| paint(style::FAINT, "none"), evidence)));
     for asked in &why.asked {
         let found = if asked.found == 0 { paint(style::FAINT, "0 found") } else { format!("{} found", asked.found) };
@@ -47,9 +42,21 @@ pub fn why(why: &Explanation) -> Result<String, std::io::Error> {
         before = key;
         vec![title, text]
     });
-    let mut text = columns::lines(cells)?.join("\n");
+    let mut text = columns::lines(cells, 0, layout).join("\n");
     text.push('\n');
-    Ok(text)
+    text
+}
+
+fn set_by(by_hand: Option<bool>) -> &'static str {
+    match by_hand {
+        Some(true) => "by hand: `metadata.managedFields` names the owner",
+        Some(false) => "by the policy or by Kubernetes: no field manager owns it",
+        None => "unknown: the Service has no `metadata.managedFields`",
+    }
+}
+
+fn pool(name: &str) -> String {
+    format!("pool {}", harmless(name))
 }
 
 fn place(place: &Place) -> String {

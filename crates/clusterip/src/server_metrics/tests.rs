@@ -45,16 +45,21 @@ fn filled() -> ServerMetrics {
         Some("windows"),
         Duration::from_millis(125),
     );
-    metrics.admission.answered(ResourceKind::Service, Decision::from(Outcome::Left), None, Duration::from_millis(125));
+    metrics.admission.answered(
+        ResourceKind::Service,
+        Decision::from(Outcome::Unchanged),
+        None,
+        Duration::from_millis(125),
+    );
     metrics.admission.answered(ResourceKind::Service, Decision::Error, None, Duration::from_secs(2));
     metrics.evaluation.took(Duration::from_micros(600));
     metrics.evaluation.error();
-    let gone = PoolFill { pool: "gone".into(), families: vec![fill(Family::V4, 1, 1, 0)], squatters: 1 };
+    let gone = PoolFill { pool: "gone".into(), families: vec![fill(Family::V4, 1, 1, 0)], unmatched: 1 };
     metrics.admission.begin_pool(ResourceKind::Service, &[Decision::Allocated, Decision::Denied], "gone");
     metrics.services.pools(&[gone]);
     let families = vec![fill(Family::V4, 204, 7, 200), fill(Family::V6, 1 << 62, 0, 1 << 62)];
     metrics.admission.begin_pool(ResourceKind::Service, &[Decision::Allocated, Decision::Denied], "linux");
-    metrics.services.pools(&[PoolFill { pool: "linux".into(), families, squatters: 2 }]);
+    metrics.services.pools(&[PoolFill { pool: "linux".into(), families, unmatched: 2 }]);
     metrics.services.ledger(3);
     metrics.claims.attempt(ClaimResult::Claimed);
     metrics.claims.attempt(ClaimResult::Taken);
@@ -131,7 +136,7 @@ clusterip_admissions_total{{kind="Service",decision="denied",pool="gone"}} 0
 clusterip_admissions_total{{kind="Service",decision="denied",pool="linux"}} 0
 clusterip_admissions_total{{kind="Service",decision="denied",pool="windows"}} 1
 clusterip_admissions_total{{kind="Service",decision="error",pool=""}} 1
-clusterip_admissions_total{{kind="Service",decision="left",pool=""}} 1
+clusterip_admissions_total{{kind="Service",decision="unchanged",pool=""}} 1
 clusterip_api_server_last_contact_timestamp_seconds 1700000000.5
 clusterip_build_info{{version="{version}"}} 1
 clusterip_certificate_expiry_timestamp_seconds 1800000000.0
@@ -189,7 +194,7 @@ clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="used"}} 7.0
 clusterip_nodes_waiting 3
 clusterip_pool_free_addresses{{pool="linux",family="IPv4"}} 200.0
 clusterip_pool_free_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
-clusterip_pool_squatters{{pool="linux"}} 2
+clusterip_pool_unmatched_services{{pool="linux"}} 2
 clusterip_pool_usable_addresses{{pool="linux",family="IPv4"}} 204.0
 clusterip_pool_usable_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
 clusterip_pool_used_addresses{{pool="linux",family="IPv4"}} 7.0

@@ -38,7 +38,7 @@ pub enum Finding {
     /// The Service is in place, or is ignored.
     InPlace,
     /// No pool is for the Service, but its address lies in a pool.
-    Squats {
+    Unmatched {
         /// The pools that its addresses lie in.
         pools: Vec<String>,
     },
@@ -125,7 +125,7 @@ pub fn look(
     let answer = ask(evaluator, service, true)?.answer;
     let placement = Placement::of(settings, service, &answer);
     let pool = match (placement.standing, placement.pool) {
-        (Standing::Squats, _) => return Ok(Finding::Squats { pools: placement.lies_in }),
+        (Standing::Unmatched, _) => return Ok(Finding::Unmatched { pools: placement.lies_in }),
         (Standing::Misplaced, Some(pool)) => pool,
         _ => return Ok(Finding::InPlace),
     };

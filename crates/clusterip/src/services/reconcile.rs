@@ -85,8 +85,8 @@ pub struct Reconciler {
 struct Found {
     /// Why each misplaced Service stays, and the text of its last report.
     misplaced: BTreeMap<ServiceKey, (Reason, String)>,
-    /// The Services that no pool is for, with the pools that they lie in.
-    squatters: BTreeMap<ServiceKey, Vec<String>>,
+    /// The Services that no pool matches, with the pools that they lie in.
+    unmatched: BTreeMap<ServiceKey, Vec<String>>,
     /// The failed moves of each Service.
     failures: BTreeMap<ServiceKey, Failures>,
 }
@@ -147,10 +147,10 @@ impl Reconciler {
         self.brakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many Services that no pool is for lie in each pool.
-    pub fn squatters(&self) -> BTreeMap<String, u64> {
+    /// How many Services that no pool matches have an address of each pool.
+    pub fn unmatched(&self) -> BTreeMap<String, u64> {
         let mut count = BTreeMap::new();
-        for pool in self.found().squatters.values().flatten() {
+        for pool in self.found().unmatched.values().flatten() {
             *count.entry(pool.clone()).or_insert(0) += 1;
         }
         count
@@ -199,9 +199,9 @@ impl Reconciler {
                 self.settled(id);
                 self.answer_wish(id, &service).await
             }
-            Ok(Finding::Squats { pools }) => {
+            Ok(Finding::Unmatched { pools }) => {
                 self.settled(id);
-                self.found().squatters.insert(id.clone(), pools);
+                self.found().unmatched.insert(id.clone(), pools);
                 self.answer_wish(id, &service).await
             }
             Ok(Finding::HalfMoved) => {

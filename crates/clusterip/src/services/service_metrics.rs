@@ -58,8 +58,8 @@ pub struct PoolFill {
     pub pool: String,
     /// The usage by family; families without a range are missing.
     pub families: Vec<FamilyFill>,
-    /// How many Services have an address of the pool but belong elsewhere.
-    pub squatters: u64,
+    /// How many Services have an address of the pool although no pool matches them.
+    pub unmatched: u64,
 }
 
 /// The usage of a pool's ranges of one family.
@@ -108,7 +108,7 @@ pub struct ServiceMetrics {
     usable: Labelled<PoolFamilyLabels, Number>,
     used: Labelled<PoolFamilyLabels, Number>,
     free: Labelled<PoolFamilyLabels, Number>,
-    squatters: Labelled<PoolLabels, Gauge>,
+    unmatched: Labelled<PoolLabels, Gauge>,
     ledger: Gauge,
     replicas: Labelled<ReplicaLabels, Gauge>,
     moves: Labelled<MoveLabels, Counter>,
@@ -128,10 +128,10 @@ impl ServiceMetrics {
         for family in [&self.usable, &self.used, &self.free] {
             family.clear();
         }
-        self.squatters.clear();
+        self.unmatched.clear();
         for fill in pools {
             let pool = || fill.pool.clone();
-            self.squatters.get_or_create(&PoolLabels { pool: pool() }).set(whole(fill.squatters));
+            self.unmatched.get_or_create(&PoolLabels { pool: pool() }).set(whole(fill.unmatched));
             for family in &fill.families {
                 let labels = PoolFamilyLabels { pool: pool(), family: family.family.to_string() };
                 self.usable.get_or_create(&labels).set(family.usable as f64);
@@ -189,9 +189,9 @@ impl Component for ServiceMetrics {
         );
         registry.register("pool_free_addresses", "Addresses that the pool can hand out now", self.free.clone());
         registry.register(
-            "pool_squatters",
-            "Services with an address of the pool that belong elsewhere",
-            self.squatters.clone(),
+            "pool_unmatched_services",
+            "Services with an address of the pool that no pool matches",
+            self.unmatched.clone(),
         );
         registry.register(
             "ledger_addresses",

@@ -20,12 +20,13 @@ use clusterip_runtime::background;
 use clusterip_runtime::http::connection::{ConnectionLimiter, ConnectionLimits};
 use clusterip_runtime::http::error_response::ErrorResponse;
 use clusterip_runtime::http::server::{Purpose, Server, ServerError, TimeLimits};
+use jiff::Timestamp;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::host_header;
 use crate::audit::model::Audit;
-use crate::report::map;
+use crate::report::map::{self, About};
 
 /// Audits the cluster as it is now. The call may block.
 pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + Send + Sync>;
@@ -70,6 +71,7 @@ const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
 pub struct MapServer {
     server: Server,
     limits: Limits,
+    about: Option<About>,
 }
 
 impl MapServer {
@@ -78,7 +80,13 @@ impl MapServer {
     /// # Errors
     /// If the address can't be bound.
     pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
-        Ok(Self { server: Server::bind(address, PURPOSE).await?, limits })
+        Ok(Self { server: Server::bind(address, PURPOSE).await?, limits, about: None })
+    }
+
+    /// Shows on each page which cluster it is about, where the settings come from, and the current time.
+    #[must_use]
+    pub fn about(self, about: About) -> Self {
+        Self { about: Some(about), ..self }
     }
 
     /// The address that the server listens on, with the actual port if port 0 was requested.
@@ -92,7 +100,7 @@ impl MapServer {
     /// # Errors
     /// If serving fails.
     pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
-        let Self { server, limits } = self;
+        let Self { server, limits, about } = self;
         let connections = ConnectionLimiter::new(ConnectionLimits {
             most: limits.connections,
             per_peer: limits.connections.div_ceil(2),
@@ -101,7 +109,7 @@ impl MapServer {
         });
         let time = TimeLimits { head: limits.head, silence: limits.silence, drain: limits.drain };
         let turns = Semaphore::new(limits.audits);
-        let app = Arc::new(AppState { source, address: server.local_addr(), turns, limits });
+        let app = Arc::new(AppState { source, address: server.local_addr(), turns, limits, about });
         server.serve(router(app), connections.clone(), connections, time, shutdown).await
     }
 }
@@ -111,6 +119,7 @@ struct AppState {
     address: SocketAddr,
     turns: Semaphore,
     limits: Limits,
+    about: Option<About>,
 }
 
 fn router(app: Arc<AppState>) -> Router {
@@ -148,7 +157,8 @@ async fn guarded(State(app): State<Arc<AppState>>, request: Request, next: Next)
 }
 
 async fn page(State(app): State<Arc<AppState>>) -> Result<Response, ErrorResponse> {
-    let text = render_audit(app, |audit| Ok(map::page(audit)?)).await?;
+    let about = app.about.clone().map(|about| About { made: Some(Timestamp::now()), ..about }).unwrap_or_default();
+    let text = render_audit(app, move |audit| Ok(map::page(audit, &about)?)).await?;
     let policy = format!("{}; frame-ancestors 'none'", map::content_security_policy());
     Ok(([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, &policy)], text).into_response())
 }

@@ -72,7 +72,7 @@ impl Admission {
             let answer = evaluation.answer.clone();
             let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
             evaluation.settle(&used);
-            if answer.outcome() == Outcome::Left && !dry_run {
+            if answer.outcome() == Outcome::Unchanged && !dry_run {
                 let new = given.into_iter().filter(|address| !previous_addresses(request).contains(address));
                 new.for_each(|address| self.evaluator.note_chosen_by_hand(address, &owner));
             }
@@ -149,7 +149,7 @@ impl Reviewer for Admission {
         let decision = match &audit {
             Some(audit) => Decision::from(audit.outcome),
             None if failed => Decision::Error,
-            None if answer.accepted => Decision::Left,
+            None if answer.accepted => Decision::Unchanged,
             None => Decision::Denied,
         };
         self.metrics.answered(kind, decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
@@ -205,7 +205,8 @@ fn log(kind: ResourceKind, request: &Value, answer: &Answer, failed: bool) {
     // A Node has no namespace.
     let namespace = (kind != ResourceKind::Node).then_some(namespace);
     let audit = answer.audit();
-    let decision = audit.as_ref().map_or(if answer.accepted { "left" } else { "denied" }, |audit| audit.outcome.name());
+    let decision =
+        audit.as_ref().map_or(if answer.accepted { "unchanged" } else { "denied" }, |audit| audit.outcome.name());
     let pool = audit.as_ref().and_then(|audit| audit.pool.as_deref());
     let evidence = audit.as_ref().and_then(|audit| audit.evidence.as_ref()).map(|evidence| evidence.source.as_str());
     let reason = answer.message.as_deref().or(audit.as_ref().and_then(|audit| audit.reason.as_deref()));

@@ -30,7 +30,7 @@ label_values! {
         /// The object got an address of a pool.
         Allocated = "allocated",
         /// The request was allowed without a change.
-        Left = "left",
+        Unchanged = "unchanged",
         /// The request was denied.
         Denied = "denied",
         /// The policy did not answer.
@@ -42,7 +42,7 @@ impl From<Outcome> for Decision {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Allocated => Self::Allocated,
-            Outcome::Left => Self::Left,
+            Outcome::Unchanged => Self::Unchanged,
             Outcome::Denied => Self::Denied,
         }
     }

@@ -59,7 +59,7 @@ function partFacts(range, item) {
   return [
     [range.words.part, formatBlock(item.block)],
     ["Pool", range.pool],
-    ...Object.entries(item.counts).map(([state, count]) => [STATES[state].word, formatNumber(count)]),
+    ...Object.entries(COUNTS).map(([key, word]) => [word, formatNumber(item.counts[key])]),
     [range.words.kept, formatNumber(item.kept)],
     ["free", formatNumber(item.free)],
   ];
@@ -89,9 +89,7 @@ function labelOf(range, item) {
     case "span":
       return `${formatAddress(family, item.first)} to ${formatAddress(family, item.last)}, ${STATES[item.state].word}`;
     default: {
-      const counts = Object.entries(item.counts).filter(([state, count]) => count > 0 || state === "used");
-      const words = counts.map(([state, count]) => `${formatNumber(count)} ${STATES[state].word}`);
-      return [formatBlock(item.block), ...words, `${formatNumber(item.free)} free`].join(", ");
+      return [formatBlock(item.block), ...countsInWords(item.counts), `${formatNumber(item.free)} free`].join(", ");
     }
   }
 }

@@ -40,7 +40,7 @@ class RangeMap {
       tabindex: "-1",
       "aria-label": labelOf(this.range, item),
     });
-    if (item.kind === "address" && item.entry && item.kept) cell.classList.add("beside");
+    if (item.kind === "address" && item.entry && item.kept) cell.classList.add("used-anyway");
     if (item.kind === "block") {
       const usable = item.last - item.first + 1n;
       const share = item.taken === 0 ? 0 : Math.max(15, Math.min(100, (item.taken / Number(usable)) * 100));
@@ -71,17 +71,13 @@ class RangeMap {
 
   inWords() {
     const entries = entriesIn(this.range, this.block.first, lastOf(this.block));
-    const count = (state) => entries.filter((entry) => entry.state === state).length;
     const { one, many, cell } = this.range.words;
-    const words = [plural(countIn(this.range, this.block), one, many), `${formatNumber(count("used"))} used`];
-    for (const state of ["misplaced", "inFlight"]) {
-      if (count(state) > 0) words.push(`${formatNumber(count(state))} ${STATES[state].word}`);
-    }
+    const words = [plural(countIn(this.range, this.block), one, many), ...countsInWords(countsOf(entries))];
     switch (layoutOf(this.range, this.block).as) {
       case "blocks":
         return `${words.join(", ")}; each cell is ${cell(formatNumber(sizeOf(this.items[0].block)))}`;
       case "sparse":
-        return `${words.join(", ")}; the free ones are left out`;
+        return `${words.join(", ")}; the free ones are not shown`;
       default:
         return words.join(", ");
     }

@@ -18,7 +18,7 @@ function readRange(pool, range, number) {
     last: parseAddress(span.last).value,
     why: span.why,
   }));
-  return { number, pool: pool.name, root: block, entries, kept, words: COUNTED.addresses };
+  return { number, pool: pool.name, root: block, entries: withKept(entries, kept), kept, words: COUNTED.addresses };
 }
 
 // A range of a pool of Nodes: its blocks are treated like the addresses of other ranges.
@@ -42,7 +42,7 @@ function readBlockRange(pool, range, number) {
     why: span.why,
   }));
   const inOrder = [...entries.values()].sort((a, b) => (a.value < b.value ? -1 : 1));
-  return { number, pool: pool.name, root, entries: inOrder, kept, words: COUNTED.blocks };
+  return { number, pool: pool.name, root, entries: withKept(inOrder, kept), kept, words: COUNTED.blocks };
 }
 
 // A range of a pool of external addresses, which is shown as the smallest block that contains it.
@@ -57,7 +57,38 @@ function readExternalRange(pool, range, number) {
   }));
   if (first > root.first) kept.unshift({ first: root.first, last: first - 1n, why: "outside" });
   if (last < lastOf(root)) kept.push({ first: last + 1n, last: lastOf(root), why: "outside" });
-  return { number, pool: pool.name, root, within: { first, last }, title: range.range, entries, kept, words: COUNTED.external };
+  return { number, pool: pool.name, root, within: { first, last }, title: range.range, entries: withKept(entries, kept), kept, words: COUNTED.external };
+}
+
+// Notes in each entry whether it lies in a span that is never handed out. Both lists are in order.
+function withKept(entries, kept) {
+  let span = 0;
+  for (const entry of entries) {
+    while (span < kept.length && kept[span].last < entry.value) span++;
+    entry.isKept = span < kept.length && kept[span].first <= entry.value;
+  }
+  return entries;
+}
+
+// Counts entries as the tables of pools do: each entry is used, used anyway or in flight. The misplaced ones are among
+// these.
+function countsOf(entries) {
+  const counts = { used: 0, usedAnyway: 0, inFlight: 0, misplaced: 0 };
+  for (const entry of entries) countEntry(counts, entry);
+  return counts;
+}
+
+function countEntry(counts, entry) {
+  if (entry.isKept) counts.usedAnyway++;
+  else if (entry.state === "inFlight") counts.inFlight++;
+  else counts.used++;
+  if (entry.state === "misplaced") counts.misplaced++;
+}
+
+// Such as `44 used, 3 used anyway, 2 of these misplaced, 1 in flight`. Only the first number may be 0.
+function countsInWords(counts) {
+  const shown = Object.entries(COUNTS).filter(([key]) => key === "used" || counts[key] > 0);
+  return shown.map(([key, word]) => `${formatNumber(counts[key])} ${word}`);
 }
 
 // The number of an address, or of the first address of a block, in a range; undefined if it lies outside.
@@ -195,8 +226,7 @@ function blockItems(range, block, bits) {
   const items = [];
   for (let index = 0n; index < 1n << BigInt(block.bits - bits); index++) {
     const first = block.first + (index << shift);
-    const counts = { used: 0, misplaced: 0, inFlight: 0 };
-    items.push({ kind: "block", block: { family: block.family, first, bits }, first, last: first + (1n << shift) - 1n, counts, kept: 0n, usedKept: 0 });
+    items.push({ kind: "block", block: { family: block.family, first, bits }, first, last: first + (1n << shift) - 1n, counts: countsOf([]), kept: 0n });
   }
   const at = (value) => items[Number((value - block.first) >> shift)];
   for (const span of range.kept) {
@@ -206,16 +236,15 @@ function blockItems(range, block, bits) {
       item.kept += (to < item.last ? to : item.last) - value + 1n;
     }
   }
-  let span = 0;
   for (const entry of entriesIn(range, block.first, lastOf(block))) {
     const item = at(entry.value);
-    item.counts[entry.state]++;
-    while (span < range.kept.length && range.kept[span].last < entry.value) span++;
-    if (span < range.kept.length && range.kept[span].first <= entry.value) item.usedKept++;
+    countEntry(item.counts, entry);
+    item.isInFlight ||= entry.state === "inFlight";
   }
   for (const item of items) {
-    item.taken = item.counts.used + item.counts.misplaced + item.counts.inFlight;
-    item.free = item.last - item.first + 1n - item.kept - BigInt(item.taken - item.usedKept);
+    const { used, usedAnyway, inFlight } = item.counts;
+    item.taken = used + usedAnyway + inFlight;
+    item.free = item.last - item.first + 1n - item.kept - BigInt(used + inFlight);
     item.state = stateOfBlock(item, range);
   }
   return items;
@@ -224,7 +253,7 @@ function blockItems(range, block, bits) {
 // The state that needs most attention.
 function stateOfBlock(item, range) {
   if (item.counts.misplaced) return "misplaced";
-  if (item.counts.inFlight) return "inFlight";
-  if (item.counts.used) return "used";
+  if (item.isInFlight) return "inFlight";
+  if (item.taken > 0) return "used";
   return item.free === 0n ? range.words.keptState : "free";
 }

@@ -12,6 +12,14 @@ const STATES = {
   servicePool: { class: "excluded", word: "withheld: in a pool of Services", among: "in a pool of Services" },
 };
 
+// The counts of a range or of a part of it, as in the tables of pools.
+const COUNTS = {
+  used: "used",
+  usedAnyway: "used anyway",
+  misplaced: "of these misplaced",
+  inFlight: "in flight",
+};
+
 // The unit of a range: addresses of Services, blocks of Nodes, or external addresses.
 const COUNTED = {
   addresses: {
@@ -54,7 +62,7 @@ const KINDS = {
   misplaced: "Misplaced",
   "by-hand": "Misplaced, set by hand",
   "no-pool": "In no pool",
-  squatter: "Squatters: an address of a pool, but no pool is for the Service",
+  unmatched: "In a pool, although no pool matches the Service",
   denied: "Would be denied if they were created now",
   "mixed-nodes": "Pods on several kinds of nodes",
   full: "Full pools",

@@ -33,6 +33,12 @@ fn audit_of_the_example_matches_golden_files() {
     let rows = [
         Case { file: "audit.txt", example: EXAMPLE, args: vec![] },
         Case { file: "audit.json", example: EXAMPLE, args: vec!["-o", "json"] },
+        Case { file: "audit-wide.txt", example: EXAMPLE, args: vec!["-o", "wide"] },
+        Case { file: "audit-no-headers.txt", example: EXAMPLE, args: vec!["-o", "wide", "--no-headers"] },
+        Case { file: "audit-name.txt", example: EXAMPLE, args: vec!["-o", "name"] },
+        Case { file: "audit.sarif", example: EXAMPLE, args: vec!["-o", "sarif"] },
+        Case { file: "audit.junit.xml", example: EXAMPLE, args: vec!["-o", "junit"] },
+        Case { file: "audit.md", example: EXAMPLE, args: vec!["-o", "markdown"] },
         Case { file: "audit-checkout.txt", example: EXAMPLE, args: one("shop/checkout") },
         Case { file: "audit-returns.txt", example: EXAMPLE, args: one("shop/returns") },
         Case { file: "audit-pricing.txt", example: EXAMPLE, args: one("shop/pricing") },
@@ -40,7 +46,13 @@ fn audit_of_the_example_matches_golden_files() {
         Case { file: "audit-dns.txt", example: EXAMPLE, args: one("kube-system/dns") },
         Case { file: "audit-nodes.txt", example: NODES, args: vec![] },
         Case { file: "audit-nodes.json", example: NODES, args: vec!["-o", "json"] },
+        Case { file: "audit-nodes-wide.txt", example: NODES, args: vec!["-o", "wide"] },
+        Case { file: "audit-nodes.junit.xml", example: NODES, args: vec!["-o", "junit"] },
+        Case { file: "audit-nodes.md", example: NODES, args: vec!["-o", "markdown"] },
         Case { file: "audit-external.txt", example: EXTERNAL, args: vec![] },
+        Case { file: "audit-external.sarif", example: EXTERNAL, args: vec!["-o", "sarif"] },
+        Case { file: "audit-external.junit.xml", example: EXTERNAL, args: vec!["-o", "junit"] },
+        Case { file: "audit-external.md", example: EXTERNAL, args: vec!["-o", "markdown"] },
         Case { file: "audit-external.json", example: EXTERNAL, args: vec!["-o", "json"] },
         Case { file: "audit-orders.txt", example: EXTERNAL, args: one("shop/orders") },
     ];
@@ -245,7 +257,7 @@ fn bad_input_is_refused_with_its_position() {
             name: "no kind",
             args: more(&["--fail-on", "sloppy"]),
             expected: "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  \
-                       [possible values: any, half-moved, misplaced, by-hand, no-pool, squatter, denied, mixed-nodes, \
+                       [possible values: any, half-moved, misplaced, by-hand, no-pool, unmatched, denied, mixed-nodes, \
                        full, outside-ranges, unusable-range, over-kubernetes, over-dns, lowest-order, shared-block, \
                        wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool, shared-external, \
                        refused-external, foreign-external, not-held, no-external, wrong-ingress, idle-claim, \

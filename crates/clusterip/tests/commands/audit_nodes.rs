@@ -1,8 +1,9 @@
 //! Runs `clusterip audit` of Nodes and their blocks as a user does, on snapshots. The whole output for the example is
 //! tested in `audit.rs`.
 
-use crate::command::{Done, Folder, snapshot_of};
 use serde_json::{Value, json};
+
+use crate::command::{Done, Folder, snapshot_of};
 
 /// Two pools for Nodes; a Service range overlaps with the pool for Linux.
 const SETTINGS: &str = "
@@ -198,7 +199,7 @@ fn blocks_and_nodes_are_counted_and_listed() {
             {"name": "windows", "ranges": [{
                 "cidr": "10.1.0.0/23",
                 "blockLength": 24,
-                "counts": {"usable": 2, "used": 0, "free": 2, "withheld": 0, "beside": 0},
+                "counts": {"usable": 2, "used": 0, "free": 2, "withheld": 0, "usedAnyway": 0},
                 "withheld": [],
                 "blocks": [],
             }]},
@@ -206,7 +207,7 @@ fn blocks_and_nodes_are_counted_and_listed() {
                 {
                     "cidr": "10.0.0.0/21",
                     "blockLength": 24,
-                    "counts": {"usable": 6, "used": 2, "free": 4, "withheld": 2, "beside": 1},
+                    "counts": {"usable": 6, "used": 2, "free": 4, "withheld": 2, "usedAnyway": 1},
                     "withheld": [
                         {"first": "10.0.2.0/24", "last": "10.0.2.0/24", "why": "serviceRange"},
                         {"first": "10.0.3.0/24", "last": "10.0.3.0/24", "why": "excluded"},
@@ -220,13 +221,14 @@ fn blocks_and_nodes_are_counted_and_listed() {
                 {
                     "cidr": "fd00::/62",
                     "blockLength": 64,
-                    "counts": {"usable": 4, "used": 1, "free": 3, "withheld": 0, "beside": 0},
+                    "counts": {"usable": 4, "used": 1, "free": 3, "withheld": 0, "usedAnyway": 0},
                     "withheld": [],
                     "blocks": [block("fd00:0:0:1::/64", "used", "a", "linux")],
                 },
             ]},
         ],
-        "count": 4,
+        "count": 5,
+        "withBlocks": 4,
     });
     assert_eq!(audit(&folder, nodes, &["-o", "json"]).json()["nodes"], expected);
 }
@@ -260,8 +262,15 @@ fn no_output_about_nodes_without_node_pools() {
         folder.write("snapshot.json", snapshot_of(&nodes));
         folder.run(&["audit", "--snapshot", "snapshot.json", "-o", output])
     };
-    for output in ["table", "json", "html"] {
-        assert_eq!(run(some.clone(), output), run(vec![node("d", "linux", &[])], output), "-o {output}");
+    // The map names the time of the audit.
+    let undated = |done: Done| {
+        let (before, after) = done.stdout.split_once(" · Audited: ").unwrap_or((done.stdout.as_str(), ""));
+        let after = after.split_once(" UTC").map_or(after, |(_, after)| after);
+        Done { stdout: format!("{before}{after}"), ..done.clone() }
+    };
+    for output in ["table", "wide", "name", "json", "html", "sarif", "junit", "markdown"] {
+        let one = run(vec![node("d", "linux", &[])], output);
+        assert_eq!(undated(run(some.clone(), output)), undated(one), "-o {output}");
         assert!(!run(some.clone(), output).stdout.contains("\"nodes\""), "-o {output}");
     }
 }

@@ -92,13 +92,13 @@ fn address_outside_of_the_pool_of_a_service_is_a_finding() {
 #[test]
 fn service_without_a_pool_is_found_only_if_its_address_is_in_one() {
     check(
-        "audit-found-squatter",
+        "audit-found-unmatched",
         vec![
             Case {
                 name: "without a pool, in one",
                 service: service("web", "172.21.1.3", on("darwin")),
                 expected: vec![
-                "squatter | 172.21.1.3 | windows | Service shop/web: 172.21.1.3 lies in pool windows (172.21.1.0/29), \
+                "unmatched | 172.21.1.3 | windows | Service shop/web: 172.21.1.3 lies in pool windows (172.21.1.0/29), \
                  and no \
                  pool is for it: kubernetes.io/os=darwin (annotation clusterip-policy/os)"
                     .to_owned(),
@@ -168,6 +168,29 @@ fn service_that_would_be_denied_or_was_left_by_a_move_is_found() {
             },
         ],
     );
+}
+
+#[test]
+fn service_without_an_address_is_not_set_by_hand() {
+    let folder = Folder::new("audit-headless");
+    // kubectl owns `clusterIP: None`.
+    let explained = |args: &[&str]| {
+        let headless = service("web", "None", by_hand("windows"));
+        audit(&folder, vec![cluster(), headless], &[&["--service", "shop/web"][..], args].concat())
+    };
+    let expected = "\
+service     shop/web
+address     none
+decision    unchanged: headless
+belongs to  no pool
+evidence    none
+move        `clusterip move` does not move it: headless
+";
+    assert_eq!(explained(&[]).stdout, expected);
+    let told = explained(&["-o", "json"]).json();
+    assert_eq!((&told["addresses"], &told["byHand"]), (&json!([]), &Value::Null), "{told}");
+    let refused = explained(&["-o", "sarif"]).stderr;
+    assert!(refused.ends_with("error: --service can't be printed as sarif: use -o table or -o json\n"), "{refused}");
 }
 
 #[test]

@@ -84,8 +84,8 @@ fn check(test: &str, rows: Vec<Case>) {
             continue;
         }
         let count = |decision: &str| expected.iter().filter(|line| line.split(' ').nth(1) == Some(decision)).count();
-        let [recorded, removed, left, denied] = ["recorded", "removed", "left", "denied"].map(count);
-        let summary = json!({"recorded": recorded, "removed": removed, "left": left, "denied": denied});
+        let [recorded, removed, unchanged, denied] = ["recorded", "removed", "unchanged", "denied"].map(count);
+        let summary = json!({"recorded": recorded, "removed": removed, "unchanged": unchanged, "denied": denied});
         assert_eq!(done.json()["summary"]["external"], summary, "{name}");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -124,7 +124,7 @@ fn each_service_gets_a_free_address_of_its_pool() {
                     "a recorded lan free 10.0.9.10 | -",
                     "b recorded lan free 10.0.9.12 | -",
                     "c recorded lan free 10.0.9.11 | -",
-                    "d left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all \
+                    "d unchanged lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all \
                      3 external addresses are used; the Service waits for one",
                 ],
             },
@@ -177,10 +177,10 @@ fn named_address_is_kept_for_the_first_service_that_may_have_it() {
                 status: 0,
                 expected: vec![
                     "a recorded lan free 10.0.9.11 | -",
-                    "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all \
+                    "b unchanged lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all \
                      3 external addresses are used; the Service waits for one",
                     "c recorded lan asked 10.0.9.10 | -",
-                    "d left lan kept 10.0.9.12 | already recorded",
+                    "d unchanged lan kept 10.0.9.12 | already recorded",
                 ],
             },
             Case {
@@ -272,7 +272,7 @@ fn services_of_the_cluster_keep_their_addresses() {
                 manifests: vec![service("b", json!({})), service("a", json!({})), asks("c", "10.0.9.12")],
                 status: 1,
                 expected: vec![
-                    "b left lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all \
+                    "b unchanged lan  | no address of pool \"lan\" is free; pool \"lan\" (10.0.9.10-10.0.9.12) is full: all \
                      3 external addresses are used; the Service waits for one",
                     "a recorded lan kept 10.0.9.12 | -",
                     "c denied -  | Service shop/c: annotation clusterip-policy/external-address: 10.0.9.12 of pool \

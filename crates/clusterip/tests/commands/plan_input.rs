@@ -1,8 +1,9 @@
 //! What `clusterip plan` reads: manifests in every format, and a snapshot of the cluster.
 
+use serde_json::{Value, json};
+
 use crate::command::{Done, Folder, service_manifest};
 use crate::plan::plan;
-use serde_json::{Value, json};
 
 /// A way to write the same manifests.
 struct Format {
@@ -95,10 +96,10 @@ fn formats() -> Vec<Format> {
 fn manifests_are_read_in_every_format() {
     let expected = Done::ok(
         "\
-NAMESPACE  SERVICE  POOL     CLUSTER-IP    EVIDENCE
-default    web      windows  172.21.1.173  os=windows (Deployment default/web)
+NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP    EVIDENCE
+default    web      windows     172.21.1.173  os=windows (Deployment default/web)
 
-1 Service: 1 allocated, 0 left, 0 denied; windows 1 of 205 used; linux 0 of 205 used
+1 Service: 1 allocated, 0 unchanged, 0 denied; windows 1 of 205 used; linux 0 of 205 used
 ",
     );
     for Format { name, files } in formats() {
@@ -197,7 +198,7 @@ fn service_of_the_snapshot_keeps_its_address() {
     let first_choice = web["services"][0]["clusterIPs"][0].as_str().unwrap().to_owned();
     let snapshot = json!({"apiVersion": "v1", "kind": "List", "items": [
         // It has the address that web would get.
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "squatter", "namespace": "other"},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "fixed-ip", "namespace": "other"},
          "spec": {"clusterIP": first_choice, "clusterIPs": [first_choice]}},
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db", "namespace": "default"},
          "spec": {"clusterIP": "172.21.0.7", "clusterIPs": ["172.21.0.7"], "selector": {"app": "old"}}},
@@ -211,11 +212,11 @@ fn service_of_the_snapshot_keeps_its_address() {
     folder.write("snapshot.json", snapshot.to_string()).write("in.yaml", &input);
     let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json"]);
     let expected = "\
-NAMESPACE  SERVICE  POOL   CLUSTER-IP    EVIDENCE
-default    web      linux  172.21.0.204  os=linux (Deployment default/web)
-default    db       -      172.21.0.7    left: no new address
+NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP    EVIDENCE
+default    web      linux       172.21.0.204  os=linux (Deployment default/web)
+default    db       -           172.21.0.7    unchanged: no new address
 
-2 Services: 1 allocated, 1 left, 0 denied; windows 0 of 205 used; linux 2 of 205 used
+2 Services: 1 allocated, 1 unchanged, 0 denied; windows 0 of 205 used; linux 2 of 205 used
 ";
     assert_eq!(done, Done::ok(expected));
     let filled = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-o", "yaml"]);
@@ -231,12 +232,12 @@ fn service_in_two_files_is_created_once_and_then_updated() {
     folder.write("a.yaml", service_manifest("web", "{ports: [{port: 80}]}"));
     folder.write("b.yaml", format!("# again\n---\n{}", service_manifest("web", "{ports: [{port: 443}]}")));
     let expected = "\
-NAMESPACE  SERVICE  POOL   CLUSTER-IP    EVIDENCE
-default    web      linux  172.21.0.173  os=linux (assumption)
-default    web      -      172.21.0.173  left: no new address
+NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP    EVIDENCE
+default    web      linux       172.21.0.173  os=linux (setting assumeOS)
+default    web      -           172.21.0.173  unchanged: no new address
   warning: the same Service as in a.yaml: document 1, line 1
 
-2 Services: 1 allocated, 1 left, 0 denied; windows 0 of 205 used; linux 1 of 205 used
+2 Services: 1 allocated, 1 unchanged, 0 denied; windows 0 of 205 used; linux 1 of 205 used
 ";
     assert_eq!(folder.run(&["plan", "a.yaml", "b.yaml"]), Done::ok(expected));
 }
@@ -247,11 +248,11 @@ fn services_with_generated_names_get_different_addresses() {
     let folder = Folder::new("generated");
     let done = folder.run_with(&["plan", "-"], &format!("{one}---\n{one}"), &[]);
     let expected = "\
-NAMESPACE  SERVICE   POOL   CLUSTER-IP    EVIDENCE
-default    worker-…  linux  172.21.0.155  os=linux (assumption)
-default    worker-…  linux  172.21.0.94   os=linux (assumption)
+NAMESPACE  SERVICE   BELONGS TO  CLUSTER-IP    EVIDENCE
+default    worker-…  linux       172.21.0.155  os=linux (setting assumeOS)
+default    worker-…  linux       172.21.0.94   os=linux (setting assumeOS)
 
-2 Services: 2 allocated, 0 left, 0 denied; windows 0 of 205 used; linux 2 of 205 used
+2 Services: 2 allocated, 0 unchanged, 0 denied; windows 0 of 205 used; linux 2 of 205 used
 ";
     assert_eq!(done, Done::ok(expected));
 }
@@ -265,10 +266,10 @@ fn workload_of_a_removed_api_gives_a_warning_and_no_evidence() {
     let expected = Done {
         status: 0,
         stdout: "\
-NAMESPACE  SERVICE  POOL   CLUSTER-IP    EVIDENCE
-default    web      linux  172.21.0.173  os=linux (assumption)
+NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP    EVIDENCE
+default    web      linux       172.21.0.173  os=linux (setting assumeOS)
 
-1 Service: 1 allocated, 0 left, 0 denied; windows 0 of 205 used; linux 1 of 205 used
+1 Service: 1 allocated, 0 unchanged, 0 denied; windows 0 of 205 used; linux 1 of 205 used
 "
         .to_owned(),
         stderr: "warning: in.yaml: document 2, line 7: Deployment default/web is not used as evidence: Kubernetes no \
@@ -289,16 +290,16 @@ fn address_outside_of_pools_and_folder_without_services_are_accepted() {
         Case {
             input: service_manifest("web", "{clusterIP: 10.0.0.9}"),
             rows: "\
-NAMESPACE  SERVICE  POOL   CLUSTER-IP  EVIDENCE
-default    web      linux  10.0.0.9    left: set by hand; os=linux (assumption)
-  warning: 10.0.0.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (assumption)
+NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE
+default    web      linux       10.0.0.9    unchanged: set by hand; os=linux (setting assumeOS)
+  warning: 10.0.0.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (setting assumeOS)
 ",
-            totals: "1 Service: 0 allocated, 1 left, 0 denied",
+            totals: "1 Service: 0 allocated, 1 unchanged, 0 denied",
         },
         Case {
             input: "# nothing\n".to_owned(),
-            rows: "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\n",
-            totals: "0 Services: 0 allocated, 0 left, 0 denied",
+            rows: "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE\n",
+            totals: "0 Services: 0 allocated, 0 unchanged, 0 denied",
         },
     ];
     for Case { input, rows, totals } in cases {

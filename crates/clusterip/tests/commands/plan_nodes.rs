@@ -58,7 +58,8 @@ fn check(test: &str, rows: Vec<Case>) {
         assert_eq!(told(&done), expected, "{name}: {done:?}");
         assert_eq!(done.status, status, "{name}: {}", done.stderr);
         let count = |decision: &str| expected.iter().filter(|line| line.split(' ').nth(1) == Some(decision)).count();
-        let summary = json!({"allocated": count("allocated"), "left": count("left"), "denied": count("denied")});
+        let summary =
+            json!({"allocated": count("allocated"), "unchanged": count("unchanged"), "denied": count("denied")});
         assert_eq!(done.json()["summary"]["nodes"], summary, "{name}");
     }
 }
@@ -87,7 +88,7 @@ fn node_gets_the_next_block_of_its_pool() {
                     "b allocated linux 10.0.3.0/24 | -",
                     "c allocated linux 10.0.4.0/24 | -",
                     "d allocated windows 10.1.0.0/24 | -",
-                    "e left linux 10.0.1.0/24 | not set by this policy",
+                    "e unchanged linux 10.0.1.0/24 | not set by this policy",
                 ],
             },
             Case {
@@ -104,7 +105,7 @@ fn node_gets_the_next_block_of_its_pool() {
                 cluster: vec![],
                 manifests: vec![node("a", "darwin", &[])],
                 status: 0,
-                expected: vec!["a left -  | no pool of Nodes matches kubernetes.io/os=darwin"],
+                expected: vec!["a unchanged -  | no pool of Nodes matches kubernetes.io/os=darwin"],
             },
             Case {
                 name: "full",
@@ -146,7 +147,7 @@ fn nodes_of_the_cluster_keep_their_blocks() {
                 cluster: vec![node("there", "linux", &["10.0.0.0/24"]), node("other", "linux", &["10.0.1.0/24"])],
                 manifests: vec![node("a", "linux", &[]), node("there", "linux", &[])],
                 status: 0,
-                expected: vec!["a allocated linux 10.0.3.0/24 | -", "there left - 10.0.0.0/24 | no new pod CIDR"],
+                expected: vec!["a allocated linux 10.0.3.0/24 | -", "there unchanged - 10.0.0.0/24 | no new pod CIDR"],
             },
             Case {
                 name: "a Node of the cluster without a block gets one",
@@ -177,10 +178,10 @@ fn wrong_blocks_are_treated_as_explicit_says() {
                 ],
                 status: 0,
                 expected: vec![
-                    "a left linux 10.1.0.0/24 | not set by this policy; 10.1.0.0/24 lies in pool \"windows\", expected \
+                    "a unchanged linux 10.1.0.0/24 | not set by this policy; 10.1.0.0/24 lies in pool \"windows\", expected \
                      pool \"linux\": kubernetes.io/os=linux (Node a)",
-                    "b left linux 10.0.5.0/25 | not set by this policy; 10.0.5.0/25 overlaps 10.0.5.0/24 of Node there",
-                    "c left linux 10.0.2.0/24 | not set by this policy; 10.0.2.0/24 overlaps the Service range \
+                    "b unchanged linux 10.0.5.0/25 | not set by this policy; 10.0.5.0/25 overlaps 10.0.5.0/24 of Node there",
+                    "c unchanged linux 10.0.2.0/24 | not set by this policy; 10.0.2.0/24 overlaps the Service range \
                      10.0.2.0/24",
                 ],
             },
@@ -194,7 +195,7 @@ fn wrong_blocks_are_treated_as_explicit_says() {
                     "a denied linux  | Node a: 10.1.0.0/24 lies in pool \"windows\", expected pool \"linux\": \
                      kubernetes.io/os=linux (Node a); omit podCIDR and podCIDRs, or use a free block of the Node's \
                      pool",
-                    "b left linux 10.0.5.0/24 | not set by this policy",
+                    "b unchanged linux 10.0.5.0/24 | not set by this policy",
                 ],
             },
             Case {
@@ -203,7 +204,7 @@ fn wrong_blocks_are_treated_as_explicit_says() {
                 cluster: vec![],
                 manifests: vec![node("a", "linux", &["10.1.0.0/24"])],
                 status: 0,
-                expected: vec!["a left - 10.1.0.0/24 | not set by this policy"],
+                expected: vec!["a unchanged - 10.1.0.0/24 | not set by this policy"],
             },
         ],
     );
@@ -228,7 +229,7 @@ fn repeated_node_is_updated_and_generated_names_are_distinct_nodes() {
                 status: 0,
                 expected: vec![
                     "a allocated linux 10.0.0.0/24 | -",
-                    "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
+                    "a unchanged - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
                     "b allocated linux 10.0.1.0/24 | -",
                 ],
             },
@@ -244,9 +245,9 @@ fn repeated_node_is_updated_and_generated_names_are_distinct_nodes() {
                 ],
                 status: 0,
                 expected: vec![
-                    "a left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node b",
-                    "a left - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
-                    "b left linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node a",
+                    "a unchanged linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node b",
+                    "a unchanged - 10.0.0.0/24 | no new pod CIDR; the same Node as in in.yaml: document 1, line 1",
+                    "b unchanged linux 10.0.0.0/24 | not set by this policy; 10.0.0.0/24 overlaps 10.0.0.0/24 of Node a",
                     "c allocated linux 10.0.1.0/24 | -",
                 ],
             },
@@ -258,7 +259,7 @@ fn repeated_node_is_updated_and_generated_names_are_distinct_nodes() {
                 status: 0,
                 expected: vec![
                     "linux-… allocated linux 10.0.0.0/24 | -",
-                    "linux-… left linux 10.0.3.0/24 | not set by this policy",
+                    "linux-… unchanged linux 10.0.3.0/24 | not set by this policy",
                     "linux-… allocated linux 10.0.1.0/24 | -",
                 ],
             },
@@ -270,13 +271,13 @@ fn repeated_node_is_updated_and_generated_names_are_distinct_nodes() {
 fn no_output_about_nodes_without_node_pools() {
     let folder = Folder::new("plan-nodes-none");
     folder.write("in.yaml", documents(&[node("a", "linux", &[]), node("b", "linux", &["10.0.0.0/24"])]));
-    let expected = "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
+    let expected = "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE
 
-0 Services: 0 allocated, 0 left, 0 denied; windows \
+0 Services: 0 allocated, 0 unchanged, 0 denied; windows \
                     0 of 205 used; linux 0 of 205 used
 ";
     assert_eq!(folder.run(&["plan", "in.yaml"]), Done::ok(expected));
-    let expected = json!({"services": [], "summary": {"allocated": 0, "left": 0, "denied": 0}});
+    let expected = json!({"services": [], "summary": {"allocated": 0, "unchanged": 0, "denied": 0}});
     assert_eq!(folder.run(&["plan", "in.yaml", "-o", "json"]).json(), expected);
 }
 
@@ -293,31 +294,31 @@ fn table_has_only_sections_with_objects() {
         Case {
             name: "Nodes alone",
             objects: vec![node("a", "linux", &[])],
-            expected: "NODE  POOL   BLOCKS       EVIDENCE
-a     linux  10.0.0.0/24  os=linux (Node a)
+            expected: "NODE  BELONGS TO  BLOCKS       EVIDENCE
+a     linux       10.0.0.0/24  os=linux (Node a)
 
 1 Node: 1 \
-                       allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 1 of 8 blocks used
+                       allocated, 0 unchanged, 0 denied; windows 0 of 2 blocks used; linux 1 of 8 blocks used
 ",
         },
         Case {
             name: "Services alone",
             objects: vec![service],
-            expected: "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
-default    web      -     -           left: the \
+            expected: "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE
+default    web      -           -           unchanged: the \
                        settings have no pool for Services
 
-1 Service: 0 allocated, 1 left, 0 denied
+1 Service: 0 allocated, 1 unchanged, 0 denied
 0 Nodes: 0 \
-                       allocated, 0 left, 0 denied; windows 0 of 2 blocks used; linux 0 of 8 blocks used
+                       allocated, 0 unchanged, 0 denied; windows 0 of 2 blocks used; linux 0 of 8 blocks used
 ",
         },
         Case {
             name: "neither",
             objects: vec![],
-            expected: "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE
+            expected: "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE
 
-0 Services: 0 allocated, 0 left, 0 denied
+0 Services: 0 allocated, 0 unchanged, 0 denied
 ",
         },
     ];

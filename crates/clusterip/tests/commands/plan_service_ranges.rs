@@ -21,10 +21,10 @@ fn service_ranges_are_read_from_service_cidrs() {
          services.pools[0].cidrs[0]: 10.0.0.0/29 lies outside serviceCIDRs (10.1.0.0/24): the API server would refuse its addresses",
     );
     let at = |address: &str| {
-        let line = "1 Service: 1 allocated, 0 left, 0 denied; all 1 of";
+        let line = "1 Service: 1 allocated, 0 unchanged, 0 denied; all 1 of";
         let usable = if address == "10.0.0.1" { 6 } else { 5 };
         Done::ok(format!(
-            "NAMESPACE  SERVICE  POOL  CLUSTER-IP  EVIDENCE\ndefault    web      all   {address}    default\n\n{line} {usable} used\n"
+            "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE\ndefault    web      all         {address}    default\n\n{line} {usable} used\n"
         ))
     };
     let rows = [
@@ -157,5 +157,5 @@ fn large_pool_is_counted_in_powers_of_two() {
     folder.write("settings.yaml", settings);
     let done = folder.run_with(&["plan", "-", "-s", "settings.yaml"], &service_manifest("web", "{}"), &[]);
     let totals = done.stdout.lines().last().unwrap();
-    assert_eq!(totals, "1 Service: 1 allocated, 0 left, 0 denied; wide IPv6 1 of 2^64 used", "{done:?}");
+    assert_eq!(totals, "1 Service: 1 allocated, 0 unchanged, 0 denied; wide IPv6 1 of 2^64 used", "{done:?}");
 }

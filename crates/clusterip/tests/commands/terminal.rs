@@ -1,6 +1,6 @@
 //! What reaches the terminal: colours, text of manifests, completions and the manual.
 
-use crate::command::{Folder, service_manifest};
+use crate::command::{Done, Folder, service_manifest};
 
 #[test]
 fn names_from_manifests_can_not_control_the_terminal() {
@@ -60,6 +60,43 @@ fn colours_are_used_only_where_wanted() {
         let done = Folder::new("colours").run_with(&["plan", "-", "-o", output], &input, &forced);
         assert!(!done.stdout.contains('\u{1b}'), "-o {output}: {done:?}");
     }
+}
+
+#[test]
+fn option_for_colours_overrides_the_environment() {
+    let input = service_manifest("web", "{}");
+    let run = |color: &str, environment: &[(&str, &str)]| {
+        Folder::new("colour-option").run_with(&["plan", "-", "--color", color], &input, environment).stdout
+    };
+    let plain = run("auto", &[]);
+    assert_eq!(run("never", &[("CLICOLOR_FORCE", "1")]), plain);
+    let coloured = run("always", &[("NO_COLOR", "1")]);
+    assert!(coloured.contains("\u{1b}[32m172.21.0.173\u{1b}[0m"), "{coloured:?}");
+    assert_eq!(run("auto", &[("CLICOLOR_FORCE", "1")]), coloured);
+}
+
+#[test]
+fn quiet_prints_results_and_errors_only() {
+    let deployment = "apiVersion: extensions/v1beta1\nkind: Deployment\nmetadata: {name: web}\n";
+    let input = service_manifest("web", "{}") + "---\n" + deployment;
+    let run = |args: &[&str]| Folder::new("quiet").run_with(args, &input, &[]);
+    let loud = run(&["plan", "-"]);
+    assert!(loud.stderr.starts_with("warning: "), "{loud:?}");
+    assert_eq!(run(&["plan", "-", "-q"]), Done::ok(loud.stdout));
+    let failed = run(&["plan", "none.yaml", "--quiet"]);
+    assert!(failed.status == 2 && failed.stderr.starts_with("error: "), "{failed:?}");
+}
+
+#[test]
+fn titles_of_tables_can_be_omitted() {
+    let run = |args: &[&str]| Folder::workspace().run(&[&["plan", "examples/nodes"][..], args].concat()).stdout;
+    let settings = ["--settings", "examples/settings/nodes.yaml"];
+    let titled = run(&settings);
+    let titles = |line: &&str| line.starts_with("NAMESPACE  ") || line.starts_with("NODE  ");
+    assert_eq!(titled.lines().filter(titles).count(), 2, "{titled}");
+    let expected: Vec<&str> = titled.lines().filter(|line| !titles(line)).collect();
+    let found = run(&[&settings[..], &["--no-headers"]].concat());
+    assert_eq!(found.lines().collect::<Vec<_>>(), expected);
 }
 
 fn without_colours(text: &str) -> String {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clusterip::audit::model::Audit;
-use clusterip::report::map;
+use clusterip::report::map::{self, About};
 use clusterip::ui::map_server::{Limits, MapServer, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -70,7 +70,7 @@ async fn map_and_audit_are_served() {
         lines.sort();
         lines
     };
-    let page = map::page(&audits::small()).unwrap();
+    let page = map::page(&audits::small(), &About::default()).unwrap();
     let policy = format!("{}; ", map::content_security_policy());
     let json = serde_json::to_string(&audits::small()).unwrap() + "\n";
     let text = "text/plain; charset=utf-8";

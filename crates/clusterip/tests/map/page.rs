@@ -1,7 +1,7 @@
 //! The page of the map.
 
 use clusterip::audit::model::{Audit, Pool};
-use clusterip::report::map;
+use clusterip::report::map::{self, About};
 use serde_json::Value;
 
 use crate::audits;
@@ -14,13 +14,13 @@ fn between<'t>(text: &'t str, begin: &str, end: &str) -> &'t str {
 #[test]
 fn page_contains_the_whole_audit() {
     for (name, audit) in audits::all() {
-        let page = map::page(&audit).unwrap();
+        let page = map::page(&audit, &About::default()).unwrap();
         let data = between(&page, "<script type=\"application/json\" id=\"audit\">", "</script>");
         let found: Value = serde_json::from_str(data).unwrap();
         // Compared as text, because numbers may be larger than a `Value` can hold.
         let expected: Value = serde_json::from_str(&serde_json::to_string(&audit).unwrap()).unwrap();
         assert!(found == expected, "{name}");
-        assert_eq!(page, map::page(&audit).unwrap(), "{name}");
+        assert_eq!(page, map::page(&audit, &About::default()).unwrap(), "{name}");
     }
 }
 
@@ -29,7 +29,7 @@ fn text_is_never_interpreted_as_markup() {
     let mut audit = audits::small();
     let tags = |page: &str| page.matches('<').count();
     // The occurrences of `<` in the script and the style sheet are the same in all pages.
-    let plain = tags(&map::page(&audit).unwrap());
+    let plain = tags(&map::page(&audit, &About::default()).unwrap());
     for hostile in [audits::HOSTILE, "</script>", "<!--<script>", "</style><b>", "]]>", "\"><i>", "&lt;", "{{ 7 * 7 }}"]
     {
         audit.pools[0].name = hostile.to_owned();
@@ -37,7 +37,7 @@ fn text_is_never_interpreted_as_markup() {
         let address = &mut audit.pools[1].ranges[0].addresses[0];
         (address.namespace, address.name) = (hostile.to_owned(), hostile.to_owned());
         address.evidence = Some(hostile.to_owned());
-        let page = map::page(&audit).unwrap();
+        let page = map::page(&audit, &About::default()).unwrap();
         assert_eq!(tags(&page), plain, "{hostile}");
         let data = between(&page, "id=\"audit\">", "</script>");
         let found: Value = serde_json::from_str(data).unwrap();
@@ -47,7 +47,7 @@ fn text_is_never_interpreted_as_markup() {
 
 #[test]
 fn page_is_self_contained() {
-    let page = map::page(&audits::small()).unwrap();
+    let page = map::page(&audits::small(), &About::default()).unwrap();
     for outside in ["http:", "https:", "src=\"", "url(", "@import", "<link", "import(", "fetch(", "innerHTML", "eval("]
     {
         assert!(!page.contains(outside), "{outside}");
@@ -73,28 +73,53 @@ fn pool_table_shows_usage() {
         (
             audits::small(),
             vec![
-                "windows 172.21.1.0/24 1 % 2 0 195 197 50 0",
-                "linux 172.21.0.0/24 21 % 44 1 160 205 50 2",
-                "edge 172.21.2.48/28 full 15 0 0 15 0 0",
+                "windows 172.21.1.0/24 1 % 2 0 195 197 50 0 0",
+                "linux 172.21.0.0/24 21 % 44 1 160 205 50 2 2",
+                "edge 172.21.2.48/28 full 15 0 0 15 0 0 0",
             ],
         ),
         (
             audits::huge(),
             vec![
-                "dual 10.1.0.0/20 < 1 % 1 0 4,085 4,086 10 0",
-                "dual fd00:1::/112 < 1 % 298 0 64,726 65,024 512 0",
-                "few fd00:2::/64 < 1 % 12 0 1.8 × 10^19 1.8 × 10^19 0 0",
-                "scattered fd00:3::/64 < 1 % 5,000 0 1.8 × 10^19 1.8 × 10^19 281,474,976,710,656 0",
+                "dual 10.1.0.0/20 < 1 % 1 0 4,085 4,086 10 0 0",
+                "dual fd00:1::/112 < 1 % 298 0 64,726 65,024 512 2 0",
+                "few fd00:2::/64 < 1 % 12 0 1.8 × 10^19 1.8 × 10^19 0 0 0",
+                "scattered fd00:3::/64 < 1 % 5,000 0 1.8 × 10^19 1.8 × 10^19 281,474,976,710,656 0 0",
             ],
         ),
         (Audit { pools: vec![Pool { name: "bare".to_owned(), ranges: Vec::new() }], ..Audit::default() }, Vec::new()),
     ];
     for (audit, expected) in rows {
-        let page = map::page(&audit).unwrap();
+        let page = map::page(&audit, &About::default()).unwrap();
         let body = between(&page, "<tbody>", "</tbody>");
         let found: Vec<String> = body.split("</tr>").map(text).filter(|row| !row.is_empty()).collect();
         assert_eq!(found, expected);
     }
+}
+
+#[test]
+fn node_table_counts_a_block_of_several_nodes_once() {
+    let page = map::page(&audits::nodes(), &About::default()).unwrap();
+    let section = between(&page, "<h2 id=\"node-pools-title\">", "</section>");
+    let rows: Vec<String> =
+        between(section, "<tbody>", "</tbody>").split("</tr>").map(text).filter(|row| !row.is_empty()).collect();
+    assert_eq!(rows[0], "linux 172.20.0.0/18 /24 29 % 17 41 58 6 0 3");
+}
+
+#[test]
+fn page_names_its_cluster_time_and_settings() {
+    let about = About {
+        cluster: Some("prod (https://10.0.0.1:6443)".to_owned()),
+        made: Some("2026-01-02T03:04:05Z".parse().unwrap()),
+        settings: Some("<i>configmap clusterip/clusterip-settings, key settings.yaml".to_owned()),
+    };
+    let page = map::page(&audits::small(), &about).unwrap();
+    let line = between(&page, "<p class=\"about\">", "</p>");
+    let expected = "Cluster: prod (https://10.0.0.1:6443) · Audited: 2026-01-02 03:04:05 UTC · \
+                    Settings: &#60;i&#62;configmap clusterip/clusterip-settings, key settings.yaml";
+    assert_eq!(line, expected);
+    let page = map::page(&audits::small(), &About::default()).unwrap();
+    assert!(!page.contains("class=\"about\""), "nothing is known");
 }
 
 /// The text between the tags.

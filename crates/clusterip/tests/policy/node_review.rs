@@ -108,7 +108,7 @@ async fn node_is_judged_and_never_changed() {
                 policy: changes,
                 explicit: "warn",
                 answer: allowed.clone(),
-                decision: "left",
+                decision: "unchanged",
             },
             Case {
                 name: "a policy that refuses it, though settings don't say so",
@@ -144,7 +144,7 @@ async fn node_without_blocks_gets_none_from_its_review() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let (found, count) = reviewed(EMBEDDED, "deny", OnError::Deny, &node(json!({})));
     let audit = [
-        ("decision", "left"),
+        ("decision", "unchanged"),
         ("reason", "pod CIDRs are assigned by the controller of `clusterip serve`, not in admission"),
     ];
     let audit = audit.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
@@ -157,5 +157,5 @@ async fn node_without_blocks_gets_none_from_its_review() {
         audit_annotations: Some(audit),
         warnings: None,
     };
-    assert_eq!((found, count), (expected, counted("left")));
+    assert_eq!((found, count), (expected, counted("unchanged")));
 }

@@ -43,7 +43,7 @@ fn monitor_mode_reports_the_decision_in_warnings_and_audit_annotations() {
         Case {
             name: "a misplaced one where the settings warn",
             session: "audit-scan-of-a-misplaced-service-warns",
-            annotations: json!({"decision": "left", "evidence": windows, "pool": "windows", "reason": "set by hand"}),
+            annotations: json!({"decision": "unchanged", "evidence": windows, "pool": "windows", "reason": "set by hand"}),
             warnings: json!([MISPLACED]),
         },
     ];

@@ -84,7 +84,7 @@ pub fn decide(
         return Ok(record.map(|_| External::new(Outcome::Removed, reason)));
     }
     if service.deleting {
-        return Ok(Some(External::new(Outcome::Left, "being deleted")));
+        return Ok(Some(External::new(Outcome::Unchanged, "being deleted")));
     }
     if told.is_none() {
         return Ok(Some(kept(record, before)));
@@ -94,20 +94,23 @@ pub fn decide(
         // The request need not be refused: the Service can wait for an address.
         let reason = format!("no external address is assigned: {error}; {}", error.remedy());
         warnings.push(reason.clone());
-        External::new(Outcome::Left, &reason)
+        External::new(Outcome::Unchanged, &reason)
     })))
 }
 
 /// The outcome if the host does not say which addresses are in use: an existing record stays.
 fn kept(record: Option<&String>, before: Option<&Service>) -> External {
     if let Some(record) = record.filter(|record| !record.is_empty()) {
-        return External { addresses: recorded_addresses(record), ..External::new(Outcome::Left, "already recorded") };
+        return External {
+            addresses: recorded_addresses(record),
+            ..External::new(Outcome::Unchanged, "already recorded")
+        };
     }
     let had = before.and_then(|before| before.annotations.get(RECORD_ANNOTATION));
     let addresses = had.map(|text| recorded_addresses(text)).unwrap_or_default();
     if addresses.is_empty() {
         let reason = "external addresses are assigned by the controller of `clusterip serve`, not in admission";
-        return External::new(Outcome::Left, reason);
+        return External::new(Outcome::Unchanged, reason);
     }
     External { outcome: Outcome::Recorded, pool: None, addresses, reason: None }
 }

@@ -28,21 +28,21 @@ pub enum Outcome {
     /// It is removed.
     Removed,
     /// It stays as it is.
-    Left,
+    Unchanged,
     /// The request is refused.
     Denied,
 }
 
 impl Outcome {
     /// All outcomes.
-    pub const ALL: [Self; 4] = [Self::Recorded, Self::Removed, Self::Left, Self::Denied];
+    pub const ALL: [Self; 4] = [Self::Recorded, Self::Removed, Self::Unchanged, Self::Denied];
 
-    /// `recorded`, `removed`, `left` or `denied`.
+    /// `recorded`, `removed`, `unchanged` or `denied`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Recorded => "recorded",
             Self::Removed => "removed",
-            Self::Left => "left",
+            Self::Unchanged => "unchanged",
             Self::Denied => "denied",
         }
     }

@@ -12,7 +12,7 @@ use crate::settings::{NodePool, Settings};
 
 /// Assigns one block of each family of the Node's pool. If one family has no free block, the Node gets no block.
 pub(super) fn assign(node: &Node, own: Option<&NodePool>, settings: &Settings, allocation: &Allocation) -> Verdict {
-    let Some(pool) = own else { return Verdict::Left(no_matching_pool(node, &settings.nodes)) };
+    let Some(pool) = own else { return Verdict::Unchanged(no_matching_pool(node, &settings.nodes)) };
     let mut blocks = Vec::new();
     for family in pool.families() {
         match next(pool, family, settings, allocation) {

@@ -44,7 +44,7 @@ pub(super) fn check(
         return Verdict::Denied(Denial { code: 403, message });
     }
     warnings.append(&mut wrong);
-    Verdict::Left("not set by this policy".to_owned())
+    Verdict::Unchanged("not set by this policy".to_owned())
 }
 
 /// Why a block is in the wrong place; `None` if it is in the right place.

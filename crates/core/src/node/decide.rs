@@ -22,8 +22,8 @@ pub fn decide(
     allocation: Option<&Allocation>,
     cluster: &dyn Cluster,
 ) -> Decision {
-    let left = |reason: &str| Decision {
-        verdict: Verdict::Left(reason.to_owned()),
+    let unchanged = |reason: &str| Decision {
+        verdict: Verdict::Unchanged(reason.to_owned()),
         pool: None,
         evidence: None,
         external: None,
@@ -31,7 +31,7 @@ pub fn decide(
         warnings: Vec::new(),
     };
     if settings.nodes.pools.is_empty() {
-        return left("the settings have no pool for Nodes");
+        return unchanged("the settings have no pool for Nodes");
     }
     let had = |block: &IpNet| old.as_ref().is_some_and(|old| old.blocks.contains(block));
     let new: Vec<IpNet> = node.blocks.iter().copied().filter(|block| !had(block)).collect();
@@ -39,17 +39,17 @@ pub fn decide(
     let allocation = allocation.filter(|_| node.blocks.is_empty());
     if allocation.is_none() {
         if node.blocks.is_empty() {
-            return left("pod CIDRs are assigned by the controller of `clusterip serve`, not in admission");
+            return unchanged("pod CIDRs are assigned by the controller of `clusterip serve`, not in admission");
         }
         if new.is_empty() {
-            return left("no new pod CIDR");
+            return unchanged("no new pod CIDR");
         }
         if settings.nodes.explicit == Explicit::Allow {
-            return left("not set by this policy");
+            return unchanged("not set by this policy");
         }
     }
     let own = choose(node, &settings.nodes);
-    let mut decision = left("");
+    let mut decision = unchanged("");
     decision.pool = own.map(|pool| pool.name.clone());
     decision.evidence = own.map(|pool| report(node, pool));
     decision.verdict = match allocation {

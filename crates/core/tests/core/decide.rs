@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     ASSUMED, FakeCluster, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created,
-    denied, left, lowest, selecting, service, updated, with_mixed, with_spec,
+    denied, lowest, selecting, service, unchanged, updated, with_mixed, with_spec,
 };
 
 fn cluster() -> FakeCluster {
@@ -96,7 +96,7 @@ fn first_pool_that_matches_is_chosen() {
             object: selecting(),
             cluster: cluster(),
             address: "10.0.5.1",
-            why: by_os("rest", "assumption", LINUX),
+            why: by_os("rest", "setting assumeOS", LINUX),
         },
         Case {
             name: "the last pool",
@@ -138,17 +138,17 @@ fn service_without_a_pool_is_left_to_kubernetes_with_a_warning() {
         json!({"services": {"pools": [{"name": "windows", "cidrs": ["10.0.1.0/24"], "match": {"os": "windows"}}]}});
     let team_only =
         json!({"services": {"pools": [{"name": "team", "cidrs": ["10.0.1.0/24"], "match": {"namespaces": ["a"]}}]}});
-    let reason = "no pool matches kubernetes.io/os=linux (assumption): Kubernetes picks the address";
-    let expected = left(reason, (None, Some(("assumption", LINUX))), &[reason]);
+    let reason = "no pool matches kubernetes.io/os=linux (setting assumeOS): Kubernetes picks the address";
+    let expected = unchanged(reason, (None, Some(("setting assumeOS", LINUX))), &[reason]);
     assert_eq!(answer(&selecting(), &windows_only, &cluster()), expected, "by os");
     let reason = "no pool matches this Service: Kubernetes picks the address";
-    assert_eq!(answer(&selecting(), &team_only, &cluster()), left(reason, UNASKED, &[reason]), "by namespace");
+    assert_eq!(answer(&selecting(), &team_only, &cluster()), unchanged(reason, UNASKED, &[reason]), "by namespace");
 }
 
 #[test]
 fn settings_for_nodes_only_leave_services_without_a_warning() {
     let nodes_only = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
-    let expected = left("the settings have no pool for Services", UNASKED, &[]);
+    let expected = unchanged("the settings have no pool for Services", UNASKED, &[]);
     assert_eq!(answer(&selecting(), &nodes_only, &cluster()), expected);
 }
 
@@ -157,7 +157,7 @@ fn evidence_that_is_not_a_label_value_is_quoted() {
     let object = annotated(&[("clusterip-policy/os", "Win\n=dows ")]);
     let reason = r#"no pool matches kubernetes.io/os="win\n=dows " (annotation clusterip-policy/os): Kubernetes picks the address"#;
     let why = (None, Some(("annotation clusterip-policy/os", &[("kubernetes.io/os", "win\n=dows ")][..])));
-    assert_eq!(answer(&object, &lowest(), &cluster()), left(reason, why, &[reason]));
+    assert_eq!(answer(&object, &lowest(), &cluster()), unchanged(reason, why, &[reason]));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn pool_annotation_replaces_evidence_but_no_other_condition() {
         Case {
             name: "an empty name",
             object: pool(""),
-            expected: allocated(&pool(""), &["10.0.5.1"], by_os("rest", "assumption", LINUX), &[]),
+            expected: allocated(&pool(""), &["10.0.5.1"], by_os("rest", "setting assumeOS", LINUX), &[]),
         },
         Case {
             name: "an unknown pool",
@@ -256,7 +256,7 @@ fn unchanged_request_has_a_reason_and_needs_no_look_up() {
     ];
     for Case { name, request, reason } in rows {
         let cluster = cluster();
-        assert_eq!(answer_of(&request, &lowest(), &cluster), left(reason, UNASKED, &[]), "{name}");
+        assert_eq!(answer_of(&request, &lowest(), &cluster), unchanged(reason, UNASKED, &[]), "{name}");
         assert_eq!(cluster.questions(), [""; 0], "{name}");
     }
 }
@@ -279,7 +279,7 @@ fn service_with_generate_name_is_hashed_by_its_request_uid() {
     let full = (50..=254).fold(cluster(), |cluster, last| cluster.service("x/y", &format!("172.21.0.{last}")));
     assert_eq!(
         answer(&object, &json!({}), &full)["message"],
-        "Service shop/(name yet to be generated): pool \"linux\" (172.21.0.0/24) is full: 205 of 205 addresses used, the first 50 of each range reserved; chosen by kubernetes.io/os=linux (assumption); add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged"
+        "Service shop/(name yet to be generated): pool \"linux\" (172.21.0.0/24) is full: 205 of 205 addresses used, the first 50 of each range reserved; chosen by kubernetes.io/os=linux (setting assumeOS); add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged"
     );
 }
 

@@ -287,7 +287,7 @@ fn each_label_can_come_from_another_source() {
             why: (
                 Some("arm"),
                 Some((
-                    "Deployment shop/d, Pod shop/p, assumption",
+                    "Deployment shop/d, Pod shop/p, setting assumeOS",
                     &[("gpu", "yes"), ("kubernetes.io/arch", "arm64"), ("kubernetes.io/os", "linux")],
                 )),
             ),
@@ -310,7 +310,10 @@ fn each_label_can_come_from_another_source() {
             object: selecting(),
             cluster: cluster().workload("Pod", "shop/p", json!({"nodeSelector": {"gpu": "Yes"}})),
             address: "10.0.3.1",
-            why: (Some("linux"), Some(("Pod shop/p, assumption", &[("gpu", "Yes"), ("kubernetes.io/os", "linux")]))),
+            why: (
+                Some("linux"),
+                Some(("Pod shop/p, setting assumeOS", &[("gpu", "Yes"), ("kubernetes.io/os", "linux")])),
+            ),
         },
     ];
     for Case { name, object, cluster, address, why } in rows {
@@ -322,20 +325,20 @@ fn each_label_can_come_from_another_source() {
 fn assumed_os_can_be_changed() {
     let object = selecting();
     let settings = json!({"services": {"order": "lowest", "assumeOS": "Windows"}});
-    let why = by_os("windows", "assumption", WINDOWS);
+    let why = by_os("windows", "setting assumeOS", WINDOWS);
     assert_eq!(answer(&object, &settings, &cluster()), allocated(&object, &["172.21.1.50"], why, &[]));
 }
 
 #[test]
 fn report_tells_whether_a_label_is_assumed() {
     for (source, expected) in [
-        ("assumption", true),
-        ("Pod shop/p, assumption", true),
+        ("setting assumeOS", true),
+        ("Pod shop/p, setting assumeOS", true),
         ("Pod shop/p", false),
-        ("Deployment shop/assumption", false),
+        ("Deployment shop/setting assumeOS", false),
         ("", false),
     ] {
         let report = Report { source: source.to_owned(), ..Report::default() };
-        assert_eq!(report.has_assumption(), expected, "{source:?}");
+        assert_eq!(report.has_assumed_os(), expected, "{source:?}");
     }
 }

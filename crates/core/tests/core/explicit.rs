@@ -7,7 +7,7 @@ use clusterip_core::cluster::LookupError;
 use serde_json::{Value, json};
 
 use crate::support::{
-    ASSUMED, FakeCluster, UNASKED, WINDOWS, Why, answer, answer_of, by, by_os, denied, left, selecting, service,
+    ASSUMED, FakeCluster, UNASKED, WINDOWS, Why, answer, answer_of, by, by_os, denied, selecting, service, unchanged,
     updated, with_spec,
 };
 
@@ -100,7 +100,7 @@ fn rows() -> Vec<Row> {
             object: at("172.21.1.77"),
             cluster: cluster(),
             wrong: Some(
-                r#"172.21.1.77 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (assumption)"#,
+                r#"172.21.1.77 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#,
             ),
             why: ASSUMED,
         },
@@ -167,7 +167,7 @@ fn rows() -> Vec<Row> {
 fn explicit_warn_accepts_with_warnings() {
     for Row { name, object, cluster, wrong, why } in rows() {
         let warnings: Vec<&str> = wrong.iter().flat_map(|wrong| wrong.split('|')).collect();
-        assert_eq!(answer(&object, &settings("warn"), &cluster), left("set by hand", why, &warnings), "{name}");
+        assert_eq!(answer(&object, &settings("warn"), &cluster), unchanged("set by hand", why, &warnings), "{name}");
     }
 }
 
@@ -175,7 +175,7 @@ fn explicit_warn_accepts_with_warnings() {
 fn explicit_deny_refuses_wrong_addresses() {
     for Row { name, object, cluster, wrong, why } in rows() {
         let expected = match wrong {
-            None => left("set by hand", why, &[]),
+            None => unchanged("set by hand", why, &[]),
             Some(wrong) => {
                 let wrong = wrong.replace('|', "; ");
                 let remedy = "omit clusterIP, or use an address of the Service's pool";
@@ -189,7 +189,7 @@ fn explicit_deny_refuses_wrong_addresses() {
 #[test]
 fn explicit_allow_accepts_without_look_ups() {
     for Row { name, object, cluster, .. } in rows() {
-        assert_eq!(answer(&object, &settings("allow"), &cluster), left("set by hand", UNASKED, &[]), "{name}");
+        assert_eq!(answer(&object, &settings("allow"), &cluster), unchanged("set by hand", UNASKED, &[]), "{name}");
         assert_eq!(cluster.questions(), [""; 0], "{name}");
     }
 }
@@ -206,7 +206,7 @@ fn update_checks_only_added_addresses() {
         let wrong = format!(
             r#"{address} lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#
         );
-        left("set by hand", by_os("windows", "Deployment shop/web", WINDOWS), &[&wrong])
+        unchanged("set by hand", by_os("windows", "Deployment shop/web", WINDOWS), &[&wrong])
     };
     let external = || service(json!({"type": "ExternalName", "externalName": "example.org"}));
     let rows = [
@@ -223,7 +223,7 @@ fn update_checks_only_added_addresses() {
         Case {
             name: "no new address",
             request: updated(at("172.21.0.77"), at("172.21.0.77")),
-            expected: left("no new address", UNASKED, &[]),
+            expected: unchanged("no new address", UNASKED, &[]),
         },
     ];
     for Case { name, request, expected } in rows {
@@ -241,12 +241,12 @@ fn failed_look_up_denies_only_with_explicit_deny() {
     let reason = "looking up v1 Pod failed: oh; try again; if it still fails, see the log of the host";
     for object in [at("172.21.0.77"), at("172.21.9.7")] {
         let warning = format!("clusterIP was not checked: {reason}");
-        assert_eq!(answer(&object, &settings("warn"), &failing()), left("set by hand", UNASKED, &[&warning]));
+        assert_eq!(answer(&object, &settings("warn"), &failing()), unchanged("set by hand", UNASKED, &[&warning]));
         assert_eq!(
             answer(&object, &settings("deny"), &failing()),
             denied(500, &format!("Service shop/web: {reason}"), UNASKED, &[])
         );
-        assert_eq!(answer(&object, &settings("allow"), &failing()), left("set by hand", UNASKED, &[]));
+        assert_eq!(answer(&object, &settings("allow"), &failing()), unchanged("set by hand", UNASKED, &[]));
     }
 }
 
@@ -255,13 +255,13 @@ fn annotated_pool_counts_as_the_services_own() {
     let mut object = at("172.21.1.77");
     object["metadata"]["annotations"] = json!({"clusterip-policy/pool": "windows"});
     let cluster = FakeCluster::default;
-    let own = left("set by hand", by("windows", "annotation clusterip-policy/pool"), &[]);
+    let own = unchanged("set by hand", by("windows", "annotation clusterip-policy/pool"), &[]);
     assert_eq!(answer(&object, &settings("deny"), &cluster()), own);
 
     object["spec"]["clusterIP"] = "172.21.0.77".into();
     let wrong = r#"172.21.0.77 lies in pool "linux", expected pool "windows": annotation clusterip-policy/pool"#;
     assert_eq!(
         answer(&object, &settings("warn"), &cluster()),
-        left("set by hand", by("windows", "annotation clusterip-policy/pool"), &[wrong])
+        unchanged("set by hand", by("windows", "annotation clusterip-policy/pool"), &[wrong])
     );
 }

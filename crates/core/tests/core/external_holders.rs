@@ -70,7 +70,7 @@ fn first_of_several_holders_counts() {
     let request = updated(record.clone(), record);
     let answer = |held| external_answer(&request, &settings(), Some(held), &FakeCluster::default());
     let kept = answer(&[("10.0.9.20", "shop/web"), ("10.0.9.20", "other/db")]);
-    assert_eq!(kept["audit_annotations"]["external"], "left");
+    assert_eq!(kept["audit_annotations"]["external"], "unchanged");
     let lost = answer(&[("10.0.9.20", "other/db"), ("10.0.9.20", "shop/web")]);
     assert_eq!(lost["audit_annotations"]["external-addresses"], "10.0.9.15");
 }

@@ -14,7 +14,7 @@ const METALLB: &str = "metallb.io/loadBalancerIPs";
 
 /// The answer to a request that concerns no external addresses.
 fn nothing() -> Value {
-    json!({"accepted": true, "audit_annotations": {"decision": "left", "reason": "the settings have no pool for Services"}})
+    json!({"accepted": true, "audit_annotations": {"decision": "unchanged", "reason": "the settings have no pool for Services"}})
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn new_service_gets_one_address_of_each_family() {
             name: "holders unknown",
             request: created(plain.clone()),
             held: None,
-            expected: now("left").because(NOT_IN_ADMISSION).with(&[]),
+            expected: now("unchanged").because(NOT_IN_ADMISSION).with(&[]),
         },
         Case {
             name: "the first address is held by another Service",
@@ -110,13 +110,13 @@ fn service_waits_if_no_address_is_available() {
             name: "no pool matches",
             request: created(elsewhere(balancer(&[]))),
             held: NONE_HELD,
-            expected: now("left").because("no pool of external addresses of IPv4 matches this Service").with(&[]),
+            expected: now("unchanged").because("no pool of external addresses of IPv4 matches this Service").with(&[]),
         },
         Case {
             name: "no pool of the family matches",
             request: created(gold(elsewhere(balancer_of(json!({"ipFamilies": ["IPv6"]}), &[])))),
             held: NONE_HELD,
-            expected: now("left").because("no pool of external addresses of IPv6 matches this Service").with(&[]),
+            expected: now("unchanged").because("no pool of external addresses of IPv6 matches this Service").with(&[]),
         },
         Case {
             name: "no pool matches any longer",
@@ -131,7 +131,7 @@ fn service_waits_if_no_address_is_available() {
             name: "the pool is full",
             request: created(balancer(&[])),
             held: Some(&full),
-            expected: now("left").pool("edge").because("no address of pool \"edge\" is free").with(&[warning]),
+            expected: now("unchanged").pool("edge").because("no address of pool \"edge\" is free").with(&[warning]),
         },
         Case {
             name: "the pool is full for one family",
@@ -167,21 +167,21 @@ fn failed_look_up_refuses_only_claims() {
             request: created(plain.clone()),
             held: NONE_HELD,
             question: "get Namespace",
-            expected: now("left").because(&waiting).with(&[&waiting]),
+            expected: now("unchanged").because(&waiting).with(&[&waiting]),
         },
         LookUpCase {
             name: "a recorded address",
             request: updated(record.clone(), record.clone()),
             held: NONE_HELD,
             question: "get Namespace",
-            expected: now("left").because(&waiting).with(&[&waiting]),
+            expected: now("unchanged").because(&waiting).with(&[&waiting]),
         },
         LookUpCase {
             name: "a recorded address, holders unknown",
             request: updated(record.clone(), record.clone()),
             held: None,
             question: "",
-            expected: now("left").addresses("10.0.9.10").because("already recorded").with(&[]),
+            expected: now("unchanged").addresses("10.0.9.10").because("already recorded").with(&[]),
         },
         LookUpCase {
             name: "a requested address",

@@ -218,7 +218,7 @@ fn requested_address_is_checked_even_if_the_holders_are_unknown() {
             name: "holders unknown: free",
             request: created(asking("10.0.9.10")),
             held: None,
-            expected: now("left").because(NOT_IN_ADMISSION).with(&[]),
+            expected: now("unchanged").because(NOT_IN_ADMISSION).with(&[]),
         },
         Case {
             name: "holders unknown: excluded",
@@ -230,7 +230,7 @@ fn requested_address_is_checked_even_if_the_holders_are_unknown() {
             name: "holders unknown: recorded",
             request: created(recorded("10.0.9.10")),
             held: None,
-            expected: now("left").addresses("10.0.9.10").because("already recorded").with(&[]),
+            expected: now("unchanged").addresses("10.0.9.10").because("already recorded").with(&[]),
         },
     ]);
 }

@@ -66,7 +66,7 @@ fn update_keeps_or_restores_the_recorded_address() {
             name: "never recorded, holders unknown",
             request: updated(plain(), plain()),
             held: None,
-            expected: now("left").because(NOT_IN_ADMISSION).with(&[]),
+            expected: now("unchanged").because(NOT_IN_ADMISSION).with(&[]),
         },
     ]);
 }
@@ -153,7 +153,7 @@ fn recorded_address_that_the_service_can_no_longer_have_is_replaced_and_never_re
             name: "the recorded address is held by another Service, holders unknown",
             request: updated(with("10.0.9.10"), with("10.0.9.10")),
             held: None,
-            expected: now("left").addresses("10.0.9.10").because("already recorded").with(&[]),
+            expected: now("unchanged").addresses("10.0.9.10").because("already recorded").with(&[]),
         },
         Case {
             name: "the recorded address is held by another Service, and the pool is full",
@@ -250,7 +250,7 @@ fn record_is_removed_with_the_type_or_class_of_external_addresses() {
             name: "being deleted",
             request: updated(with("10.0.9.10"), deleting(plain())),
             held: NONE_HELD,
-            expected: now("left").because("being deleted").with(&[]),
+            expected: now("unchanged").because("being deleted").with(&[]),
         },
     ]);
 }

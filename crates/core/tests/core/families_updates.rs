@@ -6,7 +6,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use crate::support::dual_stack::{
     BOTH, CLUSTER_V4, CLUSTER_V4_V6, CLUSTER_V6_V4, V4, WHY, asking, cluster, lacking, settings,
 };
-use crate::support::{allocated, answer_of, denied, left, updated, with_spec};
+use crate::support::{allocated, answer_of, denied, unchanged, updated, with_spec};
 use serde_json::{Value, json};
 
 /// An update, and the whole answer.
@@ -94,14 +94,14 @@ fn update_gets_no_second_address_if_none_is_requested_or_possible() {
             request: update("10.0.0.99", PREFER),
             pool: V4,
             cluster_ranges: CLUSTER_V4,
-            expected: left(UNREQUESTED, (None, None), &[]),
+            expected: unchanged(UNREQUESTED, (None, None), &[]),
         },
         UpdateCase {
             name: "preferred, the pool has no second family",
             request: update("10.0.0.99", PREFER),
             pool: V4,
             cluster_ranges: CLUSTER_V4_V6,
-            expected: left(
+            expected: unchanged(
                 lacking_v6,
                 WHY,
                 &[r#"pool "all" has no IPv6 range: Kubernetes picks the second address from any range"#],
@@ -127,7 +127,7 @@ fn update_gets_no_second_address_if_none_is_requested_or_possible() {
             ),
             pool: BOTH,
             cluster_ranges: CLUSTER_V4_V6,
-            expected: left(UNREQUESTED, (None, None), &[]),
+            expected: unchanged(UNREQUESTED, (None, None), &[]),
         },
     ]);
 }

@@ -4,7 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use crate::support;
-use crate::support::{assigned_of, blocks_given, denied, node_created, node_left, node_of, node_pool, two_pools};
+use crate::support::{assigned_of, blocks_given, denied, node_created, node_of, node_pool, node_unchanged, two_pools};
 use serde_json::{Value, json};
 
 fn held(held: &[&str]) -> Value {
@@ -213,6 +213,6 @@ fn allocation_state_must_be_two_lists_of_cidrs() {
         let expected = denied(400, &message, support::UNASKED, &[]);
         assert_eq!(assigned_of(&request, &two_pools(), &allocation), expected, "{name}");
     }
-    let expected = node_left("pod CIDRs are assigned by the controller of `clusterip serve`, not in admission");
+    let expected = node_unchanged("pod CIDRs are assigned by the controller of `clusterip serve`, not in admission");
     assert_eq!(assigned_of(&request, &two_pools(), &Value::Null), expected, "null");
 }

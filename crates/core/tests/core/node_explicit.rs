@@ -7,8 +7,8 @@ use clusterip_core::cluster::LookupError;
 use serde_json::{Value, json};
 
 use crate::support::{
-    FakeCluster, LINUX, UNASKED, WINDOWS, Why, about_node, answer_of, assigned_of, by_os, denied, left, node,
-    node_created, node_of, with_blocks,
+    FakeCluster, LINUX, UNASKED, WINDOWS, Why, about_node, answer_of, assigned_of, by_os, denied, node, node_created,
+    node_of, unchanged, with_blocks,
 };
 
 const LEFT: &str = "not set by this policy";
@@ -196,7 +196,7 @@ fn explicit_warn_accepts_with_warnings() {
     for Row { name, object, wrong, why, listed, .. } in rows() {
         let cluster = cluster();
         let answer = answer_of(&node_created(&object), &settings("warn"), &cluster);
-        assert_eq!(answer, left(LEFT, why, &wrong), "{name}");
+        assert_eq!(answer, unchanged(LEFT, why, &wrong), "{name}");
         assert_eq!(cluster.questions(), vec!["list Node"; usize::from(listed)], "{name}");
     }
 }
@@ -205,7 +205,7 @@ fn explicit_warn_accepts_with_warnings() {
 fn explicit_deny_refuses_wrong_blocks() {
     for Row { name, object, wrong, why, instead, .. } in rows() {
         let expected = match wrong[..] {
-            [] => left(LEFT, why, &[]),
+            [] => unchanged(LEFT, why, &[]),
             _ => {
                 let remedy = format!("omit podCIDR and podCIDRs, or use {instead}");
                 denied(403, &format!("Node w1: {}; {remedy}", wrong.join("; ")), why, &[])
@@ -219,7 +219,11 @@ fn explicit_deny_refuses_wrong_blocks() {
 fn explicit_allow_accepts_without_look_ups() {
     for Row { name, object, .. } in rows() {
         let cluster = cluster();
-        assert_eq!(answer_of(&node_created(&object), &settings("allow"), &cluster), left(LEFT, UNASKED, &[]), "{name}");
+        assert_eq!(
+            answer_of(&node_created(&object), &settings("allow"), &cluster),
+            unchanged(LEFT, UNASKED, &[]),
+            "{name}"
+        );
         assert_eq!(cluster.questions(), [""; 0], "{name}");
     }
 }
@@ -264,7 +268,7 @@ fn blocks_are_read_from_both_fields_without_duplicates() {
         let wrong = wrong(&blocks);
         let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
         let answer = answer_of(&node_created(&node_of("linux", spec)), &settings("warn"), &cluster());
-        assert_eq!(answer, left(LEFT, by_os("linux", "Node w1", LINUX), &warnings), "{name}");
+        assert_eq!(answer, unchanged(LEFT, by_os("linux", "Node w1", LINUX), &warnings), "{name}");
     }
 }
 
@@ -301,7 +305,7 @@ fn update_checks_only_added_blocks() {
     ];
     for Case { name, request, wrong } in rows {
         let warnings: Vec<&str> = wrong.iter().map(String::as_str).collect();
-        assert_eq!(answer_of(&request, &settings("warn"), &cluster()), left(LEFT, why, &warnings), "{name}");
+        assert_eq!(answer_of(&request, &settings("warn"), &cluster()), unchanged(LEFT, why, &warnings), "{name}");
     }
 }
 
@@ -316,8 +320,8 @@ fn failed_look_up_denies_only_with_explicit_deny() {
     let unknown = "unknown whether another Node has 10.0.0.0/24, fd00::/64: no permission to read v1/Node: oh";
     let good = request(&["10.0.0.0/24", "fd00::/64"]);
     let refused = format!("Node w1: {unknown}; grant the policy and its host read access");
-    assert_eq!(answer_of(&good, &settings("allow"), &failing()), left(LEFT, UNASKED, &[]));
-    assert_eq!(answer_of(&good, &settings("warn"), &failing()), left(LEFT, why, &[unknown]));
+    assert_eq!(answer_of(&good, &settings("allow"), &failing()), unchanged(LEFT, UNASKED, &[]));
+    assert_eq!(answer_of(&good, &settings("warn"), &failing()), unchanged(LEFT, why, &[unknown]));
     assert_eq!(answer_of(&good, &settings("deny"), &failing()), denied(500, &refused, why, &[]));
 
     // The request is refused for this reason already.
@@ -325,7 +329,7 @@ fn failed_look_up_denies_only_with_explicit_deny() {
     let unknown = "unknown whether another Node has 192.168.0.0/24: no permission to read v1/Node: oh";
     let refused = format!("Node w1: {wrong}; {unknown}; omit podCIDR and podCIDRs, or use {OWN}");
     let bad = request(&["192.168.0.0/24"]);
-    assert_eq!(answer_of(&bad, &settings("warn"), &failing()), left(LEFT, why, &[wrong, unknown]));
+    assert_eq!(answer_of(&bad, &settings("warn"), &failing()), unchanged(LEFT, why, &[wrong, unknown]));
     assert_eq!(answer_of(&bad, &settings("deny"), &failing()), denied(403, &refused, why, &[]));
 }
 
@@ -333,9 +337,9 @@ fn failed_look_up_denies_only_with_explicit_deny() {
 fn node_keeps_its_blocks_with_allocation_state() {
     let object = node_of("windows", with_blocks(&["10.0.5.0/24"]));
     let allowed = assigned_of(&node_created(&object), &settings("allow"), &json!({}));
-    assert_eq!(allowed, left(LEFT, UNASKED, &[]));
+    assert_eq!(allowed, unchanged(LEFT, UNASKED, &[]));
     let kept = assigned_of(&about_node("UPDATE", object.clone(), object), &settings("deny"), &json!({}));
-    assert_eq!(kept, left("no new pod CIDR", UNASKED, &[]));
+    assert_eq!(kept, unchanged("no new pod CIDR", UNASKED, &[]));
 }
 
 #[test]
@@ -344,6 +348,6 @@ fn overlapping_pool_of_services_is_named() {
     settings["services"] = json!({"pools": [{"name": "services", "cidrs": ["10.0.3.0/24"]}]});
     let object = node_of("linux", with_blocks(&["10.0.3.128/25"]));
     let wrong = r#"10.0.3.128/25 overlaps 10.0.3.0/24 of the pool "services" of Services"#;
-    let expected = left(LEFT, by_os("linux", "Node w1", LINUX), &[wrong]);
+    let expected = unchanged(LEFT, by_os("linux", "Node w1", LINUX), &[wrong]);
     assert_eq!(answer_of(&node_created(&object), &settings, &cluster()), expected);
 }

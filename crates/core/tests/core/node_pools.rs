@@ -5,8 +5,8 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use crate::support;
 use crate::support::{
-    FakeCluster, Why, about_node, answer_of, assigned_of, by, by_os, denied, left, node, node_created, node_left,
-    node_of, node_pool, two_pools, with_blocks,
+    FakeCluster, Why, about_node, answer_of, assigned_of, by, by_os, denied, node, node_created, node_of, node_pool,
+    node_unchanged, two_pools, unchanged, with_blocks,
 };
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ fn first_pool_that_matches_the_node_labels_is_chosen() {
         let object = node(labels, json!({}));
         let expected = match expected {
             Ok((block, why)) => assigned(&object, &[block], why),
-            Err(reason) => node_left(reason),
+            Err(reason) => node_unchanged(reason),
         };
         assert_eq!(assigned_of(&node_created(&object), &two_pools(), &json!({})), expected, "{name}");
     }
@@ -206,7 +206,7 @@ fn node_is_left_without_allocation_state_or_without_work() {
     ];
     for Case { name, request, settings, reason } in rows {
         let cluster = FakeCluster::default();
-        assert_eq!(answer_of(&request, &settings, &cluster), node_left(reason), "{name}");
+        assert_eq!(answer_of(&request, &settings, &cluster), node_unchanged(reason), "{name}");
         assert_eq!(cluster.questions(), [""; 0], "{name}");
     }
 }
@@ -230,7 +230,7 @@ fn service_is_left_if_all_pools_are_for_nodes() {
     ];
     for (name, object) in rows {
         let cluster = FakeCluster::default();
-        let expected = left("the settings have no pool for Services", support::UNASKED, &[]);
+        let expected = unchanged("the settings have no pool for Services", support::UNASKED, &[]);
         assert_eq!(support::answer(&object, &two_pools(), &cluster), expected, "{name}");
         assert_eq!(cluster.questions(), [""; 0], "{name}");
     }

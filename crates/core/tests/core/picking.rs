@@ -6,7 +6,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use clusterip_core::cluster::LookupError;
 use serde_json::{Value, json};
 
-use crate::support::{ASSUMED, FakeCluster, allocated, answer, by, denied, left, selecting};
+use crate::support::{ASSUMED, FakeCluster, allocated, answer, by, denied, selecting, unchanged};
 
 fn cluster() -> FakeCluster {
     FakeCluster::default()
@@ -185,7 +185,7 @@ fn full_pool_is_denied_or_left_to_kubernetes_as_when_full_says() {
     let full = || (50..=254).fold(cluster(), |cluster, last| cluster.service("x/y", &format!("172.21.0.{last}")));
     let why = "pool \"linux\" (172.21.0.0/24) is full: 205 of 205 addresses used, the first 50 of each range reserved";
     let denial = format!(
-        "Service shop/web: {why}; chosen by kubernetes.io/os=linux (assumption); add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged"
+        "Service shop/web: {why}; chosen by kubernetes.io/os=linux (setting assumeOS); add a range to the pool, delete Services that are not needed, or set services.whenFull: unmanaged"
     );
     for order in ["lowest", "spread"] {
         let settings = |when_full: &str| json!({"services": {"order": order, "whenFull": when_full}});
@@ -193,7 +193,7 @@ fn full_pool_is_denied_or_left_to_kubernetes_as_when_full_says() {
         let reason = format!("{why}: Kubernetes picks the address");
         assert_eq!(
             answer(&selecting(), &settings("unmanaged"), &full()),
-            left(&reason, ASSUMED, &[&reason]),
+            unchanged(&reason, ASSUMED, &[&reason]),
             "{order}"
         );
     }

@@ -38,8 +38,8 @@ impl Gauges {
         used.extend(in_flight.iter().map(|(address, _)| *address));
         used.sort_unstable();
         used.dedup();
-        let squatters =
-            if self.leadership.borrow().leads() { self.reconciler.squatters() } else { BTreeMap::default() };
+        let unmatched =
+            if self.leadership.borrow().leads() { self.reconciler.unmatched() } else { BTreeMap::default() };
         let mut pools: Vec<PoolFill> = Vec::new();
         for pool in pool_use::of(&settings.settings, &used) {
             let fill = FamilyFill {
@@ -51,8 +51,8 @@ impl Gauges {
             match pools.last_mut().filter(|last| last.pool == pool.name) {
                 Some(last) => last.families.push(fill),
                 None => {
-                    let squatters = squatters.get(&pool.name).copied().unwrap_or_default();
-                    pools.push(PoolFill { pool: pool.name, families: vec![fill], squatters });
+                    let unmatched = unmatched.get(&pool.name).copied().unwrap_or_default();
+                    pools.push(PoolFill { pool: pool.name, families: vec![fill], unmatched });
                 }
             }
         }

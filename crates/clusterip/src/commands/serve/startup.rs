@@ -21,6 +21,7 @@ use super::running::Tasks;
 use super::{LOG_TARGET, Serve};
 use crate::audit::live_audit::LiveAudit;
 use crate::dns_address;
+use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
 use crate::ui::map_server::{Limits, MapServer};
 use crate::webhook::registration::Registration;
@@ -73,10 +74,14 @@ impl<'a> Connection<'a> {
         stores: &Stores,
         duties: &Duties,
     ) -> anyhow::Result<Follower> {
-        let (file, name) = (self.arguments.settings.as_deref(), self.arguments.settings_configmap.as_deref());
-        let source = Source::chosen(file, name, &self.client, &self.namespace);
+        let source = settings_source(self.arguments, &self.client, &self.namespace);
         Ok(followed(source, module, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
     }
+}
+
+/// The source of the settings that the arguments name.
+fn settings_source(arguments: &Serve, client: &Client, namespace: &str) -> Source {
+    Source::chosen(arguments.settings.as_deref(), arguments.settings_configmap.as_deref(), client, namespace)
 }
 
 /// A server that has read its settings and listens, but takes no part in the leader election and answers no request
@@ -171,7 +176,10 @@ impl<'a> Startup<'a> {
     /// Serves the map of all pools, if `--ui` asks for it.
     pub(super) async fn serve_map(&mut self) -> anyhow::Result<()> {
         let Some(address) = self.arguments.ui else { return Ok(()) };
-        let ui = MapServer::bind(address, Limits::default()).await?;
+        let cluster = self.arguments.cluster.name().await;
+        let settings = settings_source(self.arguments, &self.client, &self.namespace).to_string();
+        let about = About { cluster, settings: Some(settings), made: None };
+        let ui = MapServer::bind(address, Limits::default()).await?.about(about);
         let audit = LiveAudit::new(self.evaluator.clone()).reading_leases(self.client.clone(), &self.agents_namespace);
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
         let end = self.tasks.until_stop();

@@ -1,5 +1,6 @@
 //! The map of an audit: a single HTML page that loads no other file.
 
+mod about;
 mod assets;
 mod embedded;
 mod number;
@@ -10,6 +11,7 @@ use thiserror::Error;
 
 use crate::audit::model::Audit;
 
+pub use about::About;
 pub use assets::content_security_policy;
 
 /// The page can't be rendered.
@@ -30,6 +32,7 @@ struct Page<'a> {
     style: &'a str,
     script: &'a str,
     title: &'a str,
+    about: Option<&'a About>,
     states: &'a [StateName],
     pools: pools::Pools<'a>,
     findings: usize,
@@ -60,11 +63,12 @@ const fn states(excluded: &'static str) -> [StateName; 6] {
 /// A self-contained page: the pools with their fill, the findings, and every range as a grid of its addresses or
 /// blocks.
 ///
-/// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit gives the same bytes.
+/// The page loads nothing, sends nothing, and contains the audit as JSON. The same audit and [`About`] give the same
+/// bytes.
 ///
 /// # Errors
 /// If the audit can't be serialized or the template fails.
-pub fn page(audit: &Audit) -> Result<String, PageError> {
+pub fn page(audit: &Audit, about: &About) -> Result<String, PageError> {
     let findings = audit.findings.len();
     let with_nodes = audit.nodes.is_some();
     let page = Page {
@@ -77,6 +81,7 @@ pub fn page(audit: &Audit) -> Result<String, PageError> {
             (false, true) => "Addresses of Services, external addresses",
             (true, true) => "Addresses of Services, blocks of Nodes, external addresses",
         },
+        about: Some(about).filter(|about| !about.is_empty()),
         states: &states(if with_nodes { "excluded or withheld" } else { "excluded" }),
         pools: pools::pools(audit),
         findings,

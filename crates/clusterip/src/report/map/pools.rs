@@ -1,5 +1,7 @@
 //! The pools as rows of the tables at the top of the page.
 
+use clusterip_core::address::{Blocks, Occupancy};
+
 use super::number::{grouped, thousandths};
 use crate::audit::model::{self, Audit, State};
 
@@ -33,6 +35,8 @@ pub(super) struct Range {
     pub(super) kept: String,
     /// The number of addresses that a living node holds, if known.
     pub(super) held: String,
+    /// The number of these that are used nevertheless.
+    pub(super) used_anyway: String,
     pub(super) misplaced: String,
     /// The used share of the usable addresses, in words.
     pub(super) share: String,
@@ -92,6 +96,7 @@ impl Range {
             usable: grouped(counts.usable),
             kept: grouped(counts.reserved),
             held: String::new(),
+            used_anyway: grouped(counts.used_anyway),
             misplaced: grouped(misplaced as u128),
             share: fill.share,
             used_width: fill.used,
@@ -101,7 +106,6 @@ impl Range {
 
     fn of_nodes(number: usize, range: &model::BlockRange) -> Self {
         let counts = range.counts;
-        let misplaced = range.blocks.iter().filter(|block| block.state == State::Misplaced).count();
         let fill = Fill::of(counts.used, 0, counts.usable);
         Self {
             number,
@@ -113,7 +117,8 @@ impl Range {
             usable: grouped(counts.usable),
             kept: grouped(counts.withheld),
             held: String::new(),
-            misplaced: grouped(misplaced as u128),
+            used_anyway: grouped(counts.used_anyway),
+            misplaced: grouped(misplaced_blocks(range)),
             share: fill.share,
             used_width: fill.used,
             claimed_width: fill.claimed,
@@ -134,12 +139,23 @@ impl Range {
             usable: grouped(counts.usable),
             kept: grouped(counts.excluded),
             held: counts.held.map_or_else(|| "not known".to_owned(), grouped),
+            used_anyway: grouped(counts.used_anyway),
             misplaced: grouped(misplaced as u128),
             share: fill.share,
             used_width: fill.used,
             claimed_width: fill.claimed,
         }
     }
+}
+
+/// The number of blocks of the range's own block length of which a misplaced block has addresses: several Nodes may
+/// have the same block.
+fn misplaced_blocks(range: &model::BlockRange) -> u128 {
+    let Ok(blocks) = Blocks::new(range.cidr, range.block_length) else { return 0 };
+    let mut found = Occupancy::default();
+    let misplaced = range.blocks.iter().filter(|block| block.state == State::Misplaced);
+    misplaced.filter_map(|block| blocks.indices(block.block)).for_each(|indices| found.insert(indices));
+    found.len()
 }
 
 /// The widths of a bar in per cent, and its share in words.

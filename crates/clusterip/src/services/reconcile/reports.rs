@@ -104,7 +104,7 @@ impl Reconciler {
     pub(super) fn remember(&self, id: &ServiceKey, reason: Reason, text: &str) -> bool {
         let now = (reason, text.to_owned());
         let mut found = self.found();
-        found.squatters.remove(id);
+        found.unmatched.remove(id);
         let before = found.misplaced.insert(id.clone(), now.clone());
         self.count(&found);
         before.is_none_or(|before| before != now)
@@ -114,7 +114,7 @@ impl Reconciler {
     pub(super) fn settled(&self, id: &ServiceKey) {
         self.brakes().settled(id);
         let mut found = self.found();
-        found.squatters.remove(id);
+        found.unmatched.remove(id);
         found.failures.remove(id);
         if found.misplaced.remove(id).is_some() {
             self.count(&found);

@@ -36,7 +36,7 @@ pub const WEB: &str = "21-evidence-from-a-deployment";
 pub fn response(os: &str) -> String {
     let (address, source) = match os {
         "windows" => ("172.21.1.59", "Deployment shop/web"),
-        _ => ("172.21.0.59", "assumption"),
+        _ => ("172.21.0.59", "setting assumeOS"),
     };
     let response = json!({
         "uid": "00000000-0000-4000-8000-000000000021",

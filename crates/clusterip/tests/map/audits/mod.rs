@@ -71,13 +71,18 @@ fn range(cidr: &str, kept: Vec<Span>, addresses: Vec<Address>) -> Range {
     let is_kept = |address: &&Address| {
         kept.iter().any(|span| (number(span.first)..=number(span.last)).contains(&number(address.address)))
     };
-    let beside = addresses.iter().filter(is_kept).count() as u128;
+    let used_anyway = addresses.iter().filter(is_kept).count() as u128;
     let claimed = addresses.iter().filter(|address| address.state == State::InFlight && !is_kept(address)).count();
     let usable = 2_u128.pow(bits) - kept.iter().map(size).sum::<u128>();
-    let used = addresses.len() as u128 - beside - claimed as u128;
+    let used = addresses.len() as u128 - used_anyway - claimed as u128;
     let free = usable - used - claimed as u128;
     let reserved = kept.iter().filter(|span| span.why == Kept::Reserved).map(size).sum();
-    Range { cidr, counts: Counts { usable, used, claimed: claimed as u128, free, reserved, beside }, kept, addresses }
+    Range {
+        cidr,
+        counts: Counts { usable, used, claimed: claimed as u128, free, reserved, used_anyway },
+        kept,
+        addresses,
+    }
 }
 
 fn finding(kind: Kind, service: Option<&str>, addresses: &[&str], pool: Option<&str>, message: &str) -> Finding {

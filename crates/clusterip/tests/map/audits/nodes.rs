@@ -26,7 +26,7 @@ fn blocks(cidr: &str, length: u8, withheld: Vec<block_usage::Span>, blocks: Vec<
     used.sort_unstable();
     used.dedup();
     let used = used.len() as u128;
-    let counts = block_usage::Counts { usable, used, free: usable - used, withheld: withheld_count, beside: 0 };
+    let counts = block_usage::Counts { usable, used, free: usable - used, withheld: withheld_count, used_anyway: 0 };
     BlockRange { cidr, block_length: length, counts, withheld, blocks }
 }
 
@@ -93,7 +93,7 @@ fn node_findings() -> Vec<Finding> {
 /// large to enumerate.
 pub fn nodes() -> Audit {
     let withheld = |first: &str, last: &str, why| block_usage::Span { first: net(first), last: net(last), why };
-    let service = used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), "os=linux (assumption)");
+    let service = used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), "os=linux (setting assumeOS)");
     let kept = vec![span("172.21.0.0", "172.21.0.49", Kept::Reserved)];
     let pool = |name: &str, ranges: Vec<BlockRange>| NodePool { name: name.to_owned(), ranges };
     // The range is in a pool of Nodes, which withholds its blocks.
@@ -126,7 +126,8 @@ pub fn nodes() -> Audit {
                 ),
                 pool("large", vec![blocks("10.0.0.0/8", 24, Vec::new(), large_blocks())]),
             ],
-            count: 3_017,
+            count: 3_018,
+            with_blocks: 3_017,
         }),
         external: None,
         findings: node_findings(),

@@ -16,10 +16,10 @@ fn linux_addresses() -> Vec<Address> {
         used("172.21.0.20", State::Used, "shop/sessions-by-hand", Some("linux"), &deployment("shop/sessions", "linux")),
         used("172.21.0.21", State::Misplaced, "shop/returns", Some("windows"), &deployment("shop/returns", "windows")),
         used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), &deployment("shop/storefront", "linux")),
-        used("172.21.0.100", State::Used, "shop/warehouse", Some("linux"), "os=linux (assumption)"),
+        used("172.21.0.100", State::Used, "shop/warehouse", Some("linux"), "os=linux (setting assumeOS)"),
         used("172.21.0.128", State::InFlight, "shop/checkout", Some("linux"), &deployment("shop/checkout", "linux")),
         used("172.21.0.200", State::Used, "shop/reindex", Some("linux"), HOSTILE),
-        used("172.21.0.225", State::Misplaced, "tools/squatter", None, ""),
+        used("172.21.0.225", State::Misplaced, "tools/unmatched", None, ""),
     ];
     for last in 50..90 {
         let (address, service) = (format!("172.21.0.{last}"), format!("team-{}/api-{last}", last % 7));
@@ -47,8 +47,8 @@ fn small_findings() -> Vec<Finding> {
             "10.96.3.4 lies in no pool, expected pool \"linux\"; `clusterip move` moves it",
         ),
         finding(
-            Kind::Squatter,
-            Some("tools/squatter"),
+            Kind::Unmatched,
+            Some("tools/unmatched"),
             &["172.21.0.225"],
             None,
             "no pool is for it, and 172.21.0.225 lies in pool \"linux\"",
@@ -158,7 +158,13 @@ pub fn huge() -> Audit {
         let address = |place: &u128| numbered(ip(network), base + place);
         let named = |(index, place)| {
             let address: IpAddr = address(place);
-            used(&address.to_string(), State::Used, &format!("dual/web-{index}"), Some("dual"), "os=linux (assumption)")
+            used(
+                &address.to_string(),
+                State::Used,
+                &format!("dual/web-{index}"),
+                Some("dual"),
+                "os=linux (setting assumeOS)",
+            )
         };
         places.iter().enumerate().map(named).collect()
     };
@@ -171,7 +177,7 @@ pub fn huge() -> Audit {
                     range(
                         "10.1.0.0/20",
                         vec![span("10.1.0.0", "10.1.0.9", Kept::Reserved)],
-                        vec![used("10.1.9.3", State::Used, "dual/web-0", Some("dual"), "os=linux (assumption)")],
+                        vec![used("10.1.9.3", State::Used, "dual/web-0", Some("dual"), "os=linux (setting assumeOS)")],
                     ),
                     range(
                         "fd00:1::/112",

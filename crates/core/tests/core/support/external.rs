@@ -107,7 +107,7 @@ impl Now {
     pub fn with(self, warnings: &[&str]) -> Value {
         let (decision, reason) = match &self.denied {
             Some((_, message)) => ("denied", message.as_str()),
-            None => ("left", "the settings have no pool for Services"),
+            None => ("unchanged", "the settings have no pool for Services"),
         };
         let mut audit = json!({"decision": decision, "reason": reason});
         for (key, value) in

@@ -66,7 +66,7 @@ pub fn given(object: &Value, pool: &str, addresses: &str) -> Now {
 
 /// The expected answer that leaves the record as it is.
 pub fn kept(pool: &str, addresses: &str) -> Now {
-    now("left").pool(pool).addresses(addresses).because("already recorded")
+    now("unchanged").pool(pool).addresses(addresses).because("already recorded")
 }
 
 /// The expected refusal for this mistake.

@@ -26,12 +26,13 @@ pub use fake_cluster::FakeCluster;
 use ipnet::IpNet;
 pub use k2s::{Creation, check_evidence, lowest, plain};
 pub use nodes::{
-    Sequence, about_node, assigned_of, blocks_given, node, node_created, node_left, node_of, two_pools, with_blocks,
+    Sequence, about_node, assigned_of, blocks_given, node, node_created, node_of, node_unchanged, two_pools,
+    with_blocks,
 };
 use proptest::test_runner::Config;
 pub use requests::{
-    ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied, left,
-    request, selecting, service, updated, with_field, with_mixed, with_spec,
+    ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied,
+    request, selecting, service, unchanged, updated, with_field, with_mixed, with_spec,
 };
 use serde_json::Value;
 

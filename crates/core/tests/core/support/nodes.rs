@@ -4,7 +4,7 @@ use clusterip_core::validate;
 use serde_json::{Value, json};
 
 use super::FakeCluster;
-use super::requests::{left, request};
+use super::requests::{request, unchanged};
 
 /// The Node `w1` with these labels and this `spec`.
 pub fn node(labels: Value, spec: Value) -> Value {
@@ -70,8 +70,8 @@ pub fn two_pools() -> Value {
 }
 
 /// The answer that leaves a Node unchanged for this reason.
-pub fn node_left(reason: &str) -> Value {
-    left(reason, super::UNASKED, &[])
+pub fn node_unchanged(reason: &str) -> Value {
+    unchanged(reason, super::UNASKED, &[])
 }
 
 /// Requests one after the other, like those of a controller: assigned blocks are held from then on, and the next search

@@ -83,7 +83,7 @@ pub fn by<'a>(pool: &'a str, source: &'a str) -> Why<'a> {
 pub const WINDOWS: &[(&str, &str)] = &[("kubernetes.io/os", "windows")];
 pub const LINUX: &[(&str, &str)] = &[("kubernetes.io/os", "linux")];
 /// The pool and the evidence if no source names an operating system.
-pub const ASSUMED: Why<'static> = (Some("linux"), Some(("assumption", LINUX)));
+pub const ASSUMED: Why<'static> = (Some("linux"), Some(("setting assumeOS", LINUX)));
 
 fn audit(decision: &str, (pool, evidence): Why<'_>, reason: Option<&str>) -> Value {
     let mut audit = json!({ "decision": decision });
@@ -134,8 +134,8 @@ pub fn allocated(object: &Value, addresses: &[&str], why: Why<'_>, warnings: &[&
 }
 
 /// The answer that leaves the object unchanged.
-pub fn left(reason: &str, why: Why<'_>, warnings: &[&str]) -> Value {
-    with_warnings(json!({"accepted": true, "audit_annotations": audit("left", why, Some(reason))}), warnings)
+pub fn unchanged(reason: &str, why: Why<'_>, warnings: &[&str]) -> Value {
+    with_warnings(json!({"accepted": true, "audit_annotations": audit("unchanged", why, Some(reason))}), warnings)
 }
 
 /// The answer that refuses.

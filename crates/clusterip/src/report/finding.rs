@@ -1,0 +1,158 @@
+//! What all reports say about a finding: its kind, its object and its severity.
+
+use std::fmt;
+
+use anstyle::Style;
+use clap::ValueEnum;
+use clusterip_runtime::style;
+
+use crate::audit::model::{Audit, Finding, Kind};
+
+/// What a finding is about. Its text is the kind and name of an object, such as `service/shop/web`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject<'f> {
+    /// A Service.
+    Service {
+        /// Namespace of the Service.
+        namespace: &'f str,
+        /// Name of the Service.
+        name: &'f str,
+    },
+    /// A Node.
+    Node(&'f str),
+    /// A pool.
+    Pool {
+        /// `pool`, `node-pool` or `external-pool`, because pools of different kinds may have the same name.
+        sort: &'static str,
+        /// Name of the pool.
+        name: &'f str,
+    },
+    /// The settings as a whole.
+    Settings,
+}
+
+impl<'f> Subject<'f> {
+    /// What this finding is about.
+    pub fn of(finding: &'f Finding) -> Self {
+        match (&finding.namespace, &finding.name, &finding.node, &finding.pool) {
+            (Some(namespace), Some(name), ..) => Self::Service { namespace, name },
+            (_, _, Some(node), _) => Self::Node(node),
+            (_, _, _, Some(name)) => Self::Pool { sort: sort(finding.kind), name },
+            _ => Self::Settings,
+        }
+    }
+
+    /// The name without the kind.
+    pub fn name(&self) -> &'f str {
+        match *self {
+            Self::Service { name, .. } | Self::Node(name) | Self::Pool { name, .. } => name,
+            Self::Settings => "settings",
+        }
+    }
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service { namespace, name } => write!(f, "service/{namespace}/{name}"),
+            Self::Node(name) => write!(f, "node/{name}"),
+            Self::Pool { sort, name } => write!(f, "{sort}/{name}"),
+            Self::Settings => f.write_str("settings"),
+        }
+    }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// Something does not work, or is not where it belongs.
+    Error,
+    /// Something works, but needs attention.
+    Warning,
+}
+
+impl Severity {
+    /// The severity of all findings of a kind.
+    pub fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full | Kind::OutsideRanges => {
+                Self::Error
+            }
+            Kind::UnusableRange => Self::Error,
+            Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder => Self::Warning,
+            Kind::OverKubernetes | Kind::OverDns => Self::Warning,
+            Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => Self::Error,
+            Kind::WrongNodePool | Kind::OutsideNodePool => Self::Warning,
+            Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal => Self::Error,
+            Kind::FullExternalPool => Self::Error,
+            Kind::ForeignExternal | Kind::WrongIngress | Kind::IdleClaim => Self::Warning,
+        }
+    }
+
+    /// The colour on a terminal.
+    pub fn style(self) -> Style {
+        match self {
+            Self::Error => style::ERROR,
+            Self::Warning => style::WARNING,
+        }
+    }
+}
+
+/// The name of a kind, such as `half-moved`.
+pub fn kind_name(kind: Kind) -> String {
+    kind.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// What findings of a kind are about, as a sentence.
+pub fn kind_help(kind: Kind) -> String {
+    let value = kind.to_possible_value();
+    value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string).unwrap_or_default()
+}
+
+/// The kinds that this audit looked for: those of Nodes and of external addresses only if the settings have such pools.
+pub fn examined(audit: &Audit) -> impl Iterator<Item = Kind> {
+    let looked_for = move |kind: &Kind| match sort(*kind) {
+        "node-pool" => audit.nodes.is_some(),
+        "external-pool" => audit.external.is_some(),
+        _ => true,
+    };
+    Kind::value_variants().iter().copied().filter(looked_for)
+}
+
+/// The message of a finding without the name of its Service or Node.
+pub fn problem(finding: &Finding) -> &str {
+    let subject = match Subject::of(finding) {
+        Subject::Service { namespace, name } => format!("Service {namespace}/{name}: "),
+        Subject::Node(name) => format!("Node {name}: "),
+        Subject::Pool { .. } | Subject::Settings => String::new(),
+    };
+    finding.message.strip_prefix(&subject).unwrap_or(&finding.message)
+}
+
+/// The addresses and blocks of a finding.
+pub fn places(finding: &Finding) -> Vec<String> {
+    let blocks = finding.blocks.iter().map(ToString::to_string);
+    blocks.chain(finding.addresses.iter().map(ToString::to_string)).collect()
+}
+
+/// The pool that the Service or Node of a finding belongs to, if the finding is about that.
+pub fn belongs_to(finding: &Finding) -> Option<&str> {
+    let about_belonging = match finding.kind {
+        Kind::Misplaced | Kind::ByHand | Kind::NoPool | Kind::Denied | Kind::MixedNodes => true,
+        Kind::SharedBlock | Kind::WrongNodePool | Kind::OutsideNodePool | Kind::WithheldBlock | Kind::NoBlock => true,
+        // Findings about pools, and findings whose pool is that of the address.
+        _ => false,
+    };
+    finding.pool.as_deref().filter(|_| about_belonging)
+}
+
+/// The sort of pool that findings of a kind are about. The kinds are in the order Services, Nodes, external addresses.
+fn sort(kind: Kind) -> &'static str {
+    if kind < Kind::SharedBlock {
+        "pool"
+    } else if kind < Kind::SharedExternal {
+        "node-pool"
+    } else {
+        "external-pool"
+    }
+}

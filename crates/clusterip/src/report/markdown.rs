@@ -1,0 +1,113 @@
+//! Prints an audit in Markdown, for the summary of a pipeline or a comment on a change.
+
+use std::fmt::Write as _;
+
+use clusterip_runtime::terminal::harmless;
+
+use super::finding::{Subject, kind_help, kind_name, problem};
+use super::table::count;
+use crate::audit::model::{Audit, Finding};
+
+/// A table for each sort of pools, then one for each kind of finding, then the notes.
+pub fn markdown(audit: &Audit) -> String {
+    let mut text = "# Audit of the cluster\n".to_owned();
+    if !audit.pools.is_empty() {
+        let titles = ["Pool", "Range", "Usable", "Used", "Claimed", "Free", "Reserved", "Used anyway"];
+        let ranges = audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| (pool, range)));
+        let rows = ranges.map(|(pool, range)| {
+            let counts = range.counts;
+            let numbers =
+                [counts.usable, counts.used, counts.claimed, counts.free, counts.reserved, counts.used_anyway];
+            cells([pool.name.clone(), range.cidr.to_string()], &numbers)
+        });
+        table(&mut text, "Pools", &titles, 2, rows);
+    }
+    if let Some(nodes) = &audit.nodes {
+        let titles = ["Pool", "Range", "Blocks", "Usable", "Used", "Free", "Withheld", "Used anyway"];
+        let ranges = nodes.pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| (pool, range)));
+        let rows = ranges.map(|(pool, range)| {
+            let counts = range.counts;
+            let numbers = [counts.usable, counts.used, counts.free, counts.withheld, counts.used_anyway];
+            cells([pool.name.clone(), range.cidr.to_string(), format!("/{}", range.block_length)], &numbers)
+        });
+        table(&mut text, "Pools of Nodes", &titles, 3, rows);
+    }
+    if let Some(external) = &audit.external {
+        let titles = ["Pool", "Range", "Held", "Usable", "Used", "Claimed", "Free", "Excluded", "Used anyway"];
+        let ranges = external.pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| (pool, range)));
+        let rows = ranges.map(|(pool, range)| {
+            let counts = range.counts;
+            let numbers =
+                [counts.usable, counts.used, counts.claimed, counts.free, counts.excluded, counts.used_anyway];
+            let held = counts.held.map_or_else(|| "not known".to_owned(), count);
+            cells([pool.name.clone(), range.range.clone(), held], &numbers)
+        });
+        table(&mut text, "Pools of external addresses", &titles, 2, rows);
+    }
+    if audit.findings.is_empty() {
+        text.push_str("\n## Findings\n\nNothing was found.\n");
+    }
+    for group in audit.findings.chunk_by(|one, next| one.kind == next.kind) {
+        let Some(first) = group.first() else { continue };
+        // `write!` to a `String` never fails.
+        let title = format!("{} ({}): {}", kind_name(first.kind), group.len(), escaped(&kind_help(first.kind)));
+        table(&mut text, &title, &["Object", "Problem", "What to do"], 3, group.iter().map(row));
+    }
+    if !audit.notes.is_empty() {
+        text.push_str("\n## Notes\n\n");
+        for note in &audit.notes {
+            let _ = writeln!(text, "- {}", escaped(note));
+        }
+    }
+    text
+}
+
+/// Adds a table. The columns from `left` on contain numbers, which are aligned at the right.
+fn table(text: &mut String, title: &str, titles: &[&str], left: usize, rows: impl Iterator<Item = Vec<String>>) {
+    let marks: Vec<&str> = (0..titles.len()).map(|column| if column < left { "---" } else { "---:" }).collect();
+    let _ = writeln!(text, "\n## {title}\n\n| {} |\n| {} |", titles.join(" | "), marks.join(" | "));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+}
+
+fn cells<const N: usize>(texts: [String; N], numbers: &[u128]) -> Vec<String> {
+    texts.iter().map(|text| escaped(text)).chain(numbers.iter().copied().map(count)).collect()
+}
+
+fn row(finding: &Finding) -> Vec<String> {
+    [Subject::of(finding).to_string().as_str(), problem(finding), finding.way_out.as_str()].map(escaped).to_vec()
+}
+
+/// The text on one line, without any markup.
+fn escaped(text: &str) -> String {
+    let mut markdown = String::with_capacity(text.len());
+    for c in harmless(text).chars() {
+        match c {
+            '&' => markdown.push_str("&amp;"),
+            '<' => markdown.push_str("&lt;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' => markdown.extend(['\\', c]),
+            c => markdown.push(c),
+        }
+    }
+    markdown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_never_interpreted_as_markup() {
+        let cases = [
+            ("kubernetes.io/os=linux (Deployment shop/web)", "kubernetes.io/os=linux (Deployment shop/web)"),
+            ("a|b `c` *d* _e_ ~f~", r"a\|b \`c\` \*d\* \_e\_ \~f\~"),
+            ("![x](https://example.com)", r"!\[x\](https://example.com)"),
+            ("<script>&amp;\\", r"&lt;script>&amp;amp;\\"),
+            ("two\nlines", r"two\\nlines"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(escaped(text), expected, "{text:?}");
+        }
+    }
+}
