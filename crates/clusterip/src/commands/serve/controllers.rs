@@ -15,6 +15,7 @@ use crate::services::misplaced::Allowed;
 use crate::services::reconcile::Reconciler;
 use crate::services::replicas::Replicas;
 use crate::services::service_controller::Controller;
+use crate::services::settings_in_use::Origin;
 use clusterip_host::cluster::stores::Change;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::competing_server::CompetingServer;
@@ -130,6 +131,8 @@ impl Startup<'_> {
             leadership: election.leadership.clone(),
             client: self.client.clone(),
             namespace: self.namespace.clone(),
+            identity: self.me.to_string(),
+            source: Origin::from(&self.arguments.settings_source(&self.client, &self.namespace)),
         };
         let end = self.tasks.until_stop();
         self.tasks.spawn(async move { controller.run(end).await });

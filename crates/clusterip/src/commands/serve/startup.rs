@@ -17,7 +17,7 @@ use clusterip_host::cluster::replica_claims::{self, Claims};
 use clusterip_host::cluster::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::live_settings::follow::{followed, say_what_is_missing};
-use clusterip_host::live_settings::{Follower, LiveSettings, Source};
+use clusterip_host::live_settings::{Follower, LiveSettings};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::election::Timing;
@@ -51,7 +51,9 @@ impl<'a> Connection<'a> {
 
     /// This process as a candidate in the leader election.
     pub(super) fn leader(&self) -> Leader {
-        Leader::new(self.client.clone(), &self.namespace, self.me.clone(), Timing::default())
+        let leader = Leader::new(self.client.clone(), &self.namespace, self.me.clone(), Timing::default());
+        // A server that is only tried leaves nothing behind.
+        if self.arguments.register_url.is_some() { leader.temporary() } else { leader }
     }
 
     /// The stores, which know the Service ranges of the cluster and watch nothing yet, and the receiver of the changes
@@ -71,8 +73,7 @@ impl<'a> Connection<'a> {
         stores: &Stores,
         duties: &Duties,
     ) -> anyhow::Result<Follower> {
-        let (file, name) = (self.arguments.settings.as_deref(), self.arguments.settings_configmap.as_deref());
-        let source = Source::chosen(file, name, &self.client, &self.namespace);
+        let source = self.arguments.settings_source(&self.client, &self.namespace);
         Ok(followed(source, module, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
     }
 }
