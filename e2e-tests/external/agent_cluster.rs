@@ -238,6 +238,12 @@ impl AgentCluster {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).replace(&self.namespace, ""))
     }
 
+    /// Deletes the Node object of a node.
+    pub fn delete_node(&self, index: usize) {
+        let path = format!("/api/v1/nodes/{}", self.names[index]);
+        RUNTIME.block_on(send(&self.client, Method::DELETE, &path, None)).unwrap();
+    }
+
     /// Sets whether a Node is ready.
     pub fn ready(&self, index: usize, ready: bool) {
         let status = if ready { "True" } else { "Unknown" };

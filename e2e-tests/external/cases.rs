@@ -10,7 +10,7 @@ mod takeovers;
 use super::deploy_external;
 
 /// All test cases by name.
-pub const CASES: [(&str, fn()); 17] = [
+pub const CASES: [(&str, fn()); 18] = [
     (
         "service_gets_an_address_and_its_status_shows_the_holder",
         services::service_gets_an_address_and_its_status_shows_the_holder,
@@ -41,6 +41,7 @@ pub const CASES: [(&str, fn()); 17] = [
     ("recreated_interface_is_found_again", restored_network::recreated_interface_is_found_again),
     ("address_of_a_node_without_link_is_taken_over", takeovers::address_of_a_node_without_link_is_taken_over),
     ("agent_reports_its_health_and_metrics", reports::agent_reports_its_health_and_metrics),
+    ("agent_without_its_node_or_pools_says_so", reports::agent_without_its_node_or_pools_says_so),
     ("agent_lists_missing_permissions", reports::agent_lists_missing_permissions),
     ("address_of_a_deleted_service_is_free", services::address_of_a_deleted_service_is_free),
 ];

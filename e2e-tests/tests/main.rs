@@ -46,6 +46,7 @@ mod service_admission;
 mod service_ranges;
 mod settings_brake;
 mod settings_reload;
+mod shutdown;
 mod tenants;
 mod test_control_plane;
 mod test_fault_proxy;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,21 +11,23 @@ use std::time::SystemTime;
 use anyhow::Context;
 use clap::Args;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::agent_metrics::ExposedMetrics;
 use crate::event_loop::Agent as AddressAgent;
-use crate::health::Health;
+use crate::health::{Health, unknown_node};
 use crate::linux::LinuxNetwork;
 use clusterip_host::cluster::kinds;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::stores::{State, Stores};
 use clusterip_host::external::assignment_watcher::AssignmentWatcher;
-use clusterip_host::live_settings::Source;
 use clusterip_host::live_settings::follow::followed;
+use clusterip_host::live_settings::{LiveSettings, Source};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::connect;
+use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::http::server::ServerError;
 use clusterip_runtime::http::status::{Status, StatusServer};
 use clusterip_runtime::logging::Logging;
 use clusterip_runtime::shutdown::{shutdown_signal, until};
@@ -47,10 +50,9 @@ Exit status: 0 after SIGTERM or SIGINT, when all addresses are released; 2 if th
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
 pub struct Agent {
-    /// The kubeconfig for the cluster [default: the service account of the Pod, or $KUBECONFIG]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The name of the Node that the agent runs on
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// The name of the Node that the agent runs on. The agent is not ready as long as the cluster has no such Node
     #[arg(long, value_name = "NAME")]
     node: String,
     /// The interface that addresses are added to [default: that of the default route]
@@ -90,10 +92,22 @@ impl Agent {
     }
 
     async fn work(self) -> anyhow::Result<()> {
+        let mut shutdown = pin!(shutdown_signal());
+        let running = tokio::select! {
+            biased;
+            // No address is held yet.
+            () = &mut shutdown => return Ok(()),
+            running = self.start() => running?,
+        };
+        running.until(shutdown).await
+    }
+
+    /// Starts all tasks. The last one holds addresses, so none is held if this is dropped before its end.
+    async fn start(&self) -> anyhow::Result<Running> {
         // The network comes first because it needs no cluster: no address of an earlier process may remain on the
         // interface.
         let network = LinuxNetwork::begin(self.interface.as_deref()).await?;
-        let client = connect::client(self.kubeconfig.as_deref()).await?;
+        let client = self.cluster.client().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let metrics = Arc::new(ExposedMetrics::new());
         let module = Arc::new(Module::new(EMBEDDED)?);
@@ -111,42 +125,25 @@ impl Agent {
         let (stop, stopped) = watch::channel(false);
         let (health, seen) = watch::channel(Health::new());
         tracing::info!(listen = %status.local_addr(), namespace, node = self.node, "serving probes and metrics");
-        let report = probe_status(&seen, &stores, &metrics);
-        let mut served = tokio::spawn(status.run(report, until(stopped.clone())));
+        let report = probe_status(&self.node, &seen, &stores, &metrics);
+        let served = tokio::spawn(status.run(report, until(stopped.clone())));
         let followed = tokio::spawn(follower.run(until(stopped.clone())));
-        let mut shutdown_signal = std::pin::pin!(shutdown_signal());
-        tokio::select! {
-            () = stores.completed() => {}
-            // No address is held yet.
-            () = &mut shutdown_signal => return Ok(()),
+        let reported = tokio::spawn(report_pools(settings.clone()));
+        stores.completed().await;
+        if let Some(reason) = unknown_node(&self.node, &stores) {
+            tracing::error!("{reason}");
         }
         let mut watcher = AssignmentWatcher { module, settings, stores, changes, refused: BTreeSet::new() };
         let (tell, assignments) =
             watch::channel(Arc::new(watcher.look().await.context("can't determine the addresses to hold")?));
         let assigned = tokio::spawn(watcher.run(tell, until(stopped.clone())));
-        let heartbeat = connect::client(self.kubeconfig.as_deref()).await?;
+        let heartbeat = self.cluster.client().await?;
         let node = self.node.clone();
         health.send_modify(|health| health.beat = Instant::now());
         let agent =
             AddressAgent { client, heartbeat, namespace, node, assignments, network, metrics: metrics.agent.clone() };
-        let mut held = tokio::spawn(agent.run(health, until(stopped)));
-        let failed = tokio::select! {
-            () = &mut shutdown_signal => {
-                tracing::info!("stopping: releasing all addresses");
-                None
-            }
-            ended = &mut served => Some(ended.context("the server of probes and metrics").and_then(|ended| Ok(ended?))),
-            ended = &mut held => Some(ended.context("the task that holds addresses")),
-        };
-        stop.send_replace(true);
-        if !held.is_finished() {
-            held.await?;
-        }
-        for task in [assigned, followed] {
-            task.await?;
-        }
-        tracing::info!("stopped");
-        failed.unwrap_or(Ok(()))
+        let held = tokio::spawn(agent.run(health, until(stopped)));
+        Ok(Running { stop, health: seen, served, held, others: [assigned, followed, reported] })
     }
 
     fn duties(&self, namespace: &str) -> Duties {
@@ -160,8 +157,70 @@ impl Agent {
     }
 }
 
+/// The tasks of an agent.
+struct Running {
+    /// Stops all tasks.
+    stop: watch::Sender<bool>,
+    health: watch::Receiver<Health>,
+    /// Serves probes and metrics.
+    served: JoinHandle<Result<(), ServerError>>,
+    /// Holds the addresses.
+    held: JoinHandle<()>,
+    others: [JoinHandle<()>; 3],
+}
+
+impl Running {
+    /// Runs until `shutdown`, or until a task ends early. Then the addresses are released.
+    async fn until(self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let Self { stop, health, mut served, mut held, others } = self;
+        let failed = tokio::select! {
+            () = shutdown => {
+                match health.borrow().holding.is_empty() {
+                    true => tracing::info!("stopping: no address is held"),
+                    false => tracing::info!("stopping: releasing all addresses"),
+                }
+                None
+            }
+            ended = &mut served => Some(ended.context("the server of probes and metrics").and_then(|ended| Ok(ended?))),
+            ended = &mut held => Some(ended.context("the task that holds addresses")),
+        };
+        stop.send_replace(true);
+        if !held.is_finished() {
+            held.await?;
+        }
+        for task in others {
+            task.await?;
+        }
+        tracing::info!("stopped");
+        failed.unwrap_or(Ok(()))
+    }
+}
+
+/// Logs whether the settings have pools of external addresses, now and when that changes. It ends when the settings are
+/// not followed any more.
+async fn report_pools(mut settings: watch::Receiver<Arc<LiveSettings>>) {
+    let mut reported = None;
+    loop {
+        let has_pools = !settings.borrow_and_update().settings.external.pools.is_empty();
+        if reported.replace(has_pools) != Some(has_pools) {
+            match has_pools {
+                true => tracing::info!("holding the external addresses that are assigned to this node"),
+                false => tracing::info!("the settings have no pools of external addresses: there is nothing to hold"),
+            }
+        }
+        if settings.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 /// The answers of the agent's endpoints.
-fn probe_status(health: &watch::Receiver<Health>, stores: &Stores, metrics: &Arc<ExposedMetrics>) -> Status {
+fn probe_status(
+    node: &str,
+    health: &watch::Receiver<Health>,
+    stores: &Stores,
+    metrics: &Arc<ExposedMetrics>,
+) -> Status {
     let (liveness, readiness) = (health.clone(), health.clone());
     let (lagging, stores, metrics) = (stores.clone(), stores.clone(), Arc::clone(metrics));
     Status {
@@ -171,8 +230,11 @@ fn probe_status(health: &watch::Receiver<Health>, stores: &Stores, metrics: &Arc
             health.liveness_error(Instant::now()).filter(|_| lagging.complete()).into_iter().collect()
         }),
         readiness_errors: Arc::new({
-            let stores = stores.clone();
-            move || stores.lagging().into_iter().chain(readiness.borrow().readiness_error()).collect()
+            let (node, stores) = (node.to_owned(), stores.clone());
+            move || {
+                let reasons = stores.lagging().into_iter().chain(unknown_node(&node, &stores));
+                reasons.chain(readiness.borrow().readiness_error()).collect()
+            }
         }),
         metrics: Arc::new(move || {
             for ((_, kind), state) in stores.states().iter() {

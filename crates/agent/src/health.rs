@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::PoisonError;
 
 use tokio::time::Instant;
 
 use clusterip_failover::timing::STALLED;
+use clusterip_host::cluster::stores::Stores;
 
 /// The state of an agent that its probes report.
 #[derive(Clone, Debug)]
@@ -35,6 +37,17 @@ impl Health {
     pub fn readiness_error(&self) -> Option<String> {
         (!self.alive).then(|| "the heartbeat is not renewed: no address may be held".to_owned())
     }
+}
+
+/// Why the readiness probe fails: the cluster has no Node of this name, so that no address is ever assigned to the
+/// agent. `None` if it has one, and as long as the Nodes are not known.
+pub fn unknown_node(node: &str, stores: &Stores) -> Option<String> {
+    if !stores.complete() {
+        return None;
+    }
+    let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+    let is_unknown = snapshot.get("v1", "Node", "", node).is_none();
+    is_unknown.then(|| format!("there is no Node {node:?}: --node must be the name of the Node that the agent runs on"))
 }
 
 impl Default for Health {

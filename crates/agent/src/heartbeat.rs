@@ -159,7 +159,9 @@ impl Heartbeat {
                 return false;
             }
             match (&*known, &term) {
-                (None, Some(term)) => tracing::info!(identity = %term.identity, "this agent may hold addresses"),
+                (None, Some(term)) => {
+                    tracing::info!(identity = %term.identity, "the heartbeat of this agent is renewed")
+                }
                 (Some(_), None) => tracing::warn!("this agent may hold no address until its heartbeat is renewed"),
                 _ => {}
             }

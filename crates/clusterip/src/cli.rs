@@ -75,9 +75,10 @@ pub fn run() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             anstream::eprintln!(
-                "{}error:{} {error:#}",
+                "{}error:{} {}",
                 clusterip_runtime::style::ERROR.render(),
-                anstyle::Reset.render()
+                anstyle::Reset.render(),
+                clusterip_runtime::api_error::chain(&*error)
             );
             ExitCode::from(BAD_INPUT)
         }

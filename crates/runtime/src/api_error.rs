@@ -7,8 +7,19 @@ pub fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("the API server answers {}", status.code),
+        kube::Error::Service(cause) => chain(cause.as_ref()),
         other => chain(other),
     }
+}
+
+/// The text of the innermost cause of an error. In errors of a connection, the errors around it repeat it, or name no
+/// more than the step that failed.
+pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 /// The text of an error, followed by the texts of its sources that add something.
@@ -54,6 +65,11 @@ mod tests {
                 name: "a chain",
                 error: kube::Error::ReadEvents(std::io::Error::other("cut")),
                 expected: "Error reading events stream: cut",
+            },
+            Case {
+                name: "a connection",
+                error: kube::Error::Service(Box::new(std::io::Error::other("GET https://a/version: refused"))),
+                expected: "GET https://a/version: refused",
             },
         ];
         for Case { name, error, expected } in cases {

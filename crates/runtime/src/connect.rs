@@ -1,10 +1,74 @@
 //! Connects to a cluster.
 
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
+use clap::Args;
+use kube::client::ClientBuilder;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use thiserror::Error;
+use tower::layer::layer_fn;
+
+use crate::api_error::words;
+use crate::api_requests::Bounded;
+
+/// The arguments of every command that talks to a cluster.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ClusterArguments {
+    /// The kubeconfig for the cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// How long to wait for the answer to a request to the API server, such as 500ms, 10s or 2m; 0: without limit
+    #[arg(long, value_name = "TIME", default_value_t)]
+    pub request_timeout: RequestTimeout,
+}
+
+/// The time limit of a request to the API server; `None` for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTimeout(pub Option<Duration>);
+
+impl Default for RequestTimeout {
+    fn default() -> Self {
+        Self(Some(Duration::from_secs(10)))
+    }
+}
+
+impl fmt::Display for RequestTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(limit) if limit.subsec_millis() == 0 => write!(f, "{}s", limit.as_secs()),
+            Some(limit) => write!(f, "{}ms", limit.as_millis()),
+            None => f.write_str("0"),
+        }
+    }
+}
+
+/// A text that is not a time limit.
+#[derive(Debug, Error)]
+#[error("expected a whole number with a unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit")]
+pub struct RequestTimeoutError;
+
+impl FromStr for RequestTimeout {
+    type Err = RequestTimeoutError;
+
+    /// Reads a time limit as kubectl does: a number without a unit is a number of seconds.
+    fn from_str(text: &str) -> Result<Self, RequestTimeoutError> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let number: u64 = digits.parse().map_err(|_| RequestTimeoutError)?;
+        let unit = match &text[digits.len()..] {
+            "ms" => 1,
+            "" | "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(RequestTimeoutError),
+        };
+        let milliseconds = number.checked_mul(unit).ok_or(RequestTimeoutError)?;
+        Ok(Self((milliseconds > 0).then(|| Duration::from_millis(milliseconds))))
+    }
+}
 
 /// Why there is no client for a cluster.
 #[derive(Debug, Error)]
@@ -18,25 +82,134 @@ pub enum ConnectError {
         source: KubeconfigError,
     },
     /// No cluster is configured.
-    #[error("no cluster: give --kubeconfig, or run it in a Pod")]
+    #[error("no kubeconfig was found: give --kubeconfig, or run the program in a Pod")]
     NoCluster(#[source] InferConfigError),
     /// The configuration can't be used.
-    #[error(transparent)]
-    Client(#[from] kube::Error),
+    #[error("the configuration of the cluster can't be used: {}", words(.0))]
+    Client(kube::Error),
 }
 
-/// A client for the cluster of a kubeconfig, or for the cluster that this process runs in.
-///
-/// # Errors
-/// If the file can't be used, or no cluster is configured.
-pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
-    let config = match kubeconfig {
-        Some(file) => {
-            let failed = |source| ConnectError::Kubeconfig { file: file.to_owned(), source };
-            let written = Kubeconfig::read_from(file).map_err(failed)?;
-            Config::from_custom_kubeconfig(written, &KubeConfigOptions::default()).await.map_err(failed)?
+impl ClusterArguments {
+    /// A client for the cluster of the kubeconfig, or for the cluster that this process runs in. Each of its requests
+    /// has the time limit, and each error of the connection names the URL.
+    ///
+    /// # Errors
+    /// If the file can't be used, or no cluster is configured.
+    pub async fn client(&self) -> Result<Client, ConnectError> {
+        let mut config = match &self.kubeconfig {
+            Some(file) => {
+                let failed = |source| ConnectError::Kubeconfig { file: file.to_owned(), source };
+                let written = Kubeconfig::read_from(file).map_err(failed)?;
+                Config::from_custom_kubeconfig(written, &KubeConfigOptions::default()).await.map_err(failed)?
+            }
+            None => Config::infer().await.map_err(ConnectError::NoCluster)?,
+        };
+        let RequestTimeout(limit) = self.request_timeout;
+        // The limit of the request ends before this one, and its error names the URL.
+        config.connect_timeout = limit.map(|limit| limit.saturating_mul(2));
+        let server = server(&config);
+        let server = server(&config);
+        let builder = ClientBuilder::try_from(config).map_err(ConnectError::Client)?;
+        Ok(builder.with_layer(&layer_fn(|inner| Bounded::new(inner, server.clone(), limit))).build())
+    }
+}
+
+/// The URL of the API server without a user name and password, and without a slash at the end.
+fn server(config: &Config) -> String {
+    let url = &config.cluster_url;
+    let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{}://{host}{}", url.scheme_str().unwrap_or("http"), url.path().trim_end_matches('/'))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn time_limits_are_read_as_kubectl_reads_them() {
+        struct Case {
+            text: &'static str,
+            limit: Option<Duration>,
+            shown: &'static str,
         }
-        None => Config::infer().await.map_err(ConnectError::NoCluster)?,
-    };
-    Ok(Client::try_from(config)?)
+        let cases = [
+            Case { text: "500ms", limit: Some(Duration::from_millis(500)), shown: "500ms" },
+            Case { text: "10s", limit: Some(Duration::from_secs(10)), shown: "10s" },
+            Case { text: "7", limit: Some(Duration::from_secs(7)), shown: "7s" },
+            Case { text: "2m", limit: Some(Duration::from_secs(120)), shown: "120s" },
+            Case { text: "1h", limit: Some(Duration::from_secs(3600)), shown: "3600s" },
+            Case { text: "0", limit: None, shown: "0" },
+            Case { text: "0s", limit: None, shown: "0" },
+        ];
+        for Case { text, limit, shown } in cases {
+            let read: RequestTimeout = text.parse().unwrap();
+            assert_eq!((read.0, read.to_string().as_str()), (limit, shown), "{text}");
+        }
+        for text in ["", "s", "-1s", "1.5s", "10 s", "1d", "99999999999999999999s", "9999999999999999999h", "1é"] {
+            assert!(text.parse::<RequestTimeout>().is_err(), "{text}");
+        }
+        assert_eq!(RequestTimeout::default().to_string(), "10s");
+    }
+
+    /// The arguments for a cluster at this URL. The file must exist as long as they are used.
+    fn arguments(name: &str, url: &str, request_timeout: &str) -> ClusterArguments {
+        let file = std::env::temp_dir().join(format!("clusterip-connect-{}-{name}", std::process::id()));
+        let config = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             clusters: [{{name: a, cluster: {{server: '{url}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
+        );
+        std::fs::write(&file, config).unwrap();
+        ClusterArguments { kubeconfig: Some(file), request_timeout: request_timeout.parse().unwrap() }
+    }
+
+    async fn error(arguments: &ClusterArguments) -> String {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = arguments.client().await.unwrap();
+        std::fs::remove_file(arguments.kubeconfig.as_ref().unwrap()).unwrap();
+        words(&client.apiserver_version().await.unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn refused_connection_is_reported_once_with_the_url() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        drop(listener);
+        let arguments = arguments("refused", &url.replace("//", "//me:secret@"), "10s");
+        assert_eq!(error(&arguments).await, format!("GET {url}/version: Connection refused (os error 111)"));
+    }
+
+    #[tokio::test]
+    async fn api_server_that_hangs_is_given_up_after_the_time_limit() {
+        // The kernel accepts the connection, and no program reads the request.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let begin = Instant::now();
+        let arguments = arguments("hangs", &url, "300ms");
+        assert_eq!(error(&arguments).await, format!("GET {url}/version: no answer within 300ms (--request-timeout)"));
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
+
+    #[tokio::test]
+    async fn response_that_stops_in_the_middle_is_given_up_after_the_time_limit() {
+        use tokio::io::AsyncWriteExt as _;
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let half = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
+            connection.write_all(head.as_bytes()).await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let arguments = arguments("half", &url, "300ms");
+        assert_eq!(error(&arguments).await, format!("GET {url}/version: no answer within 300ms (--request-timeout)"));
+        half.abort();
+    }
 }

@@ -2,6 +2,7 @@
 //! metrics, and work in the background.
 
 pub mod api_error;
+mod api_requests;
 pub mod background;
 pub mod backoff;
 pub mod connect;

@@ -4,16 +4,19 @@
 //! logged, and log lines are shown in terminals: characters that would control a terminal or forge a line are
 //! escaped.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Debug, Write as _};
 use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 use thiserror::Error;
 use tracing::dispatcher::{SetGlobalDefaultError, set_global_default};
+use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, Subscriber};
+use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::terminal::{harmless, steers};
@@ -95,7 +98,10 @@ impl Logging {
         // panic.
         let lines = tracing_subscriber::fmt::layer().with_writer(sink).with_ansi(false).log_internal_errors(false);
         match self.log_format {
-            LogFormat::Text => dispatch(tracing_subscriber::registry().with(lines.with_target(false)).with(filter)),
+            LogFormat::Text => {
+                let lines = lines.with_target(false).fmt_fields(QuotedFields);
+                dispatch(tracing_subscriber::registry().with(lines).with(filter))
+            }
             LogFormat::Json => {
                 let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
                 dispatch(tracing_subscriber::registry().with(lines).with(filter))
@@ -106,6 +112,63 @@ impl Logging {
 
 fn dispatch(subscriber: impl Subscriber + Send + Sync) -> Dispatch {
     Dispatch::new(subscriber)
+}
+
+/// Writes the fields of an event as `key=value`, so that a program can tell where each value ends.
+struct QuotedFields;
+
+impl<'w> FormatFields<'w> for QuotedFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut visitor = QuotedVisitor { writer, is_first: true, result: Ok(()) };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+}
+
+/// The visitor of [`QuotedFields`].
+struct QuotedVisitor<'w> {
+    writer: Writer<'w>,
+    is_first: bool,
+    result: fmt::Result,
+}
+
+impl QuotedVisitor<'_> {
+    fn write(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        if self.result.is_err() {
+            return;
+        }
+        let space = if std::mem::take(&mut self.is_first) { "" } else { " " };
+        self.result = match field.name() {
+            "message" => write!(self.writer, "{space}{value}"),
+            name => write!(self.writer, "{space}{name}={value}"),
+        };
+    }
+}
+
+impl Visit for QuotedVisitor<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.write(field, format_args!("{value}")),
+            _ => self.write(field, format_args!("{value:?}")),
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        match field.name() == "message" || !is_ambiguous(&text) {
+            true => self.write(field, format_args!("{text}")),
+            false => self.write(field, format_args!("{text:?}")),
+        }
+    }
+}
+
+/// Whether a value would be read as several values, or as none, without quotes.
+fn is_ambiguous(value: &str) -> bool {
+    value.is_empty() || value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '='))
 }
 
 /// Escapes lines before they reach another writer.
@@ -211,7 +274,24 @@ mod tests {
         let expected = [
             r#"INFO allocated pool="linux""#,
             r#"INFO named a\nERROR forged \x1b[31m\u{9b}1m\u{202e}\x7fb service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
-            r"INFO shown service=a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b",
+            r#"INFO shown service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn values_with_spaces_are_quoted() {
+        let lines = logged(LogFormat::Text, LogLevel::Info, || {
+            let failed = io::Error::other("no answer");
+            tracing::info!(source = %"configmap a/b, key c", %failed, "settings in use");
+            tracing::info!(address = %"10.0.0.1", free = 7, leads = true, empty = %"", a = %"b=c", "plain");
+            tracing::info!(error = &failed as &dyn std::error::Error, said = %"\"so\"", kind = ?Some("x"), "other");
+        });
+        let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
+        let expected = [
+            r#"INFO settings in use source="configmap a/b, key c" failed="no answer""#,
+            r#"INFO plain address=10.0.0.1 free=7 leads=true empty="" a="b=c""#,
+            r#"INFO other error="no answer" said="\"so\"" kind="Some(\"x\")""#,
         ];
         assert_eq!(lines, expected);
     }

@@ -40,6 +40,23 @@ pub fn agent_reports_its_health_and_metrics() {
     assert_eq!(ask("/healthz"), "HTTP/1.1 200 OK");
 }
 
+pub fn agent_without_its_node_or_pools_says_so() {
+    let cluster = AgentCluster::new();
+    within(BEGIN, "an agent that is ready", || cluster.get(0, "/readyz").filter(|answer| answer.0 == 200));
+    cluster.delete_node(0);
+    let (_, reason) =
+        within(BEGIN, "an agent that is not ready", || cluster.get(0, "/readyz").filter(|answer| answer.0 == 503));
+    let expected =
+        format!("there is no Node {:?}: --node must be the name of the Node that the agent runs on\n", cluster.name(0));
+    assert_eq!(reason, expected);
+    // The last argument is the file with the settings, which the agents read again.
+    std::fs::write(cluster.arguments.last().unwrap(), "{}").unwrap();
+    within(BEGIN, "an agent that says that it holds nothing", || {
+        let said = "the settings have no pools of external addresses: there is nothing to hold";
+        cluster.log().iter().any(|line| line.contains(said)).then_some(())
+    });
+}
+
 pub fn agent_lists_missing_permissions() {
     let cluster = AgentCluster::new();
     let (code, said) = cluster.run_without_rights(0);

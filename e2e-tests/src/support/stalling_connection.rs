@@ -41,6 +41,11 @@ impl StallingConnection {
         Self { server, stalled }
     }
 
+    /// The URL of the proxy, such as `https://127.0.0.1:12345`.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
     /// A client of the administrator that connects to the proxy.
     pub fn client(&self, plane: &ControlPlane) -> Client {
         Client::try_from(plane.config(&self.server, plane.admin_token())).unwrap()

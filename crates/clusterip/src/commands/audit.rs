@@ -20,7 +20,8 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, judge};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::connect;
+use clusterip_runtime::api_error::chain;
+use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
 
@@ -45,11 +46,10 @@ can't be read.";
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
 pub struct Audit {
-    /// The kubeconfig for the cluster [default: $KUBECONFIG or ~/.kube/config]
-    #[arg(long, value_name = "FILE", conflicts_with = "snapshot")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// Read the objects from this output of `kubectl get -A -o json` or `-o yaml`, instead of from a cluster
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
     snapshot: Option<PathBuf>,
     /// The settings [default: those of the ConfigMap clusterip-settings beside a server, otherwise `{}`]
     #[arg(short, long, value_name = "FILE")]
@@ -88,7 +88,7 @@ impl Audit {
     /// # Errors
     /// If the cluster, the input or the settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
+        self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
     }
 
     fn audit(&self) -> anyhow::Result<ExitCode> {
@@ -145,7 +145,7 @@ impl Audit {
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source)> {
-        let client = connect::client(self.kubeconfig.as_deref()).await?;
+        let client = self.cluster.client().await?;
         let namespace = deployed::server_namespace(&client, self.server_namespace.as_deref()).await?;
         let from = deployed::settings(&client, &namespace, self.settings.as_deref()).await?;
         anstream::eprintln!("settings: {}", harmless(&from.to_string()));

@@ -23,6 +23,8 @@ use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
 use clusterip_host::policy::request;
 use clusterip_host::policy::response::AdmissionResponse;
 use clusterip_host::policy::session::{self, Recorder, Replay};
+use clusterip_runtime::api_error::chain;
+use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
 
@@ -56,6 +58,8 @@ pub struct Evaluate {
     /// Answer the look-ups from the cluster of the current context
     #[arg(long)]
     cluster: bool,
+    #[command(flatten)]
+    connection: ClusterArguments,
     /// Record the look-ups of the policy and their answers, for --session or kwctl
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -86,7 +90,7 @@ impl Evaluate {
     /// # Errors
     /// If input or settings can't be used, or the policy fails. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        self.evaluate().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
+        self.evaluate().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
     }
 
     fn evaluate(&self) -> anyhow::Result<ExitCode> {
@@ -132,7 +136,7 @@ impl Evaluate {
             return Ok(Source::Session(Arc::new(Replay::new(exchanges))));
         }
         if self.cluster {
-            let lookups = LiveLookups::new()?;
+            let lookups = LiveLookups::new(&self.connection)?;
             self.compare_ranges(settings, &lookups.service_cidrs());
             return Ok(Source::Cluster(Arc::new(lookups)));
         }

@@ -38,7 +38,7 @@ use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::leader::{Acquisition, Leader};
 use clusterip_runtime::api_error::words;
-use clusterip_runtime::connect;
+use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
@@ -62,9 +62,8 @@ const AT_ONCE: usize = 4;
 /// Arguments of `move`.
 #[derive(Debug, Args)]
 pub struct Move {
-    /// The kubeconfig for the cluster [default: $KUBECONFIG or ~/.kube/config]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// The settings [default: those of the ConfigMap clusterip-settings beside a server, otherwise `{}`]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
@@ -122,7 +121,7 @@ impl Move {
     }
 
     async fn work(&self) -> anyhow::Result<ExitCode> {
-        let client = connect::client(self.kubeconfig.as_deref()).await?;
+        let client = self.cluster.client().await?;
         let namespace = deployed::server_namespace(&client, self.server_namespace.as_deref()).await?;
         let source = deployed::settings(&client, &namespace, self.settings.as_deref()).await?;
         let module = Arc::new(Module::new(EMBEDDED)?);

@@ -21,6 +21,8 @@ use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::cluster::{live_cluster, object};
 use clusterip_host::live_settings::complete;
 use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_runtime::api_error::chain;
+use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
 
@@ -54,6 +56,8 @@ pub struct Plan {
     /// Read the objects that already exist from the cluster of the current context
     #[arg(long)]
     cluster: bool,
+    #[command(flatten)]
+    connection: ClusterArguments,
 }
 
 /// How to print a plan.
@@ -73,7 +77,7 @@ impl Plan {
     /// # Errors
     /// If input or settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        self.plan().map_err(|error| anyhow::anyhow!(harmless_lines(&format!("{error:#}"))))
+        self.plan().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
@@ -89,7 +93,7 @@ impl Plan {
                     &complete(written.clone(), &ServiceRanges::default()),
                     self.settings.as_deref(),
                 )?;
-                live_cluster::objects(&settings)?
+                live_cluster::objects(&settings, &self.connection)?
             }
             None => Vec::new(),
         };

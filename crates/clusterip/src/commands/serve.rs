@@ -8,6 +8,7 @@ mod webhook;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -17,7 +18,7 @@ use kube::Client;
 
 use self::controllers::Election;
 use self::running::Running;
-use self::startup::{Connection, Startup};
+use self::startup::{Connection, Prepared, Startup};
 use self::webhook::Webhook;
 use crate::webhook::admission::OnError;
 use crate::webhook::{authority, registration};
@@ -26,7 +27,9 @@ use clusterip_host::live_settings::Source;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::budget::Budget;
 use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
+use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::logging::Logging;
+use clusterip_runtime::shutdown::shutdown_signal;
 
 /// The text at the end of `clusterip help serve`.
 pub const HELP: &str = "\
@@ -49,9 +52,8 @@ const CLAIMING_THREADS: usize = 16;
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// The kubeconfig for the cluster [default: the service account of the Pod, or $KUBECONFIG]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterArguments,
     /// The address for HTTPS
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443")]
     listen: SocketAddr,
@@ -129,6 +131,9 @@ impl Serve {
     /// # Errors
     /// If the server can't start or can't go on.
     pub fn run(self) -> anyhow::Result<ExitCode> {
+        if let Some(url) = &self.register_url {
+            registration::url_host(url)?;
+        }
         self.logging.start()?;
         // Evaluations are bound by the CPU, so more threads than this make them no faster. But the allocator keeps
         // some megabytes of freed memory for each thread: in a large cluster more than the cluster itself takes.
@@ -143,7 +148,22 @@ impl Serve {
 
     /// Starts the duties of the server one after the other, then serves until SIGTERM or SIGINT.
     async fn serve(self) -> anyhow::Result<()> {
-        let connection = Connection::open(&self).await?;
+        let mut shutdown = pin!(shutdown_signal());
+        let prepared = tokio::select! {
+            biased;
+            () = &mut shutdown => {
+                tracing::info!(target: LOG_TARGET, "stopped before the start was complete");
+                return Ok(());
+            }
+            prepared = self.prepare() => prepared?,
+        };
+        self.start(prepared)?.until_shutdown(shutdown).await
+    }
+
+    /// All steps of the start that wait for the API server. They may be dropped at any point: no Lease is taken and no
+    /// request is answered before [`Self::start`].
+    async fn prepare(&self) -> anyhow::Result<Prepared<'_>> {
+        let connection = Connection::open(self).await?;
         let mut leader = connection.leader();
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
         let _ = leader.look().await;
@@ -157,22 +177,29 @@ impl Serve {
         startup.follow_settings(follower);
         startup.report_missing_permissions(duties);
         startup.warn_about_dns_address();
-        let reconciler = startup.reconciler();
-        let mut election = Election::start(leader);
-        let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
-        startup.assign_pod_cidrs(module, &election).await?;
-        startup.assign_external_addresses(&election);
-        startup.move_services(Arc::clone(&reconciler), changes, &election);
         startup.serve_map().await?;
         let server = startup.listen().await?;
         let (certificate, registration) = startup.certificate().await?;
         startup.trust_clients(&certificate)?;
+        // The assigner runs in a thread of its own, and its connections live there.
+        let assigner_client = self.cluster.client().await?;
+        Ok(Prepared { startup, leader, module, changes, assigner_client, server, certificate, registration })
+    }
+
+    /// Takes part in the leader election, and starts the duties that depend on it.
+    fn start(&self, prepared: Prepared<'_>) -> anyhow::Result<Running> {
+        let Prepared { mut startup, leader, module, changes, assigner_client, server, certificate, registration } =
+            prepared;
+        let mut election = Election::start(leader);
+        let reconciler = startup.reconciler();
+        let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
+        startup.assign_pod_cidrs(module, assigner_client, &election)?;
+        startup.assign_external_addresses(&election);
+        startup.move_services(Arc::clone(&reconciler), changes, &election);
         let backend = startup.backend(reconciler, &certificate, &election);
         let webhook = Webhook::start(server, backend, certificate);
         startup.register(registration, &election);
-        let running =
-            Running { tasks: startup.into_tasks(), webhook, election, unregisters: self.register_url.is_some() };
-        running.until_shutdown().await
+        Ok(Running { tasks: startup.into_tasks(), webhook, election, unregisters: self.register_url.is_some() })
     }
 
     /// Where the settings are.

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::IpAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -91,13 +91,18 @@ struct Term {
 impl Controller {
     /// Runs until `shutdown` completes.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
-        let mut shutdown = pin!(shutdown);
-        loop {
-            tokio::select! {
-                () = &mut shutdown => return,
-                called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
-            }
-            let ended = self.term(shutdown.as_mut()).await;
+        // Every wait ends at the shutdown, also those for the API server.
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            () = self.work() => {}
+        }
+    }
+
+    /// Runs until the settings or the leadership are not published any more.
+    async fn work(&mut self) {
+        while called(&mut self.settings, &mut self.leadership, has_pools).await {
+            let ended = self.term().await;
             // Only the leader reports these metrics.
             self.metrics.pools(&[]);
             self.metrics.waiting(0);
@@ -108,7 +113,7 @@ impl Controller {
     }
 
     /// Runs while this process leads and the settings have pools. Returns whether to stop for good.
-    async fn term(&mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> bool {
+    async fn term(&mut self) -> bool {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
         let labels = watcher::Config::default().labels(&Observer::labels());
         let mut leases = pin!(watcher(leases, labels).backoff(RetryBackoff::default()));
@@ -116,16 +121,12 @@ impl Controller {
         self.listen(&changed);
         let mut term = Term::default();
         // Without all Services, the first round would miss addresses, which the second would report as new holders.
-        tokio::select! {
-            () = shutdown.as_mut() => return true,
-            () = self.evaluator.stores().completed() => {}
-        }
+        self.evaluator.stores().completed().await;
         loop {
             let now = Instant::now();
             let due = term.waiting.values().map(|(due, _)| *due).chain(term.observer.next_change(now));
             let due = due.chain(term.holder_reports.next()).min();
             tokio::select! {
-                () = shutdown.as_mut() => return true,
                 changed = self.leadership.changed() => {
                     if changed.is_err() || !self.leadership.borrow_and_update().leads() {
                         return changed.is_err();

@@ -64,30 +64,37 @@ pub struct Controller {
 impl Controller {
     /// Runs until `shutdown`, then waits for the moves that have begun.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
-        let mut shutdown = pin!(shutdown);
+        let mut jobs = JoinSet::new();
+        // Every wait ends at the shutdown, also those for the API server.
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            () = self.work(&mut jobs) => {}
+        }
+        // Moves that have begun are finished.
+        while jobs.join_next().await.is_some() {}
+    }
+
+    /// Follows the cluster for ever, and spawns the reconciliations as `jobs`.
+    async fn work(&mut self, jobs: &mut JoinSet<(ServiceKey, Next)>) {
         let (queue, due) = queue::unbounded();
         let mut due = scheduler(due);
         let schedule = |id: ServiceKey, after: Duration| {
             // The receiver lives as long as this loop.
             let _ = queue.unbounded_send(ScheduleRequest { message: id, run_at: Instant::now() + after });
         };
-        let mut jobs: JoinSet<(ServiceKey, Next)> = JoinSet::new();
         let mut turns = FairQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let mut leads = false;
         let mut approved: Option<String> = None;
         let mut shown: Option<String> = None;
         let mut approval = tokio::time::interval(APPROVAL);
-        tokio::select! {
-            () = &mut shutdown => return,
-            () = self.wait_until_known() => {}
-        }
+        self.wait_until_known().await;
         self.leadership.mark_changed();
         loop {
-            self.take_turns(&mut turns, &mut jobs);
+            self.take_turns(&mut turns, jobs);
             tokio::select! {
                 biased;
-                () = &mut shutdown => break,
                 Ok(()) = self.leadership.changed() => {
                     let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
                     if !leads {
@@ -96,12 +103,16 @@ impl Controller {
                     if leads && !before {
                         // The findings of another term may be outdated.
                         self.reconciler.forget();
-                        tracing::info!("leading: misplaced services are moved");
+                        let what = match self.reconciler.allowed().any {
+                            true => "moved",
+                            false => "reported, and moved only by `clusterip move`",
+                        };
+                        tracing::info!("leading: misplaced services are {what}");
                         // Services with an unfinished move come first: they may have no address.
                         for id in self.left_moves().await {
                             turns.push(id);
                         }
-                        self.take_turns(&mut turns, &mut jobs);
+                        self.take_turns(&mut turns, jobs);
                         shown = self.show_settings(None).await;
                         approved = self.brake_for_settings(None).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
@@ -117,7 +128,7 @@ impl Controller {
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
-                Some((id, next)) = joined(&mut jobs) => {
+                Some((id, next)) = joined(jobs) => {
                     let again = turns.done(&id);
                     match next {
                         _ if again => schedule(id, Duration::ZERO),
@@ -144,8 +155,6 @@ impl Controller {
                 }
             }
         }
-        // Moves that have begun are finished.
-        while jobs.join_next().await.is_some() {}
     }
 
     /// Starts to reconcile the Services whose turn it is.

@@ -46,7 +46,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[derive(Debug, Error)]
 pub enum AuthorityError {
     /// The API server refuses a request.
-    #[error("Secret {namespace}/{SECRET} can't be {verb}: {reason}", verb = .verb)]
+    #[error("Secret {namespace}/{SECRET} can't be {verb}: {}", words(.reason), verb = .verb)]
     Cluster {
         /// The namespace of the Secret.
         namespace: String,

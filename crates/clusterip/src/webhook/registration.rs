@@ -26,6 +26,7 @@ mod configuration;
 use self::configuration::{manifest, more_webhooks, trust};
 use clusterip_host::cluster::yaml::YamlError;
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_runtime::api_error::words;
 
 /// The name of the configuration in the deployment, and of the deployment's own namespace.
 pub const NAME: &str = "clusterip-policy";
@@ -44,7 +45,7 @@ const TRIES: usize = 8;
 #[derive(Debug, Error)]
 pub enum RegistrationError {
     /// The API server refuses a request.
-    #[error("MutatingWebhookConfiguration {name} can't be {verb}: {reason}")]
+    #[error("MutatingWebhookConfiguration {name} can't be {verb}: {}", words(.reason))]
     Cluster {
         /// The name of the configuration.
         name: String,
@@ -184,12 +185,13 @@ impl Registration {
         bundle: watch::Receiver<String>,
     ) -> Result<Self, RegistrationError> {
         url_host(url)?;
-        let who = |error: &dyn ToString| RegistrationError::WhoAmI(error.to_string());
+        let who = RegistrationError::WhoAmI;
         let review = Api::<SelfSubjectReview>::all(client.clone())
             .create(&PostParams::default(), &SelfSubjectReview::default())
             .await
-            .map_err(|error| who(&error))?;
-        let user = review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who(&"no name"))?;
+            .map_err(|error| who(words(&error)))?;
+        let user =
+            review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who("no name".to_owned()))?;
         let (manifest, more) = (manifest(name, url, &user)?, more_webhooks(url, &user)?);
         let mut registration = Self::in_cluster(client, name, bundle);
         registration.own = Some(Own { manifest, more, settings: None, url: url.to_owned(), written: false });

@@ -242,6 +242,28 @@ fn unreadable_files_are_named() {
 }
 
 #[test]
+fn wrong_register_url_is_refused_before_a_cluster_is_needed() {
+    let folder = Folder::new("bad-register-url");
+    for url in ["http://127.0.0.1:1", "127.0.0.1:1", "https://127.0.0.1:1/mutate", ""] {
+        let message = format!("--register-url {url}: it must be https://HOST:PORT, without a path");
+        let args = ["serve", "--kubeconfig", "gone", "--listen", "127.0.0.1:0", "--register-url", url];
+        assert_eq!(folder.run(&args), Done::refused(message), "{url}");
+    }
+}
+
+#[test]
+fn wrong_request_timeout_is_refused() {
+    let folder = Folder::new("bad-request-timeout");
+    for command in ["serve", "move", "audit"] {
+        let done = folder.run(&[command, "--request-timeout", "soon"]);
+        let expected = "error: invalid value 'soon' for '--request-timeout <TIME>': expected a whole number with a \
+                        unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit\n";
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{command}");
+        assert!(done.stderr.starts_with(expected), "{command}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn all_mistakes_in_settings_are_reported_at_once() {
     let folder = Folder::new("bad-settings");
     folder.write("m.yaml", SERVICE).write(

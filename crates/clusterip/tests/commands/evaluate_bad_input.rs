@@ -185,9 +185,30 @@ fn missing_cluster_is_reported() {
         "",
         &[("KUBECONFIG", folder.path("config").to_str().unwrap())],
     );
-    let message = "no cluster: ServiceError: client error (Connect): tcp connect error: Connection refused (os error \
-                   111); check KUBECONFIG and the current context";
+    let message = "no cluster: GET http://127.0.0.1:1/version: Connection refused (os error 111); check KUBECONFIG and \
+                   the current context";
     assert_eq!(done, Done::refused(message));
+}
+
+#[test]
+fn cluster_that_hangs_is_given_up_after_the_request_timeout() {
+    let folder = copy_of("evaluate-hanging-cluster", WEB);
+    // The kernel accepts the connection, and no program answers the request.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+                  contexts: [{name: a, context: {cluster: a, user: a}}]\n\
+                  clusters: [{name: a, cluster: {server: 'URL'}}]\n\
+                  users: [{name: a, user: {}}]\n";
+    folder.write("config", config.replace("URL", &url));
+    let request = ["--request", "request.json", "--cluster", "--kubeconfig", "config", "--request-timeout", "500ms"];
+    let begin = std::time::Instant::now();
+    let message = format!(
+        "no cluster: GET {url}/version: no answer within 500ms (--request-timeout); check KUBECONFIG and the current \
+         context"
+    );
+    assert_eq!(folder.run(&[&["evaluate"], &request[..]].concat()), Done::refused(message));
+    assert!(begin.elapsed() < std::time::Duration::from_secs(20));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::kinds::{self, Kind};
 use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::connect::ClusterArguments;
 
 /// A cluster that can't be read.
 #[derive(Debug, Error)]
@@ -50,13 +51,13 @@ impl<K> Listed for K where
 /// How many objects are requested at a time.
 const PAGE: u32 = 500;
 
-/// Lists all objects that a decision may ask about, from the cluster of the current context. A kind that the cluster
+/// Lists all objects that a decision may ask about, from the cluster of these arguments. A kind that the cluster
 /// does not have has no objects.
 ///
 /// # Errors
 /// [`LiveError`] if the cluster can't be reached, or a list fails.
-pub fn objects(settings: &Settings) -> Result<Vec<Value>, LiveError> {
-    let (runtime, client) = connect()?;
+pub fn objects(settings: &Settings, cluster: &ClusterArguments) -> Result<Vec<Value>, LiveError> {
+    let (runtime, client) = connect(cluster)?;
     runtime.block_on(async {
         let mut objects = Vec::new();
         for kind in kinds::asked(settings) {
@@ -66,24 +67,23 @@ pub fn objects(settings: &Settings) -> Result<Vec<Value>, LiveError> {
     })
 }
 
-/// Connects to the cluster of the current context, for callers that are not async.
+/// Connects to the cluster of these arguments, for callers that are not async.
 ///
 /// # Errors
 /// [`LiveError::Connect`] if there is no such cluster, or it does not answer.
-pub fn connect() -> Result<(Runtime, Client), LiveError> {
+pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), LiveError> {
     let failed = |reason: String| LiveError::Connect(reason);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| failed(error.to_string()))?;
     let client = runtime.block_on(async {
-        let client = Client::try_default().await?;
+        let client = cluster.client().await.map_err(|error| failed(chain(&error)))?;
         match client.apiserver_version().await {
             // A client that is not allowed to read the version has still reached the cluster.
             Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
-            Err(error) => Err(error),
+            Err(error) => Err(failed(words(&error))),
         }
     });
-    let client = client.map_err(|error: kube::Error| failed(chain(&error)))?;
-    Ok((runtime, client))
+    Ok((runtime, client?))
 }
 
 /// Adds all objects of a kind to `objects`; none if the cluster does not have the kind.

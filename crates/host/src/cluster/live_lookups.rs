@@ -10,7 +10,7 @@ use super::kinds;
 use super::live_cluster::{self, LiveError};
 use super::snapshot::{Snapshot, SnapshotCalls};
 use crate::policy::host_calls::{HostCall, HostCalls};
-use clusterip_runtime::api_error::chain;
+use clusterip_runtime::connect::ClusterArguments;
 
 /// Answers as policy-server does: with the objects of the cluster, or with the error of the API server. An answer that
 /// was given once is repeated.
@@ -29,12 +29,12 @@ enum Found {
 }
 
 impl LiveLookups {
-    /// Look-ups in the cluster of the current context.
+    /// Look-ups in the cluster of these arguments.
     ///
     /// # Errors
     /// [`LiveError`] if the cluster can't be reached.
-    pub fn new() -> Result<Self, LiveError> {
-        let (runtime, client) = live_cluster::connect()?;
+    pub fn new(cluster: &ClusterArguments) -> Result<Self, LiveError> {
+        let (runtime, client) = live_cluster::connect(cluster)?;
         Ok(Self { runtime, client, answered: Mutex::default() })
     }
 
@@ -117,5 +117,5 @@ impl HostCalls for LiveLookups {
 
 /// An error in Kubewarden's words: the policy searches the text.
 fn text(error: &kube::Error) -> String {
-    if let kube::Error::Api(_) = error { error.to_string() } else { chain(error) }
+    error.to_string()
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -20,7 +21,6 @@ use clusterip_host::cluster::stores::Change;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::competing_server::CompetingServer;
 use clusterip_leases::leader::{Leader, Leadership};
-use clusterip_runtime::connect;
 use clusterip_runtime::shutdown::until;
 
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
@@ -85,13 +85,17 @@ impl Startup<'_> {
         reconciler
     }
 
-    /// Gives Nodes their pod CIDRs.
-    pub(super) async fn assign_pod_cidrs(&mut self, module: Arc<Module>, election: &Election) -> anyhow::Result<()> {
+    /// Gives Nodes their pod CIDRs, with a client of its own.
+    pub(super) fn assign_pod_cidrs(
+        &mut self,
+        module: Arc<Module>,
+        client: Client,
+        election: &Election,
+    ) -> anyhow::Result<()> {
         let assigner = Assigner {
             module,
             stores: self.stores.clone(),
-            // The assigner runs in a thread of its own, and its connections live there.
-            client: connect::client(self.arguments.kubeconfig.as_deref()).await?,
+            client,
             settings: self.settings.clone(),
             leadership: election.leadership.clone(),
             term: election.term.clone(),

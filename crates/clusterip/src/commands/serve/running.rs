@@ -1,15 +1,23 @@
 //! The running server: its tasks, and the order in which they end.
 
 use std::future::Future;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::LOG_TARGET;
 use super::controllers::Election;
 use super::webhook::Webhook;
-use clusterip_runtime::shutdown::{shutdown_signal, until};
+use clusterip_runtime::shutdown::until;
+
+/// How long the tasks may take to end after the stop. Moves that have begun are finished in this time, unless the API
+/// server is away. It is less than the grace period of the deployment, 60 s, so that the Lease is given back.
+const LONGEST_STOP: Duration = Duration::from_secs(30);
+/// How long tasks may take to end after they were aborted.
+const LONGEST_ABORT: Duration = Duration::from_secs(2);
 
 /// The tasks of the server. Each one ends by itself after `stop`; all are aborted if this is dropped.
 pub(super) struct Tasks {
@@ -57,6 +65,23 @@ impl Tasks {
         self.stop.send_replace(true);
     }
 
+    /// Waits until all tasks have ended. Tasks that take too long are aborted. Returns the first error of a task.
+    async fn end(&mut self) -> anyhow::Result<()> {
+        let mut failed = Ok(());
+        let all = timeout(LONGEST_STOP, async {
+            while let Some(ended) = self.next_ended().await {
+                failed = std::mem::replace(&mut failed, Ok(())).and(ended);
+            }
+        });
+        if all.await.is_err() {
+            let tasks = self.spawned.len();
+            tracing::warn!(target: LOG_TARGET, tasks, "aborting tasks that did not end within {LONGEST_STOP:?}");
+            // The next leader finishes the moves that are cut off here.
+            let _ = timeout(LONGEST_ABORT, self.spawned.shutdown()).await;
+        }
+        failed
+    }
+
     /// The result of the next task that ends; `None` if all have ended.
     async fn next_ended(&mut self) -> Option<anyhow::Result<()>> {
         let ended = self.spawned.join_next().await?;
@@ -74,12 +99,12 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Serves until SIGTERM or SIGINT, or until a task ends early. Then the tasks end first, the webhook after them,
-    /// and the leadership last.
-    pub(super) async fn until_shutdown(self) -> anyhow::Result<()> {
+    /// Serves until `shutdown`, or until a task ends early. Then the tasks end first, the webhook after them, and the
+    /// leadership last.
+    pub(super) async fn until_shutdown(self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
         let Self { mut tasks, webhook: Webhook { mut server, close }, election, unregisters } = self;
         let mut failed = tokio::select! {
-            () = shutdown_signal() => {
+            () = shutdown => {
                 tracing::info!(target: LOG_TARGET, "stopping");
                 None
             }
@@ -91,9 +116,7 @@ impl Running {
         if !unregisters {
             close.send_replace(true);
         }
-        while let Some(ended) = tasks.next_ended().await {
-            failed = failed.or(Some(ended).filter(Result::is_err));
-        }
+        failed = failed.or(Some(tasks.end().await).filter(Result::is_err));
         close.send_replace(true);
         if !server.is_finished() {
             let ended = server.await.context("the server stopped early").and_then(|ended| Ok(ended?));

@@ -12,6 +12,9 @@ use crate::audit::live_audit::LiveAudit;
 use crate::dns_address;
 use crate::server_metrics::ServerMetrics;
 use crate::ui::map_server::{Limits, MapServer};
+use crate::webhook::registration::Registration;
+use crate::webhook::server::WebhookServer;
+use crate::webhook::tls::Certificate;
 use clusterip_host::cluster::ledger::Ledger;
 use clusterip_host::cluster::replica_claims::{self, Claims};
 use clusterip_host::cluster::stores::{Change, Stores};
@@ -23,7 +26,6 @@ use clusterip_host::policy::module::Module;
 use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::leader::Leader;
-use clusterip_runtime::connect;
 
 /// The connection to the cluster, and the values of the server that depend on no settings.
 pub(super) struct Connection<'a> {
@@ -41,7 +43,7 @@ pub(super) struct Connection<'a> {
 impl<'a> Connection<'a> {
     /// Connects to the cluster.
     pub(super) async fn open(arguments: &'a Serve) -> anyhow::Result<Self> {
-        let client = connect::client(arguments.kubeconfig.as_deref()).await?;
+        let client = arguments.cluster.client().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let agents_namespace = arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
         let metrics = Arc::new(ServerMetrics::new());
@@ -76,6 +78,23 @@ impl<'a> Connection<'a> {
         let source = self.arguments.settings_source(&self.client, &self.namespace);
         Ok(followed(source, module, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
     }
+}
+
+/// A server that has read its settings and listens, but takes no part in the leader election and answers no request
+/// yet.
+pub(super) struct Prepared<'a> {
+    // The first field is dropped first: if the start is given up, the tasks are aborted before the server is dropped.
+    pub(super) startup: Startup<'a>,
+    pub(super) leader: Leader,
+    pub(super) module: Arc<Module>,
+    /// The changes that the stores see.
+    pub(super) changes: mpsc::UnboundedReceiver<Change>,
+    /// The client of the task that gives Nodes their pod CIDRs.
+    pub(super) assigner_client: Client,
+    pub(super) server: WebhookServer,
+    pub(super) certificate: Certificate,
+    /// The registration of the webhook, if this server looks after one.
+    pub(super) registration: Option<Registration>,
 }
 
 /// The values that the steps of the startup share. Each step is a method that starts one duty of the server.

@@ -1,0 +1,122 @@
+//! SIGTERM and SIGINT end `clusterip serve` in each of its states, in an orderly way and soon.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::json;
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::fault_proxy::{Fault, Proxy};
+use crate::support::serve_process::{Host, HostBuilder};
+use crate::support::stalling_connection::StallingConnection;
+
+/// The longest time that a stop may take: the requests in flight, and two requests about the Lease without an answer.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A server in this namespace that reaches the API server through this URL.
+fn server(plane: &ControlPlane, url: &str, namespace: &str) -> HostBuilder {
+    let file = format!("{namespace}-{}.kubeconfig", url.rsplit(':').next().unwrap());
+    let kubeconfig = plane.write_kubeconfig(&file, url, plane.admin_token());
+    HostBuilder::as_user(&kubeconfig).args(&["--namespace", namespace])
+}
+
+/// Sends a signal, and checks that the server ends soon with status 0.
+async fn stops(state: &str, mut host: Host, signal: &str) {
+    let begin = Instant::now();
+    host.signal(signal);
+    assert_eq!(host.ended().await.code(), Some(0), "{state}: the exit status after SIG{signal}");
+    let took = begin.elapsed();
+    assert!(took < SOON, "{state}: it took {took:?}");
+}
+
+/// The holder of the leader's Lease; empty if the Lease was given back.
+async fn holder(plane: &ControlPlane, namespace: &str) -> Option<String> {
+    let leases: Api<Lease> = Api::namespaced(plane.client(), namespace);
+    leases.get_opt("clusterip-leader").await.unwrap()?.spec?.holder_identity
+}
+
+#[tokio::test]
+async fn server_stops_in_each_state() {
+    let plane = ControlPlane::start(Options::default());
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clusterip-settings", "namespace": "default"},
+        "data": {"settings.yaml": "{}"},
+    });
+    plane.apply(&config_map.to_string()).await;
+    for signal in ["TERM", "INT"] {
+        let namespace = plane.namespace("stops").await;
+
+        // Each gate holds back a request until the end of the proxy.
+        let proxy = Proxy::start(&plane).await;
+        let asked = proxy.on(|seen| seen.path.ends_with("/configmaps/clusterip-settings"), Fault::PauseBefore);
+        let starting = server(&plane, proxy.url(), "default").args(&["--settings-configmap", "clusterip-settings"]);
+        let host = starting.spawn();
+        asked.arrived().await;
+        stops("reading the settings", host, signal).await;
+        assert_eq!(holder(&plane, "default").await, None, "no Lease was taken");
+
+        let listed = proxy.on(|seen| seen.path == "/api/v1/nodes", Fault::PauseBefore);
+        let host = server(&plane, proxy.url(), &namespace).registered().spawn();
+        listed.arrived().await;
+        host.logged(" leading").await;
+        stops("waiting for the stores", host, signal).await;
+        assert_eq!(holder(&plane, &namespace).await.as_deref(), Some(""), "the Lease was given back");
+
+        let host = HostBuilder::new(&plane).args(&["--namespace", &namespace]);
+        let host = host.args(&["--webhook-configuration", "missing"]).spawn();
+        host.logged("MutatingWebhookConfiguration missing does not exist").await;
+        stops("waiting for the webhook configuration", host, signal).await;
+
+        let leader = HostBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook"]).start().await;
+        leader.logged(" leading").await;
+        let host = HostBuilder::new(&plane).args(&["--namespace", &namespace]).registered().spawn();
+        host.logged("another process leads").await;
+        stops("beside another leader", host, signal).await;
+        stops("leading without a webhook", leader, signal).await;
+
+        let host = HostBuilder::new(&plane).args(&["--namespace", &namespace]).registered().start().await;
+        host.logged("the webhook configuration was written").await;
+        stops("leading", host, signal).await;
+        assert_eq!(holder(&plane, &namespace).await.as_deref(), Some(""), "the Lease was given back");
+        let configurations: Api<MutatingWebhookConfiguration> = Api::all(plane.client());
+        assert!(configurations.get_opt("clusterip-policy").await.unwrap().is_none(), "the webhook was removed");
+    }
+}
+
+#[tokio::test]
+async fn server_stops_while_the_api_server_is_away() {
+    let plane = ControlPlane::start(Options::default());
+    let away = plane.namespace("api-server-away").await;
+    let hangs = plane.namespace("api-server-hangs").await;
+    let connection = StallingConnection::new(&plane).await;
+    let hanging = server(&plane, connection.server(), &hangs).arg("--no-webhook").start().await;
+    let refused = HostBuilder::new(&plane).args(&["--namespace", &away, "--no-webhook"]).start().await;
+    hanging.logged(" leading").await;
+    refused.logged(" leading").await;
+
+    connection.stall();
+    stops("leading, and the API server hangs", hanging, "TERM").await;
+    // The server does not get an answer to its first request.
+    let starting = server(&plane, connection.server(), &hangs).arg("--no-webhook").spawn();
+    // The signal is handled once the process runs: before that, it would end without an exit status.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stops("starting, and the API server hangs", starting, "INT").await;
+
+    plane.stop_api_server();
+    refused.logged("watch failed, trying again").await;
+    stops("leading, and the API server is away", refused, "TERM").await;
+}
+
+#[tokio::test]
+async fn server_that_moves_nothing_does_not_say_that_services_are_moved() {
+    let plane = ControlPlane::start(Options::default());
+    let namespace = plane.namespace("moves-nothing").await;
+    let host = HostBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook", "--move", "never"]);
+    let mut host = host.start().await;
+    host.logged("leading: misplaced services are reported, and moved only by `clusterip move`").await;
+    let log = host.log();
+    assert!(!log.iter().any(|line| line.contains("misplaced services are moved")), "{log:#?}");
+    assert_eq!(host.terminate().await, 0);
+}
