@@ -5,6 +5,7 @@ pub mod deployed;
 pub mod evaluate;
 pub mod move_;
 pub mod plan;
+mod scope;
 pub mod serve;
 mod settings_file;
 

@@ -5,6 +5,7 @@ pub mod columns;
 pub mod filled;
 pub mod json;
 pub mod map;
+pub mod move_json;
 pub mod move_table;
 pub mod table;
 pub mod why_table;

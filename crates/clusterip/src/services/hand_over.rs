@@ -88,8 +88,7 @@ mod tests {
         let event = |note: &str, second: i64, related: Option<&str>| Event {
             note: Some(note.to_owned()),
             event_time: Timestamp::from_second(second).ok().map(MicroTime),
-            related: related
-                .map(|uid| ObjectReference { uid: Some(uid.to_owned()), ..ObjectReference::default() }),
+            related: related.map(|uid| ObjectReference { uid: Some(uid.to_owned()), ..ObjectReference::default() }),
             ..Event::default()
         };
         let old = || event("of an earlier move", 9, None);

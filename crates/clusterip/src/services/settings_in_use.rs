@@ -102,7 +102,12 @@ mod tests {
         assert_eq!(text, expected);
         let cases = [
             Case { name: "its own", holder: Some("pod_serve_1"), annotation: Some(text.clone()), known: true },
-            Case { name: "of an earlier leader", holder: Some("pod_serve_2"), annotation: Some(text.clone()), known: false },
+            Case {
+                name: "of an earlier leader",
+                holder: Some("pod_serve_2"),
+                annotation: Some(text.clone()),
+                known: false,
+            },
             Case { name: "without a leader", holder: Some(""), annotation: Some(text.clone()), known: false },
             Case { name: "without a holder", holder: None, annotation: Some(text), known: false },
             Case { name: "not JSON", holder: Some("pod_serve_1"), annotation: Some("so".to_owned()), known: false },

@@ -292,7 +292,8 @@ impl Authority {
     /// Deletes the Secret if this process created it and is temporary. An error is logged.
     async fn remove(&self) {
         let Some(uid) = self.created.clone().filter(|_| self.temporary) else { return };
-        let parameters = DeleteParams::default().preconditions(Preconditions { uid: Some(uid), resource_version: None });
+        let parameters =
+            DeleteParams::default().preconditions(Preconditions { uid: Some(uid), resource_version: None });
         let secret = format!("{}/{SECRET}", self.namespace);
         match timeout(PATIENCE, self.secrets.delete(SECRET, &parameters)).await {
             Ok(Ok(_)) => tracing::info!(secret, "the certificate authority was removed"),

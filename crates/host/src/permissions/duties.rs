@@ -161,9 +161,11 @@ impl Needs {
     fn finds_moves(&mut self) {
         // The objects that make the control plane call Services, which then are not moved.
         self.watches(kinds::callers().map(|kind| kinds::regular(&kind)));
-        self.cluster("discovery.k8s.io", "endpointslices", WATCHED)
-            .cluster("", "services", &["get"])
-            .cluster("networking.k8s.io", "ipaddresses", &["get"]);
+        self.cluster("discovery.k8s.io", "endpointslices", WATCHED).cluster("", "services", &["get"]).cluster(
+            "networking.k8s.io",
+            "ipaddresses",
+            &["get"],
+        );
     }
 
     fn moves(&mut self, duties: &Duties) {
