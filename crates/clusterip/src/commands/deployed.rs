@@ -21,6 +21,8 @@ use clusterip_runtime::terminal::harmless;
 /// How long to wait until the Lease of a server shows the settings that the command read: the server may have started
 /// or read new settings a moment ago.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for the next server if the last one has given its Lease back, as in a rolling update.
+const RESTART: Duration = Duration::from_secs(5);
 /// How often the Lease is read meanwhile.
 const LOOK: Duration = Duration::from_millis(500);
 /// How often Leases are read to find out whether their holders are alive.
@@ -67,6 +69,19 @@ impl Deployed {
     /// # Errors
     /// If servers lead in several namespaces, or the Leases can't be read.
     pub async fn find(client: &Client, given: Option<&str>, only_one: bool) -> anyhow::Result<Self> {
+        let deadline = Instant::now() + RESTART;
+        loop {
+            let (found, restarts) = Self::find_now(client, given, only_one).await?;
+            if !only_one || !restarts || Instant::now() > deadline {
+                return Ok(found);
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// As [`Self::find`], without waiting. The second value is whether there is no server, but a Lease that a server has
+    /// given back.
+    async fn find_now(client: &Client, given: Option<&str>, only_one: bool) -> anyhow::Result<(Self, bool)> {
         let leases = match all_leases(client).await? {
             Some(leases) => leases,
             // A user who may not list Leases names the namespace, or uses that of the context.
@@ -85,11 +100,12 @@ impl Deployed {
                 // A Lease without a server shows where a server was, and may start again.
                 let idle = if let [namespace] = namespaces.as_slice() { Some(namespace.as_str()) } else { None };
                 let namespace = given.or(idle).unwrap_or(client.default_namespace()).to_owned();
-                Ok(Self { namespace, leader: None, given: is_given })
+                let restarts = namespaces.iter().any(|namespace| given.is_none_or(|given| given == namespace));
+                Ok((Self { namespace, leader: None, given: is_given }, restarts))
             }
             [server] => {
                 let (namespace, leader) = (server.namespace.clone(), Some(server.holder.clone()));
-                Ok(Self { namespace, leader, given: is_given })
+                Ok((Self { namespace, leader, given: is_given }, false))
             }
             several => bail!(
                 "servers lead in several namespaces: {}; name one of them with --server-namespace",
