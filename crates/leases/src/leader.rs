@@ -14,17 +14,18 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Client, Error as KubeError};
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+mod leader_error;
+
+pub use self::leader_error::LeaderError;
 use super::competing_server::CompetingServer;
 use super::identity::Identity;
 use crate::election::{ObservedLease, Step, Timing, end, holder, step};
@@ -60,31 +61,6 @@ pub enum Acquisition {
     Acquired,
     /// Another process leads and is alive: it was seen to write the Lease.
     HeldBy(Identity),
-}
-
-/// The leader's Lease can't be read or written.
-#[derive(Debug, Error)]
-pub enum LeaderError {
-    /// The API server refuses the request, or can't be reached.
-    #[error("lease {namespace}/{LEASE} can't be {what}: {reason}; without it nothing is moved")]
-    Request {
-        /// The namespace of the Lease.
-        namespace: String,
-        /// What was tried: `read`, `created`, `updated` or `deleted`.
-        what: &'static str,
-        /// The message of the API server.
-        reason: String,
-    },
-    /// The API server does not answer in time.
-    #[error("lease {namespace}/{LEASE} can't be {what}: no answer within {waited:?}; without it nothing is moved")]
-    NoAnswer {
-        /// The namespace of the Lease.
-        namespace: String,
-        /// What was tried: `read`, `created`, `updated` or `deleted`.
-        what: &'static str,
-        /// How long the answer was waited for.
-        waited: Duration,
-    },
 }
 
 /// A process that takes part in the leader election.
