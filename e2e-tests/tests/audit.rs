@@ -22,6 +22,7 @@ use crate::support::cluster::{Cluster, Place, settings};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, send};
 use crate::support::program;
+use crate::support::serve_process::HostBuilder;
 
 /// The exit status and the output, parsed if it is JSON.
 async fn audit(cluster: &Cluster, settings: Option<&str>, arguments: &[&str]) -> (i32, String, String) {
@@ -250,6 +251,8 @@ async fn settings_of_a_running_server_are_found() {
     let map = |settings: &str| json!({"metadata": {"name": "clusterip-settings"}, "data": {"settings.yaml": settings}});
     let maps = format!("/api/v1/namespaces/{}/configmaps", cluster.namespace);
     send(&cluster.client, Method::POST, &maps, Some(&map(&settings(&json!({}))))).await.unwrap();
+    let host = HostBuilder::new(cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
+    let mut host = host.args(&["--settings-configmap", "clusterip-settings"]).start().await;
     let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
     let from = format!("settings: configmap {}/clusterip-settings, key settings.yaml\n", cluster.namespace);
     assert_eq!((status, stderr), (0, from));
@@ -257,6 +260,7 @@ async fn settings_of_a_running_server_are_found() {
     let names: Vec<&str> =
         audit["pools"].as_array().unwrap().iter().map(|pool| pool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["named", "labelled", "tiny", "east", "windows", "linux"]);
+    assert_eq!(host.terminate().await, 0);
 }
 
 /// The kinds of the findings about the Services of this namespace.

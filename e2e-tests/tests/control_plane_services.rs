@@ -97,8 +97,12 @@ async fn services_called_by_the_control_plane_are_tracked() {
         "spec": {"ports": [{"port": 443}]},
     });
     plane.apply(&misplaced.to_string()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("settings.yaml");
+    std::fs::write(&settings, "{}").unwrap();
     let mut command = Command::new(program());
     command.args(["audit", "-o", "json", "--kubeconfig"]).arg(plane.kubeconfig()).stdin(Stdio::null());
+    command.arg("--settings").arg(&settings);
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let audit: Value = serde_json::from_slice(&output.stdout).unwrap();
     let found = audit["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "hook").unwrap();

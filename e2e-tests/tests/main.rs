@@ -42,6 +42,7 @@ mod plan_cluster;
 mod pod_cidrs;
 mod pod_cidrs_like_controller_manager;
 mod replicas;
+mod server_settings;
 mod service_admission;
 mod service_ranges;
 mod settings_brake;

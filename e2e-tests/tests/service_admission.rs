@@ -92,7 +92,7 @@ async fn created_services_are_triaged() {
         seen.push((name, short(cluster.decided(&namespace, name)), places(&now), warnings));
         let warning = match name {
             "by-hand-outside" => {
-                "Warning: 172.21.200.7 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (assumption)\n"
+                "Warning: 172.21.200.7 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (setting assumeOS)\n"
             }
             _ => "",
         };

@@ -60,6 +60,9 @@ pub const SERVICE_ANNOTATION: &str = "clusterip-policy/service";
 pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
 /// The annotation of a Lease with the hash of the settings that its holder uses.
 pub const SETTINGS_HASH_ANNOTATION: &str = "clusterip-policy/settings-hash";
+/// The annotation of the leader's Lease with the settings that the leader uses, as JSON. The annotation
+/// [`SETTINGS_HASH_ANNOTATION`] of that Lease has the settings that were carried out, which may be older.
+pub const SETTINGS_IN_USE_ANNOTATION: &str = "clusterip-policy/settings-in-use";
 /// The annotation of a webhook configuration with the URL that it was written for.
 pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 
@@ -67,7 +70,7 @@ pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 const PREFIX: &str = "clusterip-policy/";
 /// The names behind [`PREFIX`]: first the [`WRITTEN_BY_AUTHORS`] that the author of a Service writes, then those that
 /// programs write, on Services or on other objects. The policy warns of any other name.
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "external-address",
     "move",
     "os",
@@ -80,6 +83,7 @@ const NAMES: [&str; 12] = [
     "registered-url",
     "service",
     "settings-hash",
+    "settings-in-use",
 ];
 const WRITTEN_BY_AUTHORS: usize = 4;
 

@@ -6,7 +6,7 @@
 //! - A leader stops leading ([`Leadership`]) before another process may take the Lease. The leader counts from the
 //!   moment at which it *began* to renew, the others from when they saw the result, and the renew deadline is shorter
 //!   than the Lease.
-//! - On an orderly stop the Lease is given back, so that the next leader takes it at once.
+//! - On an orderly stop the Lease is given back, or deleted, so that the next leader takes it at once.
 //!
 //! # Caveats
 //! A machine that is suspended stops this process and its clock together. When it wakes up, the process believes that
@@ -14,18 +14,19 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::time::Duration;
 
 use clusterip_runtime::api_error::words;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ObjectMeta, PostParams};
+use kube::api::{Api, DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::{Client, Error as KubeError};
-use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+mod leader_error;
+
+pub use self::leader_error::LeaderError;
 use super::competing_server::CompetingServer;
 use super::identity::Identity;
 use crate::election::{ObservedLease, Step, Timing, end, holder, step};
@@ -62,31 +63,6 @@ pub enum Acquisition {
     HeldBy(Identity),
 }
 
-/// The leader's Lease can't be read or written.
-#[derive(Debug, Error)]
-pub enum LeaderError {
-    /// The API server refuses the request, or can't be reached.
-    #[error("lease {namespace}/{LEASE} can't be {what}: {reason}; without it nothing is moved")]
-    Request {
-        /// The namespace of the Lease.
-        namespace: String,
-        /// What was tried: `read`, `created` or `updated`.
-        what: &'static str,
-        /// The message of the API server.
-        reason: String,
-    },
-    /// The API server does not answer in time.
-    #[error("lease {namespace}/{LEASE} can't be {what}: no answer within {waited:?}; without it nothing is moved")]
-    NoAnswer {
-        /// The namespace of the Lease.
-        namespace: String,
-        /// What was tried: `read`, `created` or `updated`.
-        what: &'static str,
-        /// How long the answer was waited for.
-        waited: Duration,
-    },
-}
-
 /// A process that takes part in the leader election.
 pub struct Leader {
     leases: Api<Lease>,
@@ -98,6 +74,10 @@ pub struct Leader {
     renewed: Option<Instant>,
     /// Whether this process may hold the Lease. A write without an answer may have been carried out.
     wrote: bool,
+    /// Whether the Lease is deleted at the end if this process created it.
+    temporary: bool,
+    /// The UID of the Lease if this process created it.
+    created: Option<String>,
     state: watch::Sender<Leadership>,
     term: watch::Sender<Option<Instant>>,
     competing_server: watch::Sender<CompetingServer>,
@@ -114,10 +94,19 @@ impl Leader {
             seen: None,
             renewed: None,
             wrote: false,
+            temporary: false,
+            created: None,
             state: watch::Sender::new(Leadership::Following { holder: None }),
             term: watch::Sender::new(None),
             competing_server: watch::Sender::new(CompetingServer::Unclear(None)),
         }
+    }
+
+    /// Deletes the Lease at the end if this process created it, instead of giving it back. If the deletion is not
+    /// permitted, the Lease is given back.
+    #[must_use]
+    pub fn temporary(self) -> Self {
+        Self { temporary: true, ..self }
     }
 
     /// A receiver that tells whether this process leads, now and after each change.
@@ -257,7 +246,11 @@ impl Leader {
             }
         };
         self.wrote = true;
+        let creates = found.is_none();
         if let Some(lease) = self.write(found, spec).await? {
+            if creates {
+                self.created.clone_from(&lease.metadata.uid);
+            }
             self.seen = lease.spec.map(|spec| Observed::next(self.seen.take(), spec, Instant::now()));
             self.note_renewal(Some(begin));
             self.publish(Leadership::Leading);
@@ -301,6 +294,13 @@ impl Leader {
                 if spec.holder_identity.as_deref() != Some(self.me.as_str()) {
                     return Ok(());
                 }
+                if self.temporary && self.created.is_some() && self.created == lease.metadata.uid {
+                    match self.delete(&lease).await? {
+                        Deletion::Done => return Ok(()),
+                        Deletion::Raced => continue,
+                        Deletion::Refused => {}
+                    }
+                }
                 let now = MicroTime(Timestamp::now());
                 let spec = LeaseSpec {
                     holder_identity: Some(String::new()),
@@ -320,6 +320,18 @@ impl Leader {
             Ok(Err(error)) => tracing::warn!(%error, "leader election: the next leader must wait until the lease \
                                                       expires"),
             Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
+        }
+    }
+
+    /// Deletes the Lease if it is still as it was read.
+    async fn delete(&self, lease: &Lease) -> Result<Deletion, LeaderError> {
+        let (uid, resource_version) = (lease.metadata.uid.clone(), lease.metadata.resource_version.clone());
+        let parameters = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
+        match self.bounded("deleted", self.leases.delete(LEASE, &parameters)).await? {
+            Ok(_) => Ok(Deletion::Done),
+            Err(KubeError::Api(status)) if status.code == 403 => Ok(Deletion::Refused),
+            Err(error) if raced(&error) => Ok(Deletion::Raced),
+            Err(error) => Err(self.failed("deleted", &error)),
         }
     }
 
@@ -361,6 +373,16 @@ impl Leader {
             true
         });
     }
+}
+
+/// The result of deleting the Lease.
+enum Deletion {
+    /// The Lease is gone.
+    Done,
+    /// Another process has changed or deleted the Lease.
+    Raced,
+    /// This process has no permission to delete the Lease.
+    Refused,
 }
 
 /// Whether another process was faster, and changed, created or deleted the Lease.

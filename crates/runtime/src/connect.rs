@@ -21,6 +21,9 @@ pub struct ClusterArguments {
     /// The kubeconfig for the cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
     /// How long to wait for the answer to a request to the API server, such as 500ms, 10s or 2m; 0: without limit
     #[arg(long, value_name = "TIME", default_value_t)]
     pub request_timeout: RequestTimeout,
@@ -81,6 +84,14 @@ pub enum ConnectError {
         /// What is wrong with it.
         source: KubeconfigError,
     },
+    /// The context can't be used.
+    #[error("context {context}")]
+    Context {
+        /// The name of the context.
+        context: String,
+        /// What is wrong with it.
+        source: KubeconfigError,
+    },
     /// No cluster is configured.
     #[error("no kubeconfig was found: give --kubeconfig, or run the program in a Pod")]
     NoCluster(#[source] InferConfigError),
@@ -109,21 +120,47 @@ impl ClusterArguments {
     /// URL. `None` if no cluster is configured.
     pub async fn name(&self) -> Option<String> {
         let url = server(&self.config().await.ok()?);
-        let written = self.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from).ok();
-        let context = written.and_then(|written| written.current_context);
+        let current = || self.read().ok()?.current_context;
+        let context = self.context.clone().or_else(current);
         Some(context.map_or_else(|| url.clone(), |context| format!("{context} ({url})")))
     }
 
     async fn config(&self) -> Result<Config, ConnectError> {
-        match &self.kubeconfig {
-            Some(file) => {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        match (&self.kubeconfig, &self.context) {
+            (Some(file), None) => {
                 let failed = |source| ConnectError::Kubeconfig { file: file.to_owned(), source };
-                let written = Kubeconfig::read_from(file).map_err(failed)?;
-                Config::from_custom_kubeconfig(written, &KubeConfigOptions::default()).await.map_err(failed)
+                Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
             }
-            None => Config::infer().await.map_err(ConnectError::NoCluster),
+            (_, Some(context)) => {
+                let failed = |source| ConnectError::Context { context: context.clone(), source };
+                Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
+            }
+            (None, None) => Config::infer().await.map_err(ConnectError::NoCluster),
         }
     }
+
+    /// The namespace that the context names; `None` if it names none, or if there is no kubeconfig, as in a Pod.
+    pub fn namespace(&self) -> Option<String> {
+        namespace_of(&self.read().ok()?, self.context.as_deref())
+    }
+
+    fn read(&self) -> Result<Kubeconfig, ConnectError> {
+        match &self.kubeconfig {
+            Some(file) => {
+                Kubeconfig::read_from(file).map_err(|source| ConnectError::Kubeconfig { file: file.to_owned(), source })
+            }
+            None => Kubeconfig::read()
+                .map_err(|source| ConnectError::Context { context: self.context.clone().unwrap_or_default(), source }),
+        }
+    }
+}
+
+/// The namespace that a context names; without a name, the current context.
+fn namespace_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let name = context.or(kubeconfig.current_context.as_deref())?;
+    let named = kubeconfig.contexts.iter().find(|named| named.name == name)?;
+    named.context.as_ref()?.namespace.clone().filter(|namespace| !namespace.is_empty())
 }
 
 /// The URL of the API server without a user name and password, and without a slash at the end.
@@ -178,7 +215,29 @@ mod tests {
              clusters: [{{name: a, cluster: {{server: '{url}'}}}}]\nusers: [{{name: a, user: {{}}}}]\n"
         );
         std::fs::write(&file, config).unwrap();
-        ClusterArguments { kubeconfig: Some(file), request_timeout: request_timeout.parse().unwrap() }
+        let request_timeout = request_timeout.parse().unwrap();
+        ClusterArguments { kubeconfig: Some(file), context: None, request_timeout }
+    }
+
+    #[test]
+    fn namespace_of_the_context_is_known() {
+        struct Case {
+            name: &'static str,
+            context: Option<&'static str>,
+            expected: Option<&'static str>,
+        }
+        let text = "{apiVersion: v1, kind: Config, current-context: shop, clusters: [], users: [], contexts: [\
+                    {name: shop, context: {cluster: it, namespace: shop}}, {name: all, context: {cluster: it}}]}";
+        let kubeconfig = Kubeconfig::from_yaml(text).unwrap();
+        let cases = [
+            Case { name: "the current context", context: None, expected: Some("shop") },
+            Case { name: "a context with a namespace", context: Some("shop"), expected: Some("shop") },
+            Case { name: "a context without a namespace", context: Some("all"), expected: None },
+            Case { name: "an unknown context", context: Some("nope"), expected: None },
+        ];
+        for Case { name, context, expected } in cases {
+            assert_eq!(namespace_of(&kubeconfig, context).as_deref(), expected, "{name}");
+        }
     }
 
     async fn error(arguments: &ClusterArguments) -> String {

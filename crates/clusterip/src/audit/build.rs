@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::PoisonError;
 
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::object::name;
+use clusterip_host::cluster::object::{self, name};
 use clusterip_host::cluster::ownership::chosen_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
 use serde_json::Value;
@@ -37,7 +37,7 @@ impl AuditInput<'_> {
             .collect();
         let mut findings = Vec::new();
         for evaluated in &evaluated {
-            findings::of_service(settings, evaluated, &self.called, &mut findings);
+            findings::of_service(settings, evaluated, &self.called, self.refused, &mut findings);
         }
         let kubernetes = self.kubernetes();
         findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
@@ -50,6 +50,15 @@ impl AuditInput<'_> {
         notes.extend(self.unknown_callers(&findings));
         let services = evaluated.iter().filter(|evaluated| has_address(evaluated)).count();
         Ok(Audit { pools, nodes, external, findings, services, notes })
+    }
+
+    /// The audit with only the findings about Services of this namespace, and about everything that has no namespace.
+    pub fn only_of(&self, mut audit: Audit, namespace: &str) -> Audit {
+        audit.findings.retain(|finding| finding.namespace.as_deref().is_none_or(|of| of == namespace));
+        let services = self.objects("v1", "Service");
+        let own = services.iter().filter(|service| object::namespace(service) == namespace);
+        audit.services = own.filter(|service| !addresses(service).is_empty()).count();
+        audit
     }
 
     /// All objects of a kind in the snapshot.

@@ -115,6 +115,9 @@ pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Result<Option<Explanation
     Ok(Some(why))
 }
 
+/// Why `clusterip move` does nothing, if it refuses the settings.
+const REFUSES: &str = "but refuses the settings: they don't fit the Service ranges of the cluster";
+
 fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleError> {
     let settings = &input.settings.settings;
     let own = addresses(service);
@@ -138,10 +141,11 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let id = ServiceKey::of(service);
     let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
     let mut found = Vec::new();
-    findings::of_service(settings, &evaluated, &input.called, &mut found);
+    findings::of_service(settings, &evaluated, &input.called, input.refused, &mut found);
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match unasked {
+        Some(Unasked::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
         Some(Unasked::HalfMoved) => "finishes the move that has begun".to_owned(),
         Some(Unasked::Foreign) => {
             format!("does not move it: {}", said.as_deref().unwrap_or("clusterip does not manage it"))
@@ -152,6 +156,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
             &answer,
             &placement,
             (by_hand, &input.called.known_callers(&evaluated.id.namespace, &evaluated.id.name)),
+            input.refused,
         ),
     };
     Ok(Explanation {
@@ -189,6 +194,7 @@ fn moves(
     answer: &Answer,
     placement: &Placement,
     (by_hand, callers): (Option<bool>, &[Caller]),
+    refused: bool,
 ) -> String {
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.standing, pool) {
@@ -217,7 +223,11 @@ fn moves(
             let with = if options.is_empty() { String::new() } else { format!(" with {}", options.join(" and ")) };
             let with = if callers.is_empty() { with } else { format!("{with}, as it is {}", called_by(callers)) };
             let unless = if by_hand.is_none() { ", unless its address was set by hand" } else { "" };
-            format!("moves it to {}{with}{unless}", to.join(" and "))
+            let to = to.join(" and ");
+            if refused {
+                return format!("would move it to {to}{with}{unless}, {REFUSES}");
+            }
+            format!("moves it to {to}{with}{unless}")
         }
     }
 }

@@ -167,6 +167,7 @@ mod tests {
                 holders: Err("the Leases were not read".to_owned()),
                 called: ControlPlaneServices::default(),
                 ledger: false,
+                refused: false,
                 notes: Vec::new(),
             };
             let audit = input.audit(&mut cache).unwrap();

@@ -16,19 +16,20 @@ use super::evaluate_services::{EvaluatedService, Evaluation};
 use super::model::{Finding, Kind, Pool as Used};
 use crate::service_placement::{Placement, Standing, Unasked, fits};
 
-/// Adds the problems of one Service.
+/// Adds the problems of one Service. `refused` is whether `clusterip move` refuses the settings.
 pub fn of_service(
     settings: &Settings,
     evaluated: &EvaluatedService,
     called: &ControlPlaneServices,
+    refused: bool,
     findings: &mut Vec<Finding>,
 ) {
     match evaluated.evaluation.as_ref() {
         Evaluation::Unasked(Unasked::Foreign) => {}
-        Evaluation::Unasked(Unasked::HalfMoved) => findings.push(half_moved(evaluated)),
+        Evaluation::Unasked(Unasked::HalfMoved) => findings.push(half_moved(evaluated, refused)),
         Evaluation::Placed(placement) => {
             let service = evaluated.service.value();
-            if let Some(found) = misplaced(settings, evaluated, called, placement, &service) {
+            if let Some(found) = misplaced(settings, evaluated, (called, refused), placement, &service) {
                 findings.push(found);
             }
             if let Some(reason) = evaluated.evaluation.denial() {
@@ -131,7 +132,7 @@ pub fn of_pools(
 fn misplaced(
     settings: &Settings,
     evaluated: &EvaluatedService,
-    called: &ControlPlaneServices,
+    (called, refused): (&ControlPlaneServices, bool),
     placement: &Placement,
     service: &Value,
 ) -> Option<Finding> {
@@ -184,14 +185,19 @@ fn misplaced(
                 addresses: wrong,
                 pool: Some(pool.name.clone()),
                 evidence,
-                ..about(kind, evaluated, message, &way_out(service, by_hand, !callers.is_empty()))
+                ..about(kind, evaluated, message, &way_out(service, by_hand, !callers.is_empty(), refused))
             })
         }
     }
 }
 
-/// The remedy for a misplaced Service. `called` is whether the control plane calls it.
-pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
+/// The remedy if `clusterip move` refuses the settings.
+const REFUSED: &str = "correct the settings, which `clusterip serve` and `clusterip move` refuse: they don't fit the \
+                       Service ranges of the cluster";
+
+/// The remedy for a misplaced Service. `called` is whether the control plane calls it, and `refused` whether
+/// `clusterip move` refuses the settings.
+pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool, refused: bool) -> String {
     if by_hand == Some(true) {
         return "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it \
                 again"
@@ -200,6 +206,9 @@ pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
     if Move::of(service) == Some(Move::Never) {
         return format!("nothing moves it as long as its annotation {MOVE_ANNOTATION} says never");
     }
+    if refused {
+        return REFUSED.to_owned();
+    }
     let called = if called { format!(" {MOVE_OPTION} NAMESPACE/NAME") } else { String::new() };
     let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
     let load_balancer = if load_balancer { " --load-balancers" } else { "" };
@@ -207,11 +216,16 @@ pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
     format!("`clusterip move{load_balancer}{called}` moves it{meanwhile}")
 }
 
-fn half_moved(evaluated: &EvaluatedService) -> Finding {
+fn half_moved(evaluated: &EvaluatedService, refused: bool) -> Finding {
     let service = evaluated.service.value();
     let message = "it looks as if a move has begun and has not ended".to_owned();
+    let finish = if refused {
+        format!("{REFUSED}; then they finish a recorded move")
+    } else {
+        "`clusterip serve` and `clusterip move` finish a recorded move".to_owned()
+    };
     let remedy = format!(
-        "`clusterip serve` and `clusterip move` finish a recorded move; if the move has no record, remove the annotation \
+        "{finish}; if the move has no record, remove the annotation \
          {MOVING_ANNOTATION}, and set spec.type back if it is ExternalName"
     );
     Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, evaluated, message, &remedy) }

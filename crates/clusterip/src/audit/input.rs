@@ -29,6 +29,8 @@ pub struct AuditInput<'m> {
     pub called: ControlPlaneServices,
     /// Whether `in_flight` is complete.
     pub ledger: bool,
+    /// Whether a server and `clusterip move` refuse the settings, because they don't fit the cluster's ranges.
+    pub refused: bool,
     /// What could not be determined, as sentences.
     pub notes: Vec<String>,
 }

@@ -62,6 +62,7 @@ impl LiveAudit {
             },
             called: stores.control_plane_services().clone(),
             ledger: true,
+            refused: false,
             notes: stores.lagging(),
         };
         // A panic while the cache was locked only loses answers that were not stored yet; the policy is asked

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::PoisonError;
 
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
@@ -15,7 +16,8 @@ use clusterip_runtime::terminal::harmless_lines;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::deployed;
+use super::deployed::Deployed;
+use super::scope::{self, Scope};
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, notice, warn};
 use crate::audit::cache::AuditCache;
@@ -34,13 +36,17 @@ Examples:
     clusterip audit
   In a pipeline:
     clusterip audit --fail-on misplaced,full
+  The Services of one namespace; the pools are those of the whole cluster:
+    clusterip audit --namespace shop
   Without access to the cluster (the first command needs it):
     clusterip snapshot >snapshot.json
     clusterip audit --snapshot snapshot.json --settings settings.yaml
   Why does a Service have its address?
     clusterip audit --service shop/web
 
-An audit changes nothing. Exit status: 0; 1 if --fail-on finds something; 2 if the input, the settings or the cluster \
+An audit changes nothing. Without --settings, an audit of a cluster uses the settings of the server that leads there.
+
+Exit status: 0; 1 if --fail-on finds something; 2 if the input, the settings or the cluster \
 can't be read.";
 
 /// Arguments of `audit`.
@@ -49,17 +55,19 @@ pub struct Audit {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Read the objects from this file of `clusterip snapshot` or `kubectl get -A -o yaml`, instead of from a cluster
-    #[arg(long, value_name = "FILE", conflicts_with = "kubeconfig")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
-    /// The settings [default: those of the ConfigMap clusterip-settings beside a server, otherwise `{}`]
+    /// The settings [default: those of the server that leads in the cluster; for a snapshot the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The namespace of `clusterip serve` [default: the namespace of its Lease]
+    /// The namespace of the server [default: the namespace in which a server leads]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     server_namespace: Option<String>,
     /// The namespace of the agents, if Leases may not be listed in the whole cluster [default: that of the server]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     agents_namespace: Option<String>,
+    #[command(flatten)]
+    scope: Scope,
     /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -67,7 +75,7 @@ pub struct Audit {
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
     fail_on: Vec<FailOn>,
     /// Explain the address of this Service, instead of auditing the cluster
-    #[arg(long, value_name = "NAMESPACE/NAME")]
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["namespace", "all_namespaces"])]
     service: Option<ServiceKey>,
     /// Print tables without their titles
     #[arg(long)]
@@ -129,7 +137,7 @@ impl Audit {
                 runtime.block_on(self.read_cluster())?
             }
         };
-        let live = self.settings_in_force(&module, &settings, &source)?;
+        let (live, refused) = self.settings_in_force(&module, &settings, &source)?;
         let ranges = source.ranges.nets();
         let input = AuditInput {
             module: &module,
@@ -140,6 +148,7 @@ impl Audit {
             holders: source.holders,
             called: source.called,
             ledger: false,
+            refused,
             notes: source.notes,
         };
         let layout = Layout::of_stdout(self.no_headers);
@@ -156,7 +165,15 @@ impl Audit {
                 Ok(ExitCode::SUCCESS)
             }
             None => {
+                let namespace = self.namespace();
+                if let Some(namespace) = &namespace {
+                    scope::check(&source.snapshot.read().unwrap_or_else(PoisonError::into_inner), namespace)?;
+                }
                 let audit = input.audit(&mut AuditCache::default())?;
+                let audit = match &namespace {
+                    Some(namespace) => input.only_of(audit, namespace),
+                    None => audit,
+                };
                 let text = match self.output {
                     Output::Table => audit_table::audit(&audit, layout),
                     Output::Wide => audit_table::wide(&audit, layout),
@@ -176,35 +193,49 @@ impl Audit {
 
     async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source, About)> {
         let client = self.cluster.client().await?;
-        let namespace = deployed::server_namespace(&client, self.server_namespace.as_deref()).await?;
-        let from = deployed::settings(&client, &namespace, self.settings.as_deref()).await?;
+        let needs_server = self.settings.is_none();
+        let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
+        let from = deployed.settings(&client, self.settings.as_deref()).await?;
         notice(&format!("settings: {from}"));
         let written = live_settings::written(&from).await?;
         let module = Module::new(EMBEDDED)?;
         let checked = self.judge(&module, &written, &ServiceRanges::default())?;
-        let agents_namespace = self.agents_namespace.as_deref().unwrap_or(&namespace);
-        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace).await?;
+        let agents_namespace = self.agents_namespace.as_deref().unwrap_or(&deployed.namespace);
+        let source = source::of_cluster(&client, &checked.settings, &deployed.namespace, agents_namespace).await?;
         let cluster = self.cluster.name().await;
         Ok((module, written, source, About { cluster, settings: Some(from.to_string()), made: None }))
     }
 
-    /// The settings as a server would have them in force. If a server would refuse them because a pool lies outside
-    /// of the cluster's ranges, the settings as written: the audit then reports that.
-    fn settings_in_force(&self, module: &Module, written: &Value, source: &Source) -> anyhow::Result<LiveSettings> {
-        let live = match judge(module, written.clone(), &source.ranges) {
-            Ok(live) => live,
+    /// The only namespace whose Services are audited; `None` for all. A snapshot has no context.
+    fn namespace(&self) -> Option<String> {
+        match &self.snapshot {
+            Some(_) => self.scope.namespace.clone(),
+            None => self.scope.namespace(&self.cluster),
+        }
+    }
+
+    /// The settings as a server would have them in force, and whether a server and `clusterip move` refuse them because
+    /// of the cluster's ranges. The audit of such settings uses them as they are written, and reports that.
+    fn settings_in_force(
+        &self,
+        module: &Module,
+        written: &Value,
+        source: &Source,
+    ) -> anyhow::Result<(LiveSettings, bool)> {
+        let (live, refused) = match judge(module, written.clone(), &source.ranges) {
+            Ok(live) => (live, false),
             Err(_) => {
                 let live = self.judge(module, written, &ServiceRanges::default())?;
                 let service_cidrs = source.ranges.nets();
                 let unusable_service_cidrs = source.ranges.unusable.clone();
                 let settings = Settings { service_cidrs, unusable_service_cidrs, ..live.settings };
-                LiveSettings { settings, ..live }
+                (LiveSettings { settings, ..live }, true)
             }
         };
         for warning in &live.warnings {
             warn(warning);
         }
-        Ok(live)
+        Ok((live, refused))
     }
 
     /// The settings of an audit without a cluster, in words.

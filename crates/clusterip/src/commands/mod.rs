@@ -6,6 +6,7 @@ pub mod evaluate;
 pub mod init;
 pub mod move_;
 pub mod plan;
+mod scope;
 pub mod serve;
 mod settings_file;
 pub mod snapshot;

@@ -1,44 +1,41 @@
 //! `clusterip move`
 
 use std::io::{self, BufRead, IsTerminal, Write};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::ledger::Ledger;
 use clusterip_host::cluster::object::text;
 use clusterip_host::cluster::snapshot::addresses;
-use clusterip_host::cluster::stores::Stores;
-use clusterip_host::evaluator::{Evaluation, Evaluator};
-use clusterip_host::live_settings::Follower;
+use clusterip_host::cluster::stores::{Change, Stores};
+use clusterip_host::evaluator::Evaluator;
+use clusterip_host::live_settings::{Follower, Source};
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_leases::election::Timing;
-use clusterip_leases::identity::{Identity, Role};
-use clusterip_leases::leader::{Acquisition, Leader};
 use clusterip_runtime::api_error::words;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
-use futures::StreamExt;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kube::Client;
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::mpsc;
 
-use super::deployed;
-use super::terminal_options::{TerminalOptions, is_quiet, notice};
+mod jobs;
+
+use self::jobs::{Job, Run};
+use super::deployed::Deployed;
+use super::scope::{self, Scope};
+use super::terminal_options::{TerminalOptions, notice};
 use crate::report::columns::{Layout, paint};
-use crate::report::move_table::{Row, listed, table};
+use crate::report::move_json::{self, Ended};
+use crate::report::move_table::{Row, table};
 use crate::server_metrics::ServerMetrics;
-use crate::services::hand_over;
-use crate::services::journal::Journal;
-use crate::services::misplaced::{self, Allowed, Finding, Misplaced, Verdict};
-use crate::services::outcome::{Outcome, Unmoved};
+use crate::services::misplaced::{self, Allowed, Finding, Verdict};
+use crate::services::outcome::Unmoved;
 use crate::services::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::requests::Request;
 use crate::services::service_metrics::Misplaced as Reason;
@@ -50,32 +47,31 @@ Examples:
     clusterip move --dry-run
   One Service, without confirmation:
     clusterip move --namespace shop --service web --yes
+  By the settings of a file, where no server runs:
+    clusterip move --settings settings.yaml
 
 A Service is never deleted: for some milliseconds it is of type ExternalName, and then it has the new
-address. All other fields stay. Addresses set by hand are never changed. If `clusterip serve`
-runs in the cluster, it carries out the moves.
+address. All other fields stay. Addresses set by hand are never changed. If a server (`clusterip serve`)
+leads in the cluster, the command uses its settings, and the server carries out the moves.
 
 Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";
-
-/// The number of Services that move at once.
-const AT_ONCE: usize = 4;
 
 /// Arguments of `move`.
 #[derive(Debug, Args)]
 pub struct Move {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// The settings [default: those of the ConfigMap clusterip-settings beside a server, otherwise `{}`]
+    /// The settings [default: those of the server that leads]. Beside a server that uses other settings, nothing is
+    /// moved: use --dry-run
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The namespace of `clusterip serve` [default: the namespace of its Lease]
+    /// The namespace of the server [default: the namespace in which a server leads]
     #[arg(long, value_name = "NAMESPACE")]
     server_namespace: Option<String>,
-    /// Only Services in this namespace
-    #[arg(long, short, value_name = "NAMESPACE")]
-    namespace: Option<String>,
-    /// Only this Service
-    #[arg(long, value_name = "NAME", requires = "namespace")]
+    #[command(flatten)]
+    scope: Scope,
+    /// Only this Service of the namespace
+    #[arg(long, value_name = "NAME", conflicts_with = "all_namespaces")]
     service: Option<String>,
     /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
     #[arg(long)]
@@ -84,31 +80,26 @@ pub struct Move {
     /// may fail during the move. May be given several times
     #[arg(long, value_name = "NAMESPACE/NAME")]
     called_by_control_plane: Vec<ServiceKey>,
-    /// Only show what would move
+    /// Only show what would move. Needs permissions to read only
     #[arg(long)]
     dry_run: bool,
     /// Move without asking for confirmation
     #[arg(long, short)]
     yes: bool,
+    /// The output format. JSON needs --yes or --dry-run
+    #[arg(long, short, value_enum, default_value = "table")]
+    output: Output,
     #[command(flatten)]
     terminal: TerminalOptions,
 }
 
-/// A Service that is going to move.
-enum Job {
-    /// Moves the Service to addresses that are reserved for it.
-    Move { live: Box<Value>, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
-    /// Finishes a recorded move.
-    Finish { journal: Box<Journal>, from: Vec<IpAddr> },
-}
-
-impl Job {
-    fn id(&self) -> ServiceKey {
-        match self {
-            Self::Move { misplaced, .. } => ServiceKey::new(misplaced.namespace.clone(), misplaced.name.clone()),
-            Self::Finish { journal, .. } => ServiceKey::new(journal.namespace.clone(), journal.name.clone()),
-        }
-    }
+/// How to print the moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
 }
 
 impl Move {
@@ -125,52 +116,87 @@ impl Move {
     }
 
     async fn work(&self) -> anyhow::Result<ExitCode> {
+        if self.output == Output::Json && !self.yes && !self.dry_run {
+            bail!("-o json does not ask for confirmation: --yes moves without asking, --dry-run only shows");
+        }
+        let namespace = self.scope.namespace(&self.cluster);
+        if self.service.is_some() && namespace.is_none() {
+            bail!("--service needs the namespace of the Service: --namespace NAMESPACE");
+        }
         let client = self.cluster.client().await?;
-        let namespace = deployed::server_namespace(&client, self.server_namespace.as_deref()).await?;
-        let source = deployed::settings(&client, &namespace, self.settings.as_deref()).await?;
+        let needs_server = self.settings.is_none() || !self.dry_run;
+        let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
+        if !self.dry_run && deployed.leader.is_none() {
+            deployed.no_leader_elsewhere(&client).await?;
+        }
+        let source = deployed.settings(&client, self.settings.as_deref()).await?;
+        let (reconciler, _followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
+        notice(&format!("settings: {source}"));
+        let run = Run { client, deployed, source, reconciler };
+        if !self.dry_run && run.deployed.leader.is_some() {
+            run.check(true).await?;
+        }
+        let (rows, jobs) = self.list(&run.reconciler, namespace.as_deref()).await?;
+        self.move_them(&run, &rows, jobs).await
+    }
+
+    /// The reconciler, and what it follows: the settings and the cluster. The reconciler works as long as both exist.
+    async fn reconciler(
+        &self,
+        client: &Client,
+        namespace: &str,
+        source: &Source,
+    ) -> anyhow::Result<(Arc<Reconciler>, (Follower, mpsc::UnboundedReceiver<Change>))> {
         let module = Arc::new(Module::new(EMBEDDED)?);
         let metrics = ServerMetrics::new();
         let ledger = Ledger::default();
         let seen = ledger.clone();
-        let (stores, _changes) =
-            Stores::new(client.clone(), metrics.cluster.clone(), move |address| seen.seen(address));
+        let (stores, changes) = Stores::new(client.clone(), metrics.cluster.clone(), move |address| seen.seen(address));
         stores.ask_for_service_cidrs().await;
         let follower =
             Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), metrics.cluster.clone())
                 .await?;
         let settings = follower.subscribe();
-        let load_balancers = self.load_balancers;
-        let duties = Duties { namespace: namespace.clone(), moves: true, load_balancers, ..Duties::default() };
-        permissions::check(&client, &settings.borrow().settings.clone(), &duties).await?;
+        let (moves, previews_moves, load_balancers) = (!self.dry_run, self.dry_run, self.load_balancers);
+        let namespace_of_duties = namespace.to_owned();
+        let duties =
+            Duties { namespace: namespace_of_duties, moves, previews_moves, load_balancers, ..Duties::default() };
+        permissions::check(client, &settings.borrow().settings.clone(), &duties).await?;
         stores.watch(&settings.borrow().settings);
         stores.completed().await;
         stores.control_plane_services().settled().await;
         let evaluator = Evaluator::new(module, settings, stores, ledger, metrics.evaluation.clone());
         // The user has seen the list, so a Service with ready endpoints may move, too.
-        let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
-        let reconciler = Arc::new(Reconciler::new(evaluator, client.clone(), &namespace, metrics.services, allowed));
+        let allowed = Allowed { any: true, ready: true, load_balancers };
+        let reconciler = Reconciler::new(evaluator, client.clone(), namespace, metrics.services, allowed);
+        Ok((Arc::new(reconciler), (follower, changes)))
+    }
 
-        notice(&format!("settings: {source}"));
-        let (rows, jobs) = self.list(&reconciler).await?;
-        if rows.is_empty() {
-            super::output(b"nothing is misplaced\n")?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        super::output(table(&rows, Layout::of_stdout(false)).as_bytes())?;
-        let stay = rows.iter().filter(|row| row.stays.is_some()).count();
+    /// Prints the list, asks for confirmation, and moves the Services.
+    async fn move_them(&self, run: &Run, rows: &[Row], jobs: Vec<Job>) -> anyhow::Result<ExitCode> {
+        let (count, stay) = (jobs.len(), rows.iter().filter(|row| row.stays.is_some()).count());
         // A Service that stays for a good reason is not a failure; one that finds no address is.
         let stuck = rows.iter().any(|row| row.stuck);
+        self.print(match rows {
+            [] => "nothing is misplaced\n".to_owned(),
+            rows => table(rows, Layout::of_stdout(false)),
+        })?;
         if self.dry_run || jobs.is_empty() {
-            super::output(format!("\n{} to move, {stay} stay\n", jobs.len()).as_bytes())?;
+            if !rows.is_empty() {
+                self.print(format!("\n{count} to move, {stay} stay\n"))?;
+            }
+            self.print_json(rows, &Ended::new())?;
             return Ok(if stuck && !self.dry_run { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
-        if !self.yes && !ask(jobs.len())? {
-            super::output(b"nothing was moved\n")?;
+        if !self.yes && !ask(count)? {
+            self.print("nothing was moved\n".to_owned())?;
             return Ok(ExitCode::SUCCESS);
         }
-        let count = jobs.len();
-        let failed = self.carry_out(&client, &namespace, &reconciler, jobs).await?;
-        super::output(format!("moved {} of {count}, {stay} stay\n", count - failed.len()).as_bytes())?;
+        let ended = run.carry_out(self, jobs).await?;
+        let failed: Vec<(&ServiceKey, &String)> =
+            ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
+        self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
+        self.print_json(rows, &ended)?;
         for (ServiceKey { namespace, name }, reason) in &failed {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
@@ -178,16 +204,36 @@ impl Move {
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
+    /// Prints a text, unless the output is JSON.
+    fn print(&self, text: String) -> anyhow::Result<()> {
+        if self.output == Output::Table { super::output(text.as_bytes()) } else { Ok(()) }
+    }
+
+    /// Prints the Services and the results of their moves, if the output is JSON.
+    fn print_json(&self, rows: &[Row], ended: &Ended) -> anyhow::Result<()> {
+        if self.output == Output::Table {
+            return Ok(());
+        }
+        super::output(move_json::document(rows, ended, self.dry_run)?.as_bytes())
+    }
+
     /// The misplaced Services in order, and the moves that are possible.
-    async fn list(&self, reconciler: &Arc<Reconciler>) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
+    async fn list(
+        &self,
+        reconciler: &Arc<Reconciler>,
+        namespace: Option<&str>,
+    ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
         let ids = {
             let stores = reconciler.evaluator().stores();
             let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.services(self.namespace.as_deref())
+            if let Some(namespace) = namespace {
+                scope::check(&snapshot, namespace)?;
+            }
+            snapshot.services(namespace)
         };
         let wanted = ids.into_iter().filter(|id| self.service.as_ref().is_none_or(|service| *service == id.name));
         let wanted: Vec<ServiceKey> = wanted.collect();
-        if let (true, Some(namespace), Some(name)) = (wanted.is_empty(), &self.namespace, &self.service) {
+        if let (true, Some(namespace), Some(name)) = (wanted.is_empty(), namespace, &self.service) {
             bail!("there is no service {namespace}/{name}");
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
@@ -254,59 +300,6 @@ impl Move {
         Ok((rows, jobs))
     }
 
-    /// Moves the Services, and returns those that could not be moved, in order, each with the reason.
-    async fn carry_out(
-        &self,
-        client: &Client,
-        namespace: &str,
-        reconciler: &Arc<Reconciler>,
-        jobs: Vec<Job>,
-    ) -> anyhow::Result<Vec<(ServiceKey, String)>> {
-        let mut leader = Leader::new(client.clone(), namespace, Identity::new(Role::Move), Timing::default());
-        let held = match leader.try_acquire().await? {
-            Acquisition::Acquired => None,
-            Acquisition::HeldBy(holder) if holder.role() == Some(Role::Move) => {
-                bail!("another `clusterip move` is running: {}", holder.as_str())
-            }
-            Acquisition::HeldBy(holder) => Some(holder),
-        };
-        if let Some(holder) = &held {
-            notice(&format!("handed over to {}", holder.as_str()));
-        }
-        let (done, ended) = watch::channel(false);
-        let led = held.is_none().then(|| {
-            let mut ended = ended.clone();
-            tokio::spawn(leader.run(async move {
-                let _ = ended.wait_for(|done| *done).await;
-            }))
-        });
-        let bar = bar(jobs.len() as u64);
-        let handed_over = held.is_some();
-        let moves = jobs.into_iter().map(|job| {
-            let bar = bar.clone();
-            async move {
-                let id = job.id();
-                let ended = if handed_over {
-                    self.hand_it_over(client, namespace, job).await
-                } else {
-                    move_it(reconciler, job).await
-                };
-                bar.suspend(|| print_result(&id, &ended));
-                bar.inc(1);
-                (id, ended)
-            }
-        });
-        let mut ended: Vec<(ServiceKey, Result<String, String>)> =
-            futures::stream::iter(moves).buffer_unordered(AT_ONCE).collect().await;
-        bar.finish_and_clear();
-        done.send_replace(true);
-        if let Some(led) = led {
-            let _ = led.await;
-        }
-        ended.sort();
-        Ok(ended.into_iter().filter_map(|(id, ended)| Some((id, ended.err()?))).collect())
-    }
-
     /// The request of this command to move a Service.
     fn request(&self, id: &ServiceKey, uid: &str) -> Request {
         Request {
@@ -316,38 +309,11 @@ impl Move {
             control_plane: self.called_by_control_plane.contains(id),
         }
     }
-
-    /// Asks a running server to move a Service: returns what happened, or why the Service was not moved.
-    async fn hand_it_over(&self, client: &Client, server_namespace: &str, job: Job) -> Result<String, String> {
-        let id = job.id();
-        let (from, uid) = match &job {
-            Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
-            Job::Finish { journal, from } => (from.clone(), journal.uid.clone()),
-        };
-        // Addresses that this process has reserved for the Service would get in the server's way.
-        drop(job);
-        let request = self.request(&id, &uid);
-        let now = hand_over::hand_over(client, server_namespace, &request, &from).await?;
-        Ok(format!("moved from {} to {}", listed(&from), listed(&now)))
-    }
 }
 
 fn stored(reconciler: &Reconciler, id: &ServiceKey) -> Option<Value> {
     let snapshot = reconciler.evaluator().stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
     snapshot.get("v1", "Service", &id.namespace, &id.name)
-}
-
-/// Moves a Service: returns what happened, or why the Service was not moved.
-async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
-    let ended = match job {
-        Job::Move { live, misplaced, to, evaluation } => reconciler.carry_out(*live, &misplaced, to, evaluation).await,
-        Job::Finish { journal, .. } => reconciler.finish(&journal).await,
-    };
-    match ended {
-        Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
-        Ok(outcome) => Err(outcome.to_string()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// Asks for confirmation.
@@ -360,23 +326,4 @@ fn ask(count: usize) -> anyhow::Result<bool> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<String, String>) {
-    let (mark, text) = match ended {
-        Ok(text) => (paint(style::GOOD, "moved"), text),
-        Err(text) => (paint(style::ERROR, "failed"), text),
-    };
-    anstream::eprintln!("{mark} {}", harmless(&format!("{namespace}/{name}: {text}")));
-}
-
-/// A progress bar, shown only on a terminal.
-fn bar(count: u64) -> ProgressBar {
-    let is_shown = io::stderr().is_terminal() && !is_quiet();
-    let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(count), target);
-    match ProgressStyle::with_template("{wide_bar} {pos} of {len} Services") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

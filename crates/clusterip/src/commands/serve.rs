@@ -15,12 +15,14 @@ use std::thread::available_parallelism;
 
 use clap::{Args, ValueEnum};
 use clusterip_host::cluster::replica_claims;
+use clusterip_host::live_settings::Source;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::budget::Budget;
 use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::logging::Logging;
 use clusterip_runtime::shutdown::shutdown_signal;
+use kube::Client;
 
 use self::controllers::Election;
 use self::running::Running;
@@ -75,7 +77,8 @@ pub struct Serve {
     /// The webhook configuration whose caBundle is kept up to date
     #[arg(long, value_name = "NAME", default_value = registration::NAME)]
     webhook_configuration: String,
-    /// Write the webhook configuration for this URL, and remove it when the server stops
+    /// Write the webhook configuration for this URL. When the server stops, it removes this configuration, and the Lease
+    /// and the Secret that it created
     #[arg(long, value_name = "https://HOST:PORT")]
     register_url: Option<String>,
     /// A certificate of your own, in PEM. The file is read again when it changes
@@ -199,11 +202,17 @@ impl Serve {
         Ok(Running { tasks: startup.into_tasks(), webhook, election, unregisters: self.register_url.is_some() })
     }
 
+    /// Where the settings are.
+    fn settings_source(&self, client: &Client, namespace: &str) -> Source {
+        Source::chosen(self.settings.as_deref(), self.settings_configmap.as_deref(), client, namespace)
+    }
+
     fn duties(&self, namespace: &str) -> Duties {
         let registers = !self.no_webhook && (self.register_url.is_some() || self.tls_cert.is_none());
         Duties {
             namespace: namespace.to_owned(),
             moves: true,
+            previews_moves: false,
             load_balancers: self.move_load_balancers,
             nodes: true,
             external: true,

@@ -8,6 +8,7 @@ pub mod json;
 pub mod junit;
 pub mod map;
 pub mod markdown;
+pub mod move_json;
 pub mod move_table;
 pub mod names;
 pub mod sarif;

@@ -23,8 +23,9 @@ pub struct Told<'t> {
     pub note: String,
 }
 
-/// Writes an Event about a Service. Events are for people, and nothing depends on them, so a failure is only logged.
-pub async fn tell(client: &Client, id: &ServiceKey, told: Told<'_>) {
+/// Writes an Event about a Service. `request` is the request that the Event answers, if there is one. Events are for
+/// people, and no decision depends on them, so a failure is only logged.
+pub async fn tell(client: &Client, id: &ServiceKey, told: Told<'_>, request: Option<ObjectReference>) {
     let about = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Service".to_owned()),
@@ -33,11 +34,21 @@ pub async fn tell(client: &Client, id: &ServiceKey, told: Told<'_>) {
         uid: Some(told.uid.to_owned()),
         ..ObjectReference::default()
     };
-    tell_about(client, about, "Move", told).await;
+    publish(client, about, "Move", told, request).await;
 }
 
 /// Writes an Event about any object. `action` names what was done or tried.
 pub async fn tell_about(client: &Client, about: ObjectReference, action: &str, told: Told<'_>) {
+    publish(client, about, action, told, None).await;
+}
+
+async fn publish(
+    client: &Client,
+    about: ObjectReference,
+    action: &str,
+    told: Told<'_>,
+    secondary: Option<ObjectReference>,
+) {
     let Told { warning, reason, mut note, .. } = told;
     while note.len() > LONGEST_NOTE {
         note.pop();
@@ -47,7 +58,7 @@ pub async fn tell_about(client: &Client, about: ObjectReference, action: &str, t
         reason: reason.to_owned(),
         note: Some(note),
         action: action.to_owned(),
-        secondary: None,
+        secondary,
     };
     // A recorder that is kept counts a second move as a repetition of the first, and shows the old note.
     let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };

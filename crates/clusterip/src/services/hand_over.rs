@@ -7,7 +7,6 @@ use clusterip_host::cluster::snapshot::addresses;
 use clusterip_runtime::api_error::words;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -18,8 +17,6 @@ use super::requests::{self, Request};
 
 /// How long the server may take to deal with a request.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How many seconds the clock of the server may be behind.
-const CLOCK_SKEW: i64 = 5;
 /// How often the request is looked up until the server has dealt with it.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -35,8 +32,7 @@ pub async fn hand_over(
     from: &[IpAddr],
 ) -> Result<Vec<IpAddr>, String> {
     let (namespace, name) = (request.namespace.as_str(), request.name.as_str());
-    let begin = Timestamp::now();
-    requests::ask(client, server_namespace, request)
+    let request_uid = requests::ask(client, server_namespace, request)
         .await
         .map_err(|error| requests::refused(&error, server_namespace))?;
     let deadline = Instant::now() + PATIENCE;
@@ -55,22 +51,50 @@ pub async fn hand_over(
     };
     let now = addresses(&json!({"spec": service.data.get("spec")}));
     if now == from {
-        let told = latest_event(client, namespace, name, begin).await;
-        return Err(told.unwrap_or_else(|| "the server does not say why".to_owned()));
+        let told = answer(client, namespace, name, &request_uid).await;
+        return Err(told.unwrap_or_else(|| "the server does not say why; its log does".to_owned()));
     }
     Ok(now)
 }
 
-/// The note of the server's latest Event about a Service since `begin`. The clocks may differ by a few seconds.
-async fn latest_event(client: &Client, namespace: &str, name: &str, begin: Timestamp) -> Option<String> {
+/// The note of the latest Event about a Service that answers this request. Events about earlier moves of the Service do
+/// not refer to the request.
+async fn answer(client: &Client, namespace: &str, name: &str, request_uid: &str) -> Option<String> {
     let about = format!("regarding.kind=Service,regarding.name={name},reportingController={CONTROLLER}");
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     let found = events.list(&ListParams::default().fields(&about)).await.ok()?.items;
-    let time = |event: &Event| {
-        let series = event.series.as_ref().map(|series| series.last_observed_time.0);
-        series.max(event.event_time.as_ref().map(|time| time.0))
+    latest_answer(found, request_uid)
+}
+
+/// The note of the latest of these Events that refers to this request.
+fn latest_answer(events: Vec<Event>, request_uid: &str) -> Option<String> {
+    let answers = |event: &Event| {
+        let related = event.related.as_ref().and_then(|related| related.uid.as_deref());
+        related == Some(request_uid)
     };
-    let since = begin.as_second() - CLOCK_SKEW;
-    let recent = |event: &Event| time(event).is_some_and(|time| time.as_second() >= since);
-    found.into_iter().filter(recent).max_by_key(time)?.note
+    events.into_iter().filter(answers).max_by_key(|event| event.event_time.as_ref().map(|time| time.0))?.note
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ObjectReference;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+    use k8s_openapi::jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn only_events_that_refer_to_the_request_answer_it() {
+        let event = |note: &str, second: i64, related: Option<&str>| Event {
+            note: Some(note.to_owned()),
+            event_time: Timestamp::from_second(second).ok().map(MicroTime),
+            related: related.map(|uid| ObjectReference { uid: Some(uid.to_owned()), ..ObjectReference::default() }),
+            ..Event::default()
+        };
+        let old = || event("of an earlier move", 9, None);
+        let other = || event("of an earlier request", 8, Some("uid-1"));
+        let (first, second) = (event("first", 3, Some("uid-2")), event("second", 4, Some("uid-2")));
+        assert_eq!(latest_answer(vec![old(), other()], "uid-2"), None);
+        assert_eq!(latest_answer(vec![second, old(), first, other()], "uid-2").as_deref(), Some("second"));
+    }
 }

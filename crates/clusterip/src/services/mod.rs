@@ -26,6 +26,7 @@ pub mod replicas;
 pub mod requests;
 pub mod service_controller;
 pub mod service_metrics;
+pub mod settings_in_use;
 pub mod spec_merge;
 pub mod step;
 pub mod targets;

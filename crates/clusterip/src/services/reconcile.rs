@@ -197,11 +197,13 @@ impl Reconciler {
         match self.look(id, service.clone()).await {
             Ok(Finding::InPlace) => {
                 self.settled(id);
+                self.tell_requester(id, &service, "not moved: by the settings of the server it is in place").await;
                 self.answer_wish(id, &service).await
             }
             Ok(Finding::Unmatched { pools }) => {
                 self.settled(id);
                 self.found().unmatched.insert(id.clone(), pools);
+                self.tell_requester(id, &service, "not moved: by the settings of the server no pool is for it").await;
                 self.answer_wish(id, &service).await
             }
             Ok(Finding::HalfMoved) => {

@@ -10,9 +10,10 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_runtime::api_error::words;
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Client, Error as KubeError};
+use kube::{Client, Error as KubeError, Resource as _};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -51,11 +52,12 @@ fn name(uid: &str) -> String {
     format!("clusterip-move-request-{uid}")
 }
 
-/// Requests a move from the server in `namespace`. A request that exists already is replaced.
+/// Requests a move from the server in `namespace`. A request that exists already is replaced. Returns the UID of the
+/// request.
 ///
 /// # Errors
 /// The error of the API server.
-pub async fn ask(client: &Client, namespace: &str, request: &Request) -> Result<(), KubeError> {
+pub async fn ask(client: &Client, namespace: &str, request: &Request) -> Result<String, KubeError> {
     let object = json!({
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -68,13 +70,14 @@ pub async fn ask(client: &Client, namespace: &str, request: &Request) -> Result<
     });
     let object: ControllerRevision = serde_json::from_value(object).map_err(KubeError::SerdeError)?;
     let api = api(client, namespace);
-    match api.create(&PostParams::default(), &object).await {
+    let created = match api.create(&PostParams::default(), &object).await {
         Err(KubeError::Api(status)) if status.code == 409 => {
             withdraw(client, namespace, &request.uid).await?;
-            api.create(&PostParams::default(), &object).await.map(drop)
+            api.create(&PostParams::default(), &object).await?
         }
-        created => created.map(drop),
-    }
+        created => created?,
+    };
+    Ok(created.metadata.uid.unwrap_or_default())
 }
 
 /// Whether the server has not dealt with a request yet.
@@ -103,6 +106,8 @@ pub struct Requests(Arc<Mutex<BTreeMap<ServiceKey, Open>>>);
 /// A request that has no answer yet.
 struct Open {
     request: Request,
+    /// The object of the request. The Events that answer the request refer to it.
+    object: ObjectReference,
     /// Whether it was considered: one that arrives while its Service is looked at is answered by the next look.
     considered: bool,
 }
@@ -114,6 +119,11 @@ impl Requests {
         let open = requests.get_mut(id)?;
         open.considered = true;
         Some(open.request.clone()).filter(|request| request.uid == uid)
+    }
+
+    /// The object of the request for this Service, if there is one that was considered.
+    pub fn considered(&self, id: &ServiceKey) -> Option<ObjectReference> {
+        self.lock().get(id).filter(|open| open.considered).map(|open| open.object.clone())
     }
 
     /// Removes the request for this Service if it was considered, and returns it.
@@ -150,11 +160,12 @@ impl Requests {
     }
 
     fn note(&self, object: ControllerRevision) -> Option<ServiceKey> {
+        let about = object.object_ref(&());
         let request: Request = serde_json::from_value(object.data?.0)
             .inspect_err(|error| tracing::warn!(%error, "a request for a move can't be read"))
             .ok()?;
         let id = request.id();
-        self.lock().insert(id.clone(), Open { request, considered: false });
+        self.lock().insert(id.clone(), Open { request, object: about, considered: false });
         Some(id)
     }
 
@@ -191,7 +202,9 @@ mod tests {
         let id = arrives(false);
         assert_eq!(id.to_string(), "shop/web");
         assert!(requests.forget(&id).is_none(), "not considered yet");
+        assert_eq!(requests.considered(&id), None);
         assert!(!requests.consider(&id, "uid-1").unwrap().control_plane);
+        assert_eq!(requests.considered(&id).unwrap().kind.as_deref(), Some("ControllerRevision"));
         assert!(requests.consider(&id, "uid-2").is_none(), "for another Service of this name");
         assert!(!requests.forget(&id).unwrap().control_plane);
         arrives(false);

@@ -28,6 +28,7 @@ use super::applied_settings;
 use super::misplaced::{self, Finding, Verdict};
 use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
+use super::settings_in_use::{Origin, SettingsInUse};
 use super::step::MOVING_NAME;
 use crate::service_placement::{Unasked, unasked};
 
@@ -54,6 +55,10 @@ pub struct Controller {
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
+    /// The identity of this process in the Lease.
+    pub identity: String,
+    /// Where this process reads its settings.
+    pub source: Origin,
 }
 
 impl Controller {
@@ -82,6 +87,7 @@ impl Controller {
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let mut leads = false;
         let mut approved: Option<String> = None;
+        let mut shown: Option<String> = None;
         let mut approval = tokio::time::interval(APPROVAL);
         self.wait_until_known().await;
         self.leadership.mark_changed();
@@ -107,6 +113,7 @@ impl Controller {
                             turns.push(id);
                         }
                         self.take_turns(&mut turns, jobs);
+                        shown = self.show_settings(None).await;
                         approved = self.brake_for_settings(None).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
@@ -116,6 +123,7 @@ impl Controller {
                     self.reconciler.evaluator().stores().watch(&settings.settings);
                     self.reconciler.evaluator().stores().completed().await;
                     if leads {
+                        shown = self.show_settings(shown.take()).await;
                         approved = self.brake_for_settings(approved.take()).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
@@ -141,7 +149,10 @@ impl Controller {
                         turns.push(id);
                     }
                 }
-                _ = approval.tick(), if leads => approved = self.approve(approved.take()).await,
+                _ = approval.tick(), if leads => {
+                    shown = self.show_settings(shown.take()).await;
+                    approved = self.approve(approved.take()).await;
+                }
             }
         }
     }
@@ -237,6 +248,24 @@ impl Controller {
             );
         }
         self.approve(carried_out).await
+    }
+
+    /// Shows the settings in force on the Lease. `shown` is the version that the Lease shows as far as this process knows.
+    /// Returns the version that the Lease shows now.
+    async fn show_settings(&self, shown: Option<String>) -> Option<String> {
+        let version = self.reconciler.evaluator().settings().version.clone();
+        if shown.as_ref() == Some(&version) {
+            return shown;
+        }
+        let (leader, source) = (self.identity.clone(), self.source.clone());
+        let in_use = SettingsInUse { leader, version, source };
+        match in_use.show(&self.client, &self.namespace).await {
+            Ok(written) => written.then_some(in_use.version),
+            Err(error) => {
+                tracing::warn!(%error, "the lease can't show which settings are in use");
+                None
+            }
+        }
     }
 
     /// Records the settings in force as carried out, unless Services wait for consent. Returns the hash of the

@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -181,6 +181,10 @@ pub struct Authority {
     leaf: Leaf,
     certificate: Certificate,
     bundle: watch::Sender<String>,
+    /// The UID of the Secret if this process created it.
+    created: Option<String>,
+    /// Whether the Secret is deleted at the end if this process created it.
+    temporary: bool,
 }
 
 impl Authority {
@@ -197,11 +201,19 @@ impl Authority {
     ) -> Result<Self, AuthorityError> {
         let secrets = Api::namespaced(client, namespace);
         let now = clock();
-        let kept = advance(&secrets, namespace, None, "", now).await?;
+        let mut created = None;
+        let kept = advance(&secrets, namespace, None, "", now, &mut created).await?;
         let leaf = kept.current.issue(&names, now)?;
         let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes())?;
         let bundle = watch::Sender::new(kept.bundle(now));
-        Ok(Self { secrets, namespace: namespace.to_owned(), names, clock, kept, leaf, certificate, bundle })
+        let namespace = namespace.to_owned();
+        Ok(Self { secrets, namespace, names, clock, kept, leaf, certificate, bundle, created, temporary: false })
+    }
+
+    /// Deletes the Secret at the end of [`Self::run`] if this process created it.
+    #[must_use]
+    pub fn temporary(self) -> Self {
+        Self { temporary: true, ..self }
     }
 
     /// The server certificate. It is updated when it is renewed.
@@ -226,7 +238,8 @@ impl Authority {
     /// As [`Authority::open`]. The certificate that is being served stays.
     pub async fn step(&mut self, registered: &str) -> Result<(), AuthorityError> {
         let now = (self.clock)();
-        let kept = advance(&self.secrets, &self.namespace, Some(&self.kept), registered, now);
+        let created = &mut self.created;
+        let kept = advance(&self.secrets, &self.namespace, Some(&self.kept), registered, now, created);
         let silent = |_| AuthorityError::Silent { namespace: self.namespace.clone() };
         let kept = timeout(PATIENCE, kept).await.map_err(silent).flatten();
         // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
@@ -259,19 +272,35 @@ impl Authority {
         let mut registering = true;
         loop {
             tokio::select! {
-                () = &mut shutdown => return,
+                () = &mut shutdown => break,
                 () = sleep(pause) => {}
                 changed = registered.changed(), if registering => registering = changed.is_ok(),
             }
             let trusted = registered.borrow_and_update().clone();
             let stepped = tokio::select! {
-                () = &mut shutdown => return,
+                () = &mut shutdown => break,
                 stepped = self.step(&trusted) => stepped,
             };
             if let Err(error) = stepped {
                 tracing::error!(%error, "maintaining the certificate authority failed");
             }
             pause = self.pause();
+        }
+        self.remove().await;
+    }
+
+    /// Deletes the Secret if this process created it and is temporary. An error is logged.
+    async fn remove(&self) {
+        let Some(uid) = self.created.clone().filter(|_| self.temporary) else { return };
+        let parameters =
+            DeleteParams::default().preconditions(Preconditions { uid: Some(uid), resource_version: None });
+        let secret = format!("{}/{SECRET}", self.namespace);
+        match timeout(PATIENCE, self.secrets.delete(SECRET, &parameters)).await {
+            Ok(Ok(_)) => tracing::info!(secret, "the certificate authority was removed"),
+            // The Secret is gone, or another process has created it again.
+            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
+            Ok(Err(error)) => tracing::warn!(secret, error = words(&error), "the Secret could not be deleted"),
+            Err(_) => tracing::warn!(secret, "the Secret could not be deleted in time"),
         }
     }
 
@@ -285,13 +314,15 @@ impl Authority {
 }
 
 /// The content of the Secret after every step that is due. If the Secret does not exist, it is created from `known`:
-/// deleting the Secret must not end the authority that the API server trusts.
+/// deleting the Secret must not end the authority that the API server trusts. `created` is set to the UID of a Secret that
+/// is created.
 async fn advance(
     secrets: &Api<Secret>,
     namespace: &str,
     known: Option<&Kept>,
     registered: &str,
     now: Timestamp,
+    created: &mut Option<String>,
 ) -> Result<Kept, AuthorityError> {
     let namespace = || namespace.to_owned();
     let failed = |verb, reason| AuthorityError::Cluster { namespace: namespace(), verb, reason: Box::new(reason) };
@@ -325,7 +356,12 @@ async fn advance(
             secrets.create(&parameters, &secret).await.map_err(|error| ("created", error))
         };
         match written {
-            Ok(_) => tracing::info!(secret = format!("{}/{SECRET}", namespace()), "{what}"),
+            Ok(written) => {
+                if !exists {
+                    *created = written.metadata.uid;
+                }
+                tracing::info!(secret = format!("{}/{SECRET}", namespace()), "{what}");
+            }
             // 409: another process was faster. 404: the Secret was deleted meanwhile.
             Err((_, kube::Error::Api(status)))
                 if matches!(status.code, 404 | 409) && (exists || status.code == 409) => {}

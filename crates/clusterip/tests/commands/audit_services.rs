@@ -1,7 +1,7 @@
 //! Runs `clusterip audit` as a user does: the findings about Services.
 
 use crate::command::Folder;
-use crate::command::service_snapshot::{audit, by_hand, cluster, findings, on, service};
+use crate::command::service_snapshot::{audit, by_hand, cluster, findings, on, service, service_cidr};
 use serde_json::{Value, json};
 
 struct Case {
@@ -253,4 +253,67 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
         assert_eq!(told["findings"][0]["wayOut"], row.way_out, "{}", row.name);
         assert_eq!(told["notes"].as_array().unwrap().len(), row.notes, "{}: {}", row.name, told["notes"]);
     }
+}
+
+#[test]
+fn move_is_recommended_only_if_it_accepts_the_settings() {
+    struct Case {
+        name: &'static str,
+        range: &'static str,
+        way_out: &'static str,
+        moves: &'static str,
+    }
+    let cases = [
+        Case {
+            name: "the pools are in the range of the cluster",
+            range: "172.21.0.0/16",
+            way_out: "`clusterip move` moves it",
+            moves: "moves it to 172.21.1.",
+        },
+        Case {
+            name: "the pools are outside",
+            range: "10.96.0.0/16",
+            way_out: "correct the settings, which `clusterip serve` and `clusterip move` refuse: they don't fit the Service \
+                      ranges of the cluster",
+            moves: "would move it to 172.21.1.",
+        },
+    ];
+    let folder = Folder::new("audit-refused");
+    for Case { name, range, way_out, moves } in cases {
+        let items = || vec![service_cidr("kubernetes", range, json!({})), service("web", "172.21.0.70", on("windows"))];
+        let told: Value = serde_json::from_str(&audit(&folder, items(), &["-o", "json"]).stdout).unwrap();
+        let finding = told["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "web").unwrap();
+        assert_eq!(finding["wayOut"], way_out, "{name}");
+        let why = audit(&folder, items(), &["-o", "json", "--service", "shop/web"]);
+        let why: Value = serde_json::from_str(&why.stdout).unwrap();
+        assert!(why["move"].as_str().unwrap().starts_with(moves), "{name}: {why}");
+    }
+}
+
+#[test]
+fn findings_of_one_namespace_are_selected() {
+    let folder = Folder::new("audit-namespace");
+    let items = || {
+        let other = json!({"metadata": {"namespace": "bank", "annotations": {"clusterip-policy/os": "windows"}}});
+        vec![cluster(), service("web", "172.21.0.70", on("windows")), service("web", "172.21.0.71", other)]
+    };
+    struct Case {
+        args: &'static [&'static str],
+        namespaces: &'static [&'static str],
+        services: u64,
+    }
+    let cases = [
+        Case { args: &[], namespaces: &["bank", "shop"], services: 2 },
+        Case { args: &["-A"], namespaces: &["bank", "shop"], services: 2 },
+        Case { args: &["-n", "shop"], namespaces: &["shop"], services: 1 },
+    ];
+    for Case { args, namespaces, services } in cases {
+        let done = audit(&folder, items(), &[&["-o", "json"][..], args].concat());
+        let told: Value = serde_json::from_str(&done.stdout).unwrap();
+        let found = told["findings"].as_array().unwrap().iter();
+        let found: Vec<&str> = found.map(|finding| finding["namespace"].as_str().unwrap()).collect();
+        assert_eq!((found.as_slice(), &told["services"]), (namespaces, &json!(services)), "{args:?}");
+    }
+    let unknown = audit(&folder, items(), &["-n", "nope"]);
+    assert_eq!((unknown.status, unknown.stderr.as_str()), (2, "error: there is no namespace nope\n"));
 }

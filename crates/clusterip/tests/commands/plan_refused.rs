@@ -70,7 +70,7 @@ fn service_that_the_api_server_refuses_is_denied() {
             name: "the address that the Service has",
             snapshot: vec![service_cidr(), service("default", "web", "172.21.0.60")],
             manifests: vec![("web", "172.21.0.60")],
-            decision: "left",
+            decision: "unchanged",
             message: "no new address",
         },
     ];

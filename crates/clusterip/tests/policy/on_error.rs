@@ -31,6 +31,7 @@ async fn request_without_an_answer_is_treated_as_on_error_says() {
             document: json!({}),
             settings: Settings::default(),
             hash: String::new(),
+            version: String::new(),
             warnings: Vec::new(),
         };
         let (_settings, settings) = watch::channel(Arc::new(live));

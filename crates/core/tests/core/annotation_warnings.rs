@@ -98,6 +98,7 @@ fn keys_that_programs_write_are_not_warned_of() {
         REGISTERED_URL_ANNOTATION,
         SERVICE_ANNOTATION,
         SETTINGS_HASH_ANNOTATION,
+        SETTINGS_IN_USE_ANNOTATION,
     ];
     for key in written.into_iter().chain(SERVICE_ANNOTATIONS) {
         let value = match key {

@@ -30,7 +30,7 @@ pub use self::settings_object::settings_in;
 pub use self::settings_source::{KEY, Source, written};
 use self::settings_source::{Written, read, versions};
 use self::validation::Judge;
-pub use self::validation::{judge, why_default_pools_do_not_fit};
+pub use self::validation::{judge, version, why_default_pools_do_not_fit};
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::policy::module::Module;
@@ -44,6 +44,9 @@ pub struct LiveSettings {
     pub settings: Settings,
     /// The hash of the document in 32 hexadecimal digits: the same for the same document in every process.
     pub hash: String,
+    /// The hash of the settings version: of the document as it was written, see [`version()`]. The Service ranges of the
+    /// cluster do not affect it.
+    pub version: String,
     /// Settings that are allowed but probably not intended.
     pub warnings: Vec<String>,
 }

@@ -35,6 +35,7 @@ impl Judge {
 /// # Errors
 /// The mistakes of the document, one per line.
 pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
+    let version = version(&written);
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
     let answer = module.validate_settings(&document).map_err(|error| error.to_string())?;
     if !answer.valid {
@@ -48,7 +49,13 @@ pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<
     let mut warnings = answer.warnings;
     warnings.extend(settings.unusable_warnings().iter().map(ToString::to_string));
     warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
-    Ok(LiveSettings { hash: hash(&document), settings, document, warnings })
+    Ok(LiveSettings { hash: hash(&document), version, settings, document, warnings })
+}
+
+/// The hash of a settings version in 32 hexadecimal digits: the same for the same document in every process. An empty
+/// document is `{}`.
+pub fn version(written: &Value) -> String {
+    if written.is_null() { hash(&Value::Object(<_>::default())) } else { hash(written) }
 }
 
 /// Why the default pools, which a document without pools has, do not fit the Service ranges in the document, with the
@@ -226,6 +233,16 @@ mod tests {
         assert_ne!(judged("services: {order: lowest, explicit: deny}", &["172.21.0.0/16"]).unwrap().hash, one.hash);
         // Processes of different versions must agree on the hash.
         assert_eq!(one.hash, "60e8521bbf43618a73e43c1ddda4078f");
+    }
+
+    #[test]
+    fn version_of_settings_does_not_depend_on_service_ranges() {
+        let yaml = "services: {order: lowest, explicit: deny}";
+        let one = judged(yaml, &[]).unwrap();
+        assert_eq!(judged(yaml, &["172.21.0.0/16"]).unwrap().version, one.version);
+        assert_eq!(version(&parse(yaml).unwrap()), one.version);
+        assert_ne!(judged("services: {order: spread, explicit: deny}", &[]).unwrap().version, one.version);
+        assert_eq!(version(&Value::Null), version(&json!({})), "an empty file");
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Duties {
     pub namespace: String,
     /// Whether it moves Services while it leads.
     pub moves: bool,
+    /// Whether it only shows which Services it would move.
+    pub previews_moves: bool,
     /// Whether it also moves Services of type `LoadBalancer`, and restores their status.
     pub load_balancers: bool,
     /// Whether it gives Nodes their blocks while it leads, if the settings have pools for Nodes.
@@ -70,8 +72,14 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         return needs.0;
     }
     needs.watches(kinds::always().map(|kind| kinds::regular(&kind)).chain(workloads.iter().cloned()));
+    if duties.moves || duties.previews_moves {
+        needs.finds_moves();
+    }
     if duties.moves {
         needs.moves(duties);
+    } else if duties.previews_moves {
+        // The records of moves. Their names contain the UIDs of Services.
+        needs.add("apps", "controllerrevisions", None, duties.own_namespace(), None, &["get"]);
     }
     if duties.nodes {
         // The Nodes are watched anyway. One is read again after a write that got no answer.
@@ -149,13 +157,20 @@ impl Needs {
         }
     }
 
-    fn moves(&mut self, duties: &Duties) {
-        let own = duties.own_namespace();
+    /// What is read to find out which Services move.
+    fn finds_moves(&mut self) {
         // The objects that make the control plane call Services, which then are not moved.
         self.watches(kinds::callers().map(|kind| kinds::regular(&kind)));
-        self.cluster("discovery.k8s.io", "endpointslices", WATCHED)
-            .cluster("", "services", &["get", "update"])
-            .cluster("networking.k8s.io", "ipaddresses", &["get"])
+        self.cluster("discovery.k8s.io", "endpointslices", WATCHED).cluster("", "services", &["get"]).cluster(
+            "networking.k8s.io",
+            "ipaddresses",
+            &["get"],
+        );
+    }
+
+    fn moves(&mut self, duties: &Duties) {
+        let own = duties.own_namespace();
+        self.cluster("", "services", &["update"])
             .cluster(EVENTS.0, EVENTS.1, &["create", "patch"])
             // A name can't restrict `create`, because the object has no name before.
             .add("coordination.k8s.io", "leases", None, own, None, &["create"])

@@ -27,6 +27,7 @@ fn permissions_of_a_server_with_all_duties() {
     let duties = Duties {
         namespace: "clusterip-policy".into(),
         moves: true,
+        previews_moves: false,
         load_balancers: true,
         nodes: true,
         external: true,
@@ -69,6 +70,25 @@ in a Role of namespace clusterip-policy:
 - {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update"]}
 - {apiGroups: [""], resources: ["configmaps"], resourceNames: ["clusterip-settings"], verbs: ["get", "list", "watch"]}"#;
     assert_eq!(rules(&known(), &duties), expected);
+}
+
+#[test]
+fn permissions_to_show_moves_only_read() {
+    let duties = Duties { namespace: "own".into(), previews_moves: true, ..Duties::default() };
+    let all = rules(&[], &duties);
+    let (_, more) = all.split_once("servicecidrs\"], verbs: [\"list\", \"watch\"]}\n").expect("the last that all need");
+    let expected = r#"- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], verbs: ["list", "watch"]}
+- {apiGroups: ["admissionregistration.k8s.io"], resources: ["validatingwebhookconfigurations"], verbs: ["list", "watch"]}
+- {apiGroups: ["apiregistration.k8s.io"], resources: ["apiservices"], verbs: ["list", "watch"]}
+- {apiGroups: ["apiextensions.k8s.io"], resources: ["customresourcedefinitions"], verbs: ["list", "watch"]}
+- {apiGroups: ["discovery.k8s.io"], resources: ["endpointslices"], verbs: ["list", "watch"]}
+in a Role of namespace own:
+- {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["get"]}"#;
+    assert_eq!(more, expected);
+    let read = |need: &Need| matches!(need.verb, "get" | "list" | "watch");
+    assert!(needs(&known(), &duties).iter().all(read), "{all}");
+    let moves = needs(&known(), &Duties { moves: true, previews_moves: false, ..duties.clone() });
+    assert!(needs(&known(), &duties).iter().all(|need| moves.contains(need)), "a command that moves may show moves");
 }
 
 #[test]

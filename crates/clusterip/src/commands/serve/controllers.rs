@@ -21,6 +21,7 @@ use crate::services::misplaced::Allowed;
 use crate::services::reconcile::Reconciler;
 use crate::services::replicas::Replicas;
 use crate::services::service_controller::Controller;
+use crate::services::settings_in_use::Origin;
 
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
 /// all other tasks rely on the leadership.
@@ -134,6 +135,8 @@ impl Startup<'_> {
             leadership: election.leadership.clone(),
             client: self.client.clone(),
             namespace: self.namespace.clone(),
+            identity: self.me.to_string(),
+            source: Origin::from(&self.arguments.settings_source(&self.client, &self.namespace)),
         };
         let end = self.tasks.until_stop();
         self.tasks.spawn(async move { controller.run(end).await });

@@ -8,7 +8,7 @@ use clusterip_host::cluster::replica_claims::{self, Claims};
 use clusterip_host::cluster::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::live_settings::follow::{followed, say_what_is_missing};
-use clusterip_host::live_settings::{Follower, LiveSettings, Source};
+use clusterip_host::live_settings::{Follower, LiveSettings};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::election::Timing;
@@ -54,7 +54,9 @@ impl<'a> Connection<'a> {
 
     /// This process as a candidate in the leader election.
     pub(super) fn leader(&self) -> Leader {
-        Leader::new(self.client.clone(), &self.namespace, self.me.clone(), Timing::default())
+        let leader = Leader::new(self.client.clone(), &self.namespace, self.me.clone(), Timing::default());
+        // A server that is only tried leaves nothing behind.
+        if self.arguments.register_url.is_some() { leader.temporary() } else { leader }
     }
 
     /// The stores, which know the Service ranges of the cluster and watch nothing yet, and the receiver of the changes
@@ -74,14 +76,9 @@ impl<'a> Connection<'a> {
         stores: &Stores,
         duties: &Duties,
     ) -> anyhow::Result<Follower> {
-        let source = settings_source(self.arguments, &self.client, &self.namespace);
+        let source = self.arguments.settings_source(&self.client, &self.namespace);
         Ok(followed(source, module, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
     }
-}
-
-/// The source of the settings that the arguments name.
-fn settings_source(arguments: &Serve, client: &Client, namespace: &str) -> Source {
-    Source::chosen(arguments.settings.as_deref(), arguments.settings_configmap.as_deref(), client, namespace)
 }
 
 /// A server that has read its settings and listens, but takes no part in the leader election and answers no request
@@ -177,7 +174,7 @@ impl<'a> Startup<'a> {
     pub(super) async fn serve_map(&mut self) -> anyhow::Result<()> {
         let Some(address) = self.arguments.ui else { return Ok(()) };
         let cluster = self.arguments.cluster.name().await;
-        let settings = settings_source(self.arguments, &self.client, &self.namespace).to_string();
+        let settings = self.arguments.settings_source(&self.client, &self.namespace).to_string();
         let about = About { cluster, settings: Some(settings), made: None };
         let ui = MapServer::bind(address, Limits::default()).await?.about(about);
         let audit = LiveAudit::new(self.evaluator.clone()).reading_leases(self.client.clone(), &self.agents_namespace);

@@ -76,6 +76,7 @@ impl Startup<'_> {
             None => authority::service_names(&arguments.service, &self.namespace),
         };
         let authority = Authority::open(self.client.clone(), &self.namespace, names, Arc::new(Timestamp::now)).await?;
+        let authority = if arguments.register_url.is_some() { authority.temporary() } else { authority };
         let certificate = authority.certificate();
         let registration = match &arguments.register_url {
             _ if arguments.no_webhook => None,

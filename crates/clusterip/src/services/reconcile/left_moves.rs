@@ -8,7 +8,7 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::object::text;
 use serde_json::Value;
 
-use super::super::event_recorder::{Told, tell};
+use super::super::event_recorder::Told;
 use super::super::outcome::{Outcome, Unmoved};
 use super::super::records::RecordError;
 use super::super::step;
@@ -110,10 +110,10 @@ impl Reconciler {
             Ok(None) => {
                 let outcome = Outcome::Unmoved(Unmoved::NotRecorded);
                 let note = outcome.to_string();
-                if self.remember(id, Reason::NotRecorded, &note) {
+                if self.remember(id, Reason::NotRecorded, &note) || self.requests.considered(id).is_some() {
                     tracing::warn!(namespace = id.namespace, name = id.name, %outcome, "move");
                     let uid = text(service, &["metadata", "uid"]);
-                    tell(&self.client, id, Told { uid, warning: true, reason: outcome.reason(), note }).await;
+                    self.tell(id, Told { uid, warning: true, reason: outcome.reason(), note }).await;
                 }
                 Next::Change
             }

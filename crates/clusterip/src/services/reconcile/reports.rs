@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::object::text;
 use serde_json::Value;
 
 use super::super::brakes::Brake;
@@ -36,7 +37,7 @@ impl Reconciler {
                 self.metrics.moved(MoveResult::Failed);
                 tracing::error!(namespace, name, %error, "move failed");
                 let told = Told { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
-                return tell(&self.client, id, told).await;
+                return self.tell(id, told).await;
             }
         };
         if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
@@ -57,7 +58,21 @@ impl Reconciler {
             tracing::info!(namespace, name, %outcome, "move");
         }
         let (warning, reason) = (outcome.is_warning(), outcome.reason());
-        tell(&self.client, id, Told { uid, warning, reason, note: outcome.to_string() }).await;
+        self.tell(id, Told { uid, warning, reason, note: outcome.to_string() }).await;
+    }
+
+    /// Writes an Event about a Service. It answers the request of an administrator, if there is one.
+    pub(super) async fn tell(&self, id: &ServiceKey, told: Told<'_>) {
+        tell(&self.client, id, told, self.requests.considered(id)).await;
+    }
+
+    /// Tells the administrator who requested a move why nothing was done. Without a request, nothing is written.
+    pub(super) async fn tell_requester(&self, id: &ServiceKey, service: &Value, note: &str) {
+        if self.requests.considered(id).is_none() {
+            return;
+        }
+        let (uid, note) = (text(service, &["metadata", "uid"]), note.to_owned());
+        self.tell(id, Told { uid, warning: false, reason: "AddressNotMoved", note }).await;
     }
 
     pub(super) async fn report_brake(
@@ -86,17 +101,17 @@ impl Reconciler {
 
     /// Reports a Service that stays where it is. The same report is repeated only if a user asked for the move.
     async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: Reason, detail: &str) {
-        let text = format!("{}; it stays: {detail}", misplaced.why());
-        if self.remember(id, reason, &text) || misplaced.asked_by != AskedBy::Controller {
+        let note = format!("{}; it stays: {detail}", misplaced.why());
+        if self.remember(id, reason, &note) || misplaced.asked_by != AskedBy::Controller {
             tracing::warn!(
                 namespace = id.namespace,
                 name = id.name,
                 reason = reason.as_str(),
-                detail = text,
+                detail = note,
                 "misplaced"
             );
-            let told = Told { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note: text };
-            tell(&self.client, id, told).await;
+            let told = Told { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note };
+            self.tell(id, told).await;
         }
     }
 

@@ -1,0 +1,47 @@
+//! Which namespaces a command is about, as kubectl users name them.
+
+use anyhow::bail;
+use clap::Args;
+use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_runtime::connect::ClusterArguments;
+
+use super::terminal_options::notice;
+
+/// The arguments that select namespaces.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Scope {
+    /// Only Services in this namespace [default: the namespace that the context names, or all namespaces]
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+    /// Services in all namespaces, also if the context names a namespace
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+}
+
+impl Scope {
+    /// The only namespace that the command is about; `None` for all namespaces. A namespace that the context names is
+    /// printed.
+    pub fn namespace(&self, cluster: &ClusterArguments) -> Option<String> {
+        if self.all_namespaces {
+            return None;
+        }
+        if self.namespace.is_some() {
+            return self.namespace.clone();
+        }
+        let namespace = cluster.namespace()?;
+        notice(&format!("namespace: {namespace}, which the context names; -A: all namespaces"));
+        Some(namespace)
+    }
+}
+
+/// Checks that a namespace exists.
+///
+/// # Errors
+/// If neither the Namespace nor a Service in it exists.
+pub fn check(snapshot: &Snapshot, namespace: &str) -> anyhow::Result<()> {
+    // A snapshot file may have no Namespaces.
+    if snapshot.get("v1", "Namespace", "", namespace).is_none() && snapshot.services(Some(namespace)).is_empty() {
+        bail!("there is no namespace {namespace}");
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Prints misplaced Services and their moves as JSON.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use clusterip_core::service_key::ServiceKey;
+use serde::Serialize;
+
+use super::move_table::Row;
+
+/// The result of each move: what happened, or why the Service was not moved.
+pub type Ended = BTreeMap<ServiceKey, Result<String, String>>;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'r> {
+    dry_run: bool,
+    services: Vec<Service<'r>>,
+    summary: Summary,
+}
+
+#[derive(Serialize)]
+struct Service<'r> {
+    namespace: &'r str,
+    name: &'r str,
+    from: &'r [IpAddr],
+    /// Empty if the addresses are not known yet; `null` if the Service stays.
+    to: Option<&'r [IpAddr]>,
+    why: &'r str,
+    stays: Option<&'r str>,
+    /// `moved` or `failed`; `null` if no move was tried.
+    outcome: Option<&'static str>,
+    message: Option<&'r str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    to_move: usize,
+    stay: usize,
+    moved: usize,
+    failed: usize,
+}
+
+/// The document for these Services, after the moves that have `ended`.
+///
+/// # Errors
+/// If the document can't be written as JSON.
+pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Result<String> {
+    let moved = ended.values().filter(|result| result.is_ok()).count();
+    let stay = rows.iter().filter(|row| row.stays.is_some()).count();
+    let summary = Summary { to_move: rows.len() - stay, stay, moved, failed: ended.len() - moved };
+    let document = Document { dry_run, services: rows.iter().map(|row| service(row, ended)).collect(), summary };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn service<'r>(row: &'r Row, ended: &'r Ended) -> Service<'r> {
+    let Row { namespace, name, from, to, why, stays, .. } = row;
+    let result = ended.get(&ServiceKey::new(namespace.clone(), name.clone()));
+    let (outcome, message) = match result {
+        Some(Ok(text)) => (Some("moved"), Some(text.as_str())),
+        Some(Err(text)) => (Some("failed"), Some(text.as_str())),
+        None => (None, None),
+    };
+    let (to, stays) = (to.as_deref(), stays.as_deref());
+    Service { namespace, name, from, to, why, stays, outcome, message }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn document_shows_every_service_with_the_result_of_its_move() {
+        let row = |name: &str, to: Option<&str>, stays: Option<&str>| Row {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            from: vec!["172.21.0.9".parse().unwrap()],
+            to: to.map(|to| vec![to.parse().unwrap()]),
+            why: "it lies in no pool".to_owned(),
+            stays: stays.map(str::to_owned),
+            stuck: false,
+        };
+        let rows = [
+            row("done", Some("172.21.1.4"), None),
+            row("failed", Some("172.21.1.5"), None),
+            row("stays", None, Some("by hand")),
+        ];
+        let key = |name: &str| ServiceKey::new("shop", name);
+        let ended = Ended::from([(key("done"), Ok("moved".to_owned())), (key("failed"), Err("no".to_owned()))]);
+        let service = |name: &str, to: Value, stays: Value, outcome: Value, message: Value| {
+            json!({
+                "namespace": "shop", "name": name, "from": ["172.21.0.9"], "to": to, "why": "it lies in no pool",
+                "stays": stays, "outcome": outcome, "message": message,
+            })
+        };
+        let expected = json!({
+            "dryRun": false,
+            "services": [
+                service("done", json!(["172.21.1.4"]), json!(null), json!("moved"), json!("moved")),
+                service("failed", json!(["172.21.1.5"]), json!(null), json!("failed"), json!("no")),
+                service("stays", json!(null), json!("by hand"), json!(null), json!(null)),
+            ],
+            "summary": {"toMove": 2, "stay": 1, "moved": 1, "failed": 1},
+        });
+        let document: Value = serde_json::from_str(&document(&rows, &ended, false).unwrap()).unwrap();
+        assert_eq!(document, expected);
+    }
+}

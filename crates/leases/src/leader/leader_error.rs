@@ -1,0 +1,32 @@
+//! Why the leader's Lease can't be read or written.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::LEASE;
+
+/// The leader's Lease can't be read or written.
+#[derive(Debug, Error)]
+pub enum LeaderError {
+    /// The API server refuses the request, or can't be reached.
+    #[error("lease {namespace}/{LEASE} can't be {what}: {reason}; without it nothing is moved")]
+    Request {
+        /// The namespace of the Lease.
+        namespace: String,
+        /// What was tried: `read`, `created`, `updated` or `deleted`.
+        what: &'static str,
+        /// The message of the API server.
+        reason: String,
+    },
+    /// The API server does not answer in time.
+    #[error("lease {namespace}/{LEASE} can't be {what}: no answer within {waited:?}; without it nothing is moved")]
+    NoAnswer {
+        /// The namespace of the Lease.
+        namespace: String,
+        /// What was tried: `read`, `created`, `updated` or `deleted`.
+        what: &'static str,
+        /// How long the answer was waited for.
+        waited: Duration,
+    },
+}

@@ -1,0 +1,277 @@
+//! `clusterip move` and `clusterip audit` use the settings of the server that leads, or those of the command line.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::program;
+use crate::support::serve_process::{Host, HostBuilder};
+
+/// The settings of the server: not the pools of K2s.
+const SERVER: &str = "{services: {pools: [{name: all, cidrs: [172.21.7.0/24]}]}}";
+/// Other settings.
+const OTHER: &str = "{services: {pools: [{name: other, cidrs: [172.21.8.0/24]}]}}";
+
+struct Ended {
+    status: i32,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs `clusterip` with these arguments and a folder with the files `server.yaml` and `other.yaml`.
+async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
+    run(plane.kubeconfig(), arguments).await
+}
+
+async fn run(kubeconfig: &std::path::Path, arguments: &[&str]) -> Ended {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("server.yaml"), SERVER).unwrap();
+    std::fs::write(folder.path().join("other.yaml"), OTHER).unwrap();
+    let mut command = Command::new(program());
+    command.args(arguments).arg("--kubeconfig").arg(kubeconfig).current_dir(folder.path()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Starts a server without a webhook in a new namespace, with the settings of a ConfigMap. Returns its namespace, too.
+async fn server(plane: &ControlPlane, arguments: &[&str]) -> (Host, String) {
+    let namespace = plane.namespace("installed").await;
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pools", "namespace": namespace},
+        "data": {"settings.yaml": SERVER},
+    });
+    plane.apply(&config_map.to_string()).await;
+    let host = HostBuilder::new(plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
+    (host.arg("--no-webhook").args(arguments).start().await, namespace)
+}
+
+/// Creates the Service `web` at this address, without an owner of the address, as if the API server had picked it.
+async fn service(plane: &ControlPlane, namespace: &str, address: &str, kind: &str) {
+    let manifest = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"clusterIP": address, "type": kind, "ports": [{"port": 80}]},
+    });
+    plane.kubectl_with(&["create", "-f", "-"], &manifest.to_string()).await.ok();
+    let fields = r#"[{"op": "replace", "path": "/metadata/managedFields", "value": [{"manager": "author",
+        "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:ports": {}}}}]}]"#;
+    plane.kubectl(&["patch", "service", "-n", namespace, "web", "--type=json", "-p", fields]).await.ok();
+}
+
+async fn address(plane: &ControlPlane, namespace: &str) -> String {
+    plane.kubectl(&["get", "service", "-n", namespace, "web", "-o=jsonpath={.spec.clusterIP}"]).await.ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_the_leading_server_are_used() {
+    let plane = ControlPlane::start(Options::default());
+    let (mut host, namespace) = server(&plane, &["--move", "never"]).await;
+    let shop = plane.namespace("shop").await;
+    service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
+    let from = format!("settings: configmap {namespace}/pools, key settings.yaml\n");
+
+    // By the pools of K2s the Service would be in place.
+    let shown = clusterip(&plane, &["move", "-n", &shop, "--dry-run", "-o", "json"]).await;
+    assert_eq!((shown.status, shown.stderr.as_str()), (0, from.as_str()));
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(shown["summary"], json!({"toMove": 1, "stay": 0, "moved": 0, "failed": 0}), "{shown}");
+    assert!(shown["services"][0]["to"][0].as_str().unwrap().starts_with("172.21.7."), "{shown}");
+    let audit = clusterip(&plane, &["audit", "-o", "json"]).await;
+    assert_eq!((audit.status, audit.stderr.as_str()), (0, from.as_str()));
+    let audit: Value = serde_json::from_str(&audit.stdout).unwrap();
+    assert_eq!(audit["pools"][0]["name"], "all");
+
+    // The server does not move Services by the settings of the command, so that a command with others moves nothing.
+    let refused = clusterip(&plane, &["move", "-n", &shop, "--yes", "--settings", "other.yaml"]).await;
+    assert_eq!(refused.status, 2, "{}", refused.stdout);
+    let expected = format!(
+        "the server in namespace {namespace} uses the settings of configmap {namespace}/pools, which are other settings"
+    );
+    assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
+    assert_eq!(address(&plane, &shop).await, "172.21.0.70");
+    let shown = clusterip(&plane, &["move", "-n", &shop, "--dry-run", "--settings", "other.yaml"]).await;
+    assert_eq!(shown.status, 0, "{}", shown.stderr);
+
+    let moved = clusterip(&plane, &["move", "-n", &shop, "--yes", "-o", "json"]).await;
+    assert_eq!(moved.status, 0, "{}", moved.stderr);
+    let moved: Value = serde_json::from_str(&moved.stdout).unwrap();
+    assert_eq!(moved["services"][0]["outcome"], "moved", "{moved}");
+    assert!(address(&plane, &shop).await.starts_with("172.21.7."));
+    assert_eq!(host.terminate().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_moved_beside_a_server_of_another_namespace() {
+    let plane = ControlPlane::start(Options::default());
+    let (mut host, namespace) = server(&plane, &["--move", "never"]).await;
+    let (shop, empty) = (plane.namespace("shop").await, plane.namespace("empty").await);
+    service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
+    for settings in [&["--settings", "other.yaml"][..], &[] as &[&str]] {
+        let arguments = [&["move", "-A", "--yes", "--server-namespace", empty.as_str()][..], settings].concat();
+        let refused = clusterip(&plane, &arguments).await;
+        assert_eq!((refused.status, refused.stdout.as_str()), (2, ""), "{settings:?}");
+        let expected = format!("no server leads in namespace {empty}, but a process leads elsewhere: {namespace} (");
+        assert!(refused.stderr.contains(&expected), "{settings:?}: {}", refused.stderr);
+    }
+    assert_eq!(address(&plane, &shop).await, "172.21.0.70");
+    let audit = clusterip(&plane, &["audit", "--server-namespace", &empty]).await;
+    assert_eq!((audit.status, audit.stdout.as_str()), (2, ""));
+    let expected = format!(
+        "error: no server leads in namespace {empty}, so its settings are unknown: name the settings with --settings \
+         FILE\n"
+    );
+    assert_eq!(audit.stderr, expected);
+    assert_eq!(host.terminate().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn default_settings_are_not_used_for_a_cluster_without_a_server() {
+    let plane = ControlPlane::start(Options::default());
+    let expected =
+        "error: no server leads in this cluster, so its settings are unknown: name the settings with --settings FILE\n";
+    for arguments in [&["audit"][..], &["move", "--dry-run"][..], &["move", "--yes"][..]] {
+        let ended = clusterip(&plane, arguments).await;
+        assert_eq!((ended.status, ended.stdout.as_str(), ended.stderr.as_str()), (2, "", expected), "{arguments:?}");
+    }
+    let audit = clusterip(&plane, &["audit", "--settings", "server.yaml"]).await;
+    assert_eq!((audit.status, audit.stderr.as_str()), (0, "settings: server.yaml\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn finished_trial_leaves_nothing_behind() {
+    let plane = ControlPlane::start(Options::default());
+    let trial = plane.namespace("trial").await;
+    let builder = HostBuilder::new(&plane).args(&["--namespace", &trial]).settings(OTHER);
+    let mut host = builder.registered().start().await;
+    host.logged("the webhook configuration was written").await;
+    assert_eq!(host.terminate().await, 0);
+    for object in ["lease/clusterip-leader", "secret/clusterip-authority"] {
+        plane.kubectl(&["get", "-n", &trial, object]).await.refused();
+    }
+
+    // An earlier version left its Lease behind.
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "clusterip-leader", "namespace": trial},
+        "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+    });
+    plane.apply(&lease.to_string()).await;
+    let (mut host, namespace) = server(&plane, &[]).await;
+    for arguments in [&["audit"][..], &["move", "--yes"][..]] {
+        let ended = clusterip(&plane, arguments).await;
+        let from = format!("settings: configmap {namespace}/pools, key settings.yaml\n");
+        assert_eq!((ended.status, ended.stderr), (0, from), "{arguments:?}");
+    }
+    assert_eq!(host.terminate().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reason_of_a_failed_move_is_of_this_move() {
+    let plane = ControlPlane::start(Options::default());
+    let (mut host, _) = server(&plane, &[]).await;
+    let shop = plane.namespace("shop").await;
+    service(&plane, &shop, "172.21.0.70", "LoadBalancer").await;
+    host.logged("reason=\"load_balancer\"").await;
+    // The clock of the server that wrote this Event was ahead.
+    let old = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "web.old", "namespace": shop},
+        "regarding": {"apiVersion": "v1", "kind": "Service", "namespace": shop, "name": "web"},
+        "reportingController": "clusterip", "reportingInstance": "clusterip", "action": "Move", "type": "Warning",
+        "reason": "AddressMisplaced", "note": "the reason of an earlier move", "eventTime": "2099-01-01T00:00:00.000000Z",
+    });
+    plane.kubectl_with(&["create", "-f", "-"], &old.to_string()).await.ok();
+    let failed = clusterip(&plane, &["move", "-n", &shop, "--load-balancers", "--yes"]).await;
+    assert_eq!(failed.status, 1, "{}", failed.stderr);
+    let expected = "it stays: type LoadBalancer: a cloud provider might remove its load balancer";
+    let line = failed.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
+    assert!(line.ends_with(expected), "{line}");
+    assert_eq!(host.terminate().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_needs_permissions_to_read_only() {
+    let plane = ControlPlane::start(Options::default());
+    let namespace = plane.namespace("reader").await;
+    plane.kubectl(&["create", "serviceaccount", "reader", "-n", &namespace]).await.ok();
+    let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "reader"}, "rules": rules});
+    plane.apply(&role.to_string()).await;
+    let subject = format!("{namespace}:reader");
+    plane
+        .kubectl(&["create", "clusterrolebinding", "reader", "--clusterrole=reader", "--serviceaccount", &subject])
+        .await
+        .ok();
+    service(&plane, &namespace, "172.21.0.70", "ClusterIP").await;
+    let kubeconfig = plane.kubeconfig_of(&namespace, "reader").await;
+    let ended = eventually("the permissions of the role", async || {
+        let arguments = ["move", "-n", &namespace, "--dry-run", "--settings", "server.yaml"];
+        let ended = run(&kubeconfig, &arguments).await;
+        (ended.status == 0).then_some(ended)
+    })
+    .await;
+    assert_eq!((ended.status, ended.stderr.as_str()), (0, "settings: server.yaml\n"));
+    assert!(ended.stdout.ends_with("\n1 to move, 0 stay\n"), "{}", ended.stdout);
+    let refused = run(&kubeconfig, &["move", "-n", &namespace, "--yes", "--settings", "server.yaml"]).await;
+    assert_eq!(refused.status, 2);
+    assert!(refused.stderr.contains("lacks permissions; these rules grant what is missing:"), "{}", refused.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn namespaces_are_selected_as_with_kubectl() {
+    let plane = ControlPlane::start(Options::default());
+    let (shop, bank) = (plane.namespace("shop").await, plane.namespace("bank").await);
+    service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
+    service(&plane, &bank, "172.21.0.71", "ClusterIP").await;
+    for command in [&["move", "--dry-run"][..], &["audit"][..]] {
+        let arguments = [command, &["--settings", "server.yaml", "-n", "nope"][..]].concat();
+        let ended = clusterip(&plane, &arguments).await;
+        assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{command:?}");
+        assert_eq!(ended.stderr, "settings: server.yaml\nerror: there is no namespace nope\n", "{command:?}");
+    }
+
+    // Two contexts: the current one names a namespace, and the other none.
+    let text = std::fs::read_to_string(plane.kubeconfig()).unwrap();
+    let mut kubeconfig: Value = clusterip_host::cluster::yaml::single(&text).unwrap();
+    let mut context = kubeconfig["contexts"][0].clone();
+    context["name"] = "bare".into();
+    kubeconfig["contexts"].as_array_mut().unwrap().push(context);
+    kubeconfig["contexts"][0]["context"]["namespace"] = shop.as_str().into();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kubeconfig");
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    struct Case {
+        name: &'static str,
+        arguments: Vec<String>,
+        expected: Vec<String>,
+    }
+    let own = |arguments: &[&str]| arguments.iter().map(|&argument| argument.to_owned()).collect::<Vec<_>>();
+    let cases = [
+        Case { name: "the context's", arguments: own(&[]), expected: vec![shop.clone()] },
+        Case { name: "one", arguments: own(&["-n", &bank]), expected: vec![bank.clone()] },
+        Case { name: "all", arguments: own(&["-A"]), expected: vec![bank.clone(), shop.clone()] },
+        Case {
+            name: "another context",
+            arguments: own(&["--context", "bare"]),
+            expected: vec![bank.clone(), shop.clone()],
+        },
+    ];
+    for Case { name, arguments, expected } in cases {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        for (command, list) in [(&["move", "--dry-run"][..], "services"), (&["audit"][..], "findings")] {
+            let all = [command, &["-o", "json", "--settings", "server.yaml"][..], arguments.as_slice()].concat();
+            let ended = run(&file, &all).await;
+            assert_eq!(ended.status, 0, "{name}: {}", ended.stderr);
+            let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+            let found = document[list].as_array().unwrap().iter().filter(|found| found["name"] == "web");
+            let found: Vec<&str> = found.map(|found| found["namespace"].as_str().unwrap()).collect();
+            assert_eq!(found, expected, "{name}: {command:?}");
+        }
+    }
+    let unknown = clusterip(&plane, &["audit", "--settings", "server.yaml", "--context", "nope"]).await;
+    assert_eq!(unknown.status, 2);
+    assert!(unknown.stderr.starts_with("error: context nope: "), "{}", unknown.stderr);
+}
