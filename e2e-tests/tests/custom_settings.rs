@@ -57,7 +57,10 @@ async fn explicit_setting_decides_about_addresses_set_by_hand() {
         ("172.21.1.201", "172.21.1.201 is excluded from pool \"windows\""),
         ("172.21.0.9", ""),
         ("172.21.0.99", ""),
-        ("172.21.99.9", "172.21.99.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (setting assumeOS)"),
+        (
+            "172.21.99.9",
+            "172.21.99.9 lies in no pool, expected pool \"linux\": kubernetes.io/os=linux (setting assumeOS)",
+        ),
     ];
     let denied = |name: &str, why: &str| {
         format!(

@@ -18,14 +18,14 @@ use clusterip_host::cluster::projection::Projection;
 use clusterip_leases::claim_lease::{CLAIM, LABEL};
 use clusterip_runtime::api_error::{chain, words};
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::{harmless, harmless_lines};
+use clusterip_runtime::terminal::harmless_lines;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::settings_file;
+use super::terminal_options::{TerminalOptions, warn};
 use crate::snapshot_kinds;
 
 /// The text at the end of `clusterip snapshot --help`.
@@ -56,6 +56,8 @@ pub struct Snapshot {
     /// Write the snapshot to this file, instead of to standard output
     #[arg(long, value_name = "FILE")]
     output_file: Option<PathBuf>,
+    #[command(flatten)]
+    terminal: TerminalOptions,
 }
 
 /// How to print a snapshot.
@@ -80,6 +82,7 @@ impl Snapshot {
     /// # Errors
     /// If the cluster can't be read, or the snapshot can't be written. Nothing is written if the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.terminal.apply();
         self.write().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
     }
 
@@ -199,10 +202,6 @@ fn caller((api_version, kind): &Kind, object: &CallerObject) -> Option<Value> {
         }
     }
     Some(reduced)
-}
-
-fn warn(text: &str) {
-    anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(text));
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use k8s_openapi::api::networking::v1::IPAddress;
 use kube::{Api, Client};
 use tokio::runtime::Runtime;
 
+use super::terminal_options::{TerminalOptions, warn};
 use crate::report::columns::paint;
 use crate::starter::facts;
 
@@ -43,11 +44,13 @@ pub struct Validate {
     /// Files with settings in YAML or JSON, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Also check against the Service ranges of the cluster of the current context; --kubeconfig implies this
+    /// Also check against the Service ranges of the current context; --kubeconfig and --context imply this
     #[arg(long)]
     cluster: bool,
     #[command(flatten)]
     connection: ClusterArguments,
+    #[command(flatten)]
+    terminal: TerminalOptions,
 }
 
 /// The cluster to check against.
@@ -63,12 +66,13 @@ impl Validate {
     /// # Errors
     /// If the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.terminal.apply();
         self.validate().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
     }
 
     fn validate(&self) -> anyhow::Result<ExitCode> {
         let module = Module::new(EMBEDDED)?;
-        let has_cluster = self.cluster || self.connection.kubeconfig.is_some();
+        let has_cluster = self.cluster || self.connection.kubeconfig.is_some() || self.connection.context.is_some();
         let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
         let (mut has_mistakes, mut is_unread) = (false, false);
         for file in &self.files {
@@ -93,9 +97,10 @@ impl Validate {
         let client = runtime.block_on(self.connection.client())?;
         let ranges = runtime.block_on(facts::service_cidrs(&client))?;
         if ranges.all.is_empty() {
-            let warning = "the cluster does not show its Service ranges, as Kubernetes does since 1.33, so the pools \
-                           are compared only with services.serviceCIDRs of the settings";
-            anstream::eprintln!("{} {warning}", paint(style::WARNING, "warning:"));
+            warn(
+                "the cluster does not show its Service ranges, as Kubernetes does since 1.33, so the pools are compared \
+                 only with services.serviceCIDRs of the settings",
+            );
         }
         Ok(Cluster { runtime, client, ranges })
     }

@@ -147,7 +147,7 @@ fn settings_in_a_policy_or_config_map_are_used_by_other_commands() {
     folder.write("config-map.yaml", CONFIG_MAP).write("service.yaml", service_manifest("web", "{}"));
     for settings in ["policy.yaml", "config-map.yaml"] {
         let done = folder.run(&["plan", "in.yaml", "--settings", settings]);
-        assert!(done.status == 0 && done.stdout.contains("all   10.0.0.1 "), "{settings}: {done:?}");
+        assert!(done.status == 0 && done.stdout.contains("all         10.0.0.1 "), "{settings}: {done:?}");
     }
     let done = folder.run(&["plan", "in.yaml", "--settings", "service.yaml"]);
     assert_eq!(done.status, 2);

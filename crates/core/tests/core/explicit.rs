@@ -70,14 +70,18 @@ fn rows() -> Vec<Row> {
             name: "outside every pool",
             object: at("172.21.9.7"),
             cluster: cluster(),
-            wrong: Some(r#"172.21.9.7 lies in no pool, expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#),
+            wrong: Some(
+                r#"172.21.9.7 lies in no pool, expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#,
+            ),
             why: ASSUMED,
         },
         Row {
             name: "outside the cluster's ranges",
             object: at("10.0.0.7"),
             cluster: cluster(),
-            wrong: Some(r#"10.0.0.7 lies in no pool, expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#),
+            wrong: Some(
+                r#"10.0.0.7 lies in no pool, expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#,
+            ),
             why: ASSUMED,
         },
         Row {
