@@ -77,8 +77,8 @@ pub struct Serve {
     /// The webhook configuration whose caBundle is kept up to date
     #[arg(long, value_name = "NAME", default_value = registration::NAME)]
     webhook_configuration: String,
-    /// Write the webhook configuration for this URL. When the server stops, it removes this configuration, and the Lease
-    /// and the Secret that it created
+    /// Write the webhook configuration for this URL. When the server stops, it removes this configuration, and the
+    /// Lease and the Secret that it created
     #[arg(long, value_name = "https://HOST:PORT")]
     register_url: Option<String>,
     /// A certificate of your own, in PEM. The file is read again when it changes

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::terminal_options::warn;
 
-/// Reads a settings file: the settings themselves, or a policy of Kubewarden or a ConfigMap that contains them. Without a
-/// file, or if it is empty, the settings are `{}`.
+/// Reads a settings file: the settings themselves, or a policy of Kubewarden or a ConfigMap that contains them. Without
+/// a file, or if it is empty, the settings are `{}`.
 ///
 /// # Errors
 /// If the file can't be read, is not YAML, or is an object without settings.

@@ -98,8 +98,8 @@ impl Validate {
         let ranges = runtime.block_on(facts::service_cidrs(&client))?;
         if ranges.all.is_empty() {
             warn(
-                "the cluster does not show its Service ranges, as Kubernetes does since 1.33, so the pools are compared \
-                 only with services.serviceCIDRs of the settings",
+                "the cluster does not show its Service ranges, as Kubernetes does since 1.33, so the pools are \
+                 compared only with services.serviceCIDRs of the settings",
             );
         }
         Ok(Cluster { runtime, client, ranges })
