@@ -258,7 +258,11 @@ impl Controller {
         let own = |address: &IpAddr| assigned.get(address).is_some_and(|assigned| assigned.service == id);
         let held: Vec<IpAddr> =
             has.iter().copied().filter(|address| own(address) && term.holders.contains_key(address)).collect();
-        if shown(service) == held.iter().copied().collect() {
+        // The texts are compared: other programs read them, and may not accept another spelling of an address.
+        let written = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array).into_iter().flatten();
+        let written: BTreeSet<&str> = written.filter_map(|entry| entry.get("ip")?.as_str()).collect();
+        let texts: Vec<String> = held.iter().map(ToString::to_string).collect();
+        if written == texts.iter().map(String::as_str).collect() {
             return;
         }
         let ingress: Vec<Value> = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();

@@ -12,13 +12,22 @@ use crate::cluster::bounds::MOST_PORTS;
 
 /// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
 pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
+    if !is_load_balancer(service) {
+        return Vec::new();
+    }
     let service = stored::read(service);
     if settings.is_ours(&service) { stored::recorded(&service) } else { Vec::new() }
 }
 
 /// Whether a Service gets external addresses, see [`ExternalSettings::is_ours`].
 pub fn is_served(service: &Value, settings: &ExternalSettings) -> bool {
-    settings.is_ours(&stored::read(service))
+    is_load_balancer(service) && settings.is_ours(&stored::read(service))
+}
+
+/// Whether a Service is of the only type that gets external addresses. Unlike [`stored::read`], this copies nothing of
+/// the Service, and most Services are of another type.
+fn is_load_balancer(service: &Value) -> bool {
+    service.pointer("/spec/type").is_some_and(|kind| kind == "LoadBalancer")
 }
 
 /// The addresses in the Service's `status.loadBalancer`.
