@@ -39,7 +39,7 @@ use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::nodes::node_metrics::{Assignment, Misplaced};
-use crate::services::activation::called;
+use crate::services::leader_activation::wait_until_active;
 
 /// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
@@ -91,7 +91,11 @@ impl Assigner {
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
+                active = wait_until_active(&mut self.settings, &mut self.leadership, has_pools) => {
+                    if !active {
+                        return;
+                    }
+                }
             }
             let stop = self.term(shutdown.as_mut()).await;
             self.metrics.none_waiting();

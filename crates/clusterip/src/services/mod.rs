@@ -5,7 +5,6 @@
 //! [`field_ownership`] restore the Service and keep what others changed meanwhile. [`queue`] shares the places among
 //! the namespaces, and [`requests`] holds what administrators ask for.
 
-pub mod activation;
 pub mod affected;
 pub mod applied_settings;
 mod attempt;
@@ -15,6 +14,7 @@ pub mod event_recorder;
 pub mod field_ownership;
 pub mod hand_over;
 pub mod journal;
+pub mod leader_activation;
 pub mod misplaced;
 pub mod mover;
 pub mod outcome;

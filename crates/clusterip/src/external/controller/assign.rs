@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{AGAIN, Controller, Term, about, record};
 use crate::external::external_metrics::Given;
-use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
+use crate::services::event_recorder::{CONTROLLER, EventContent, publish_event};
 
 /// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
 struct Without {
@@ -52,8 +52,8 @@ impl Controller {
     }
 
     async fn report_unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
-        let told = Told { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
-        tell_about(&self.client, about(id, uid), "Assign", told).await;
+        let content = EventContent { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
+        publish_event(&self.client, about(id, uid), "Assign", content).await;
     }
 
     /// Asks the policy, and writes the record according to its answer. Returns the result, or `None` if there was
