@@ -36,5 +36,5 @@ fn check(service: &Value, journal: &Journal) {
     let placed = step::placed(&released, journal, &Placement::At(journal.to.clone()), &Without::default());
     step::ending(&placed, journal, &journal.to, &[]);
     step::with_status(&placed, journal);
-    assert!(!Moving::is_on(&step::forgotten(&placed, journal, false)));
+    assert!(!Moving::is_on(&step::cleaned_up(&placed, journal, false)));
 }

@@ -183,7 +183,7 @@ pub fn step(seen: &Seen) -> Option<&'static str> {
     if seen.path.ends_with("/status") {
         return Some("status");
     }
-    let Some(marker) = seen.body["metadata"]["annotations"][MOVING_ANNOTATION].as_str() else { return Some("forget") };
+    let Some(marker) = seen.body["metadata"]["annotations"][MOVING_ANNOTATION].as_str() else { return Some("cleanup") };
     let marker: Value = serde_json::from_str(marker).unwrap();
     let both = marker["from"].as_array().is_some_and(|from| from.len() == 2);
     let single = both && seen.body["spec"]["clusterIPs"].as_array().is_some_and(|list| list.len() == 1);

@@ -84,8 +84,9 @@ impl Attempt {
         self.notes.push(format!("{} is not available: {reason}", shown(tried)));
         // If the second address is refused, the API server keeps the first one allocated for about a minute, so both
         // are lost. The address that a single-stack Service kept is not allocated again, and so never refused.
-        let stays =
-            |address: &IpAddr| journal.way == ReleaseMethod::SingleStack && journal.from.first() == Some(address);
+        let stays = |address: &IpAddr| {
+            journal.release_method == ReleaseMethod::SingleStack && journal.from.first() == Some(address)
+        };
         let lost = if which.is_some() && which == tried.first().copied() { &tried[..1] } else { tried };
         self.refused.extend(lost.iter().filter(|address| !stays(address)));
         self.tried += 1;

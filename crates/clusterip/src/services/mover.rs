@@ -284,14 +284,14 @@ impl<'m> Run<'m> {
         loop {
             let mut next = step::next(&service, journal);
             if next == Step::RestoreStatus && skip_status {
-                next = Step::Forget;
+                next = Step::Cleanup;
             }
             let (name, result) = match next {
                 // The record stays as long as a release without an answer may still arrive.
-                Step::AtHome if step::may_still_begin(&service, journal) => {
+                Step::Idle if step::may_still_begin(&service, journal) => {
                     return Ok(Outcome::Unmoved(Unmoved::NotBegun));
                 }
-                Step::AtHome => {
+                Step::Idle => {
                     let _ = self.discard().await;
                     return Ok(match reached {
                         Outcome::Overtaken { from, why, .. } => {
@@ -318,15 +318,15 @@ impl<'m> Run<'m> {
                     skip_status = result.is_ok();
                     ("status", result)
                 }
-                Step::Forget => {
+                Step::Cleanup => {
                     reached = self.ending(&service, journal);
-                    let result = self.put("", &step::forgotten(&service, journal, keep_owners)).await;
+                    let result = self.put("", &step::cleaned_up(&service, journal, keep_owners)).await;
                     // If the API server rejects the restored owners, the present ones stay, so that the move ends.
                     if matches!(result, Err(Refusal::Refused(_))) && !keep_owners {
                         keep_owners = true;
                         continue;
                     }
-                    ("forget", result)
+                    ("cleanup", result)
                 }
             };
             service = match result {
