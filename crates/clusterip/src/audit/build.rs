@@ -15,7 +15,7 @@ use super::evaluate_services::{self, EvaluateError, EvaluatedService, Evaluation
 use super::input::AuditInput;
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
 use super::{external_audit, findings, node_audit, ranges};
-use crate::service_placement::{Placement, Standing, Unasked};
+use crate::service_placement::{Placement, Skip, Standing};
 
 impl AuditInput<'_> {
     /// Audits the cluster. The policy is not asked again if an answer in `cache` still holds.
@@ -107,10 +107,10 @@ fn of_service(evaluated: &EvaluatedService) -> Vec<Address> {
     let by_hand = chosen_by_hand(&service);
     let own = addresses(&service).into_iter();
     match evaluated.evaluation.as_ref() {
-        Evaluation::Unasked(Unasked::Foreign) => {
+        Evaluation::Skipped(Skip::Unmanaged) => {
             own.map(|address| Address { by_hand, ..bare(address, State::Used, namespace, name) }).collect()
         }
-        Evaluation::Unasked(Unasked::HalfMoved) => own
+        Evaluation::Skipped(Skip::HalfMoved) => own
             .map(|address| Address {
                 evidence: Some("it looks as if a move has begun and has not ended".to_owned()),
                 ..bare(address, State::InFlight, namespace, name)
@@ -143,7 +143,7 @@ fn bare(address: IpAddr, state: State, namespace: &str, name: &str) -> Address {
 fn has_address(evaluated: &EvaluatedService) -> bool {
     match evaluated.evaluation.as_ref() {
         Evaluation::Placed(_) => true,
-        Evaluation::Unasked(_) => !addresses(&evaluated.service.value()).is_empty(),
+        Evaluation::Skipped(_) => !addresses(&evaluated.service.value()).is_empty(),
     }
 }
 

@@ -49,7 +49,7 @@ use super::targets::Targets;
 
 /// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct MoveOrder {
     /// The namespace of the Service.
     pub namespace: String,
     /// The name of the Service.
@@ -116,7 +116,7 @@ impl Mover {
     ///
     /// # Errors
     /// [`MoveError`] if the move is not finished.
-    pub async fn start(&self, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+    pub async fn start(&self, order: &MoveOrder, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
         match run.read("read").await? {
             Some(service) => run.begin(service, order, targets).await,
@@ -129,7 +129,12 @@ impl Mover {
     ///
     /// # Errors
     /// [`MoveError`] if the move is not finished.
-    pub async fn start_from(&self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+    pub async fn start_from(
+        &self,
+        service: Value,
+        order: &MoveOrder,
+        targets: &dyn Targets,
+    ) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
         match run.same_service(service) {
             Some(service) => run.begin(service, order, targets).await,
@@ -197,7 +202,7 @@ impl<'m> Run<'m> {
     }
 
     /// Begins a move of the Service that was read, and finishes it.
-    async fn begin(&mut self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+    async fn begin(&mut self, service: Value, order: &MoveOrder, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let ended = self.move_from(service, order, targets).await;
         // A record that outlives its move could be replayed. But if the API server did not answer a release, the
         // release may still be carried out and needs the record. Then the next move of the Service, or the next
@@ -212,7 +217,7 @@ impl<'m> Run<'m> {
     async fn move_from(
         &mut self,
         mut service: Value,
-        order: &Order,
+        order: &MoveOrder,
         targets: &dyn Targets,
     ) -> Result<Outcome, MoveError> {
         let mut to = order.addresses.clone();

@@ -25,11 +25,11 @@ use tokio::time::{Duration, Instant};
 
 use super::affected;
 use super::applied_settings;
-use super::misplaced::{self, Finding, Verdict};
+use super::misplaced::{self, Inspection, Verdict};
 use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
 use super::step::MOVING_NAME;
-use crate::service_placement::{Unasked, unasked};
+use crate::service_placement::{Skip, skip_reason};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const BROKEN_OFF: Duration = Duration::from_secs(60);
@@ -264,14 +264,14 @@ fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>,
         };
         let Some(service) = service else { continue };
         // If exempt or headless Services counted, a tenant could make the share of those that move look small.
-        if unasked(&settings.settings, &service) == Some(Unasked::Foreign) {
+        if skip_reason(&settings.settings, &service) == Some(Skip::Unmanaged) {
             continue;
         }
-        let Ok(finding) = misplaced::look(evaluator, &service, reconciler.allowed(), None) else { continue };
+        let Ok(inspection) = misplaced::inspect(evaluator, &service, reconciler.allowed(), None) else { continue };
         managed += 1;
         // A Service whose address was set by hand never moves. If it counted, a tenant could make all others wait
         // with some of them.
-        if let Finding::Misplaced(found) = finding
+        if let Inspection::Misplaced(found) = inspection
             && found.verdict == Verdict::Move
             && !set_by_hand(&service)
         {

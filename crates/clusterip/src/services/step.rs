@@ -156,13 +156,13 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
     service
 }
 
-/// Where a Service is placed.
+/// The addresses that a Service gets when it is placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// At these addresses, primary first.
-    At(Vec<IpAddr>),
-    /// At addresses that the API server picks.
-    Anywhere,
+pub enum TargetAddresses {
+    /// These addresses, primary first.
+    These(Vec<IpAddr>),
+    /// Free addresses that the API server picks.
+    AnyFree,
 }
 
 /// What a Service does not get back.
@@ -175,16 +175,16 @@ pub struct Without {
 }
 
 /// The Service as it was before, at its new addresses, still with the marker.
-pub fn placed(service: &Value, journal: &Journal, placement: &Placement, without: &Without) -> Value {
+pub fn placed(service: &Value, journal: &Journal, target: &TargetAddresses, without: &Without) -> Value {
     let mut spec = spec_merge::merged(&journal.spec, &journal.released, &spec(service));
-    let to = match placement {
-        Placement::At(addresses) => addresses.as_slice(),
-        Placement::Anywhere => &[],
+    let to = match target {
+        TargetAddresses::These(addresses) => addresses.as_slice(),
+        TargetAddresses::AnyFree => &[],
     };
-    let kept = match (placement, journal.release_method) {
-        (Placement::At(addresses), _) => addresses.clone(),
-        (Placement::Anywhere, ReleaseMethod::SingleStack) => journal.from.iter().take(1).copied().collect(),
-        (Placement::Anywhere, ReleaseMethod::ExternalName) => Vec::new(),
+    let kept = match (target, journal.release_method) {
+        (TargetAddresses::These(addresses), _) => addresses.clone(),
+        (TargetAddresses::AnyFree, ReleaseMethod::SingleStack) => journal.from.iter().take(1).copied().collect(),
+        (TargetAddresses::AnyFree, ReleaseMethod::ExternalName) => Vec::new(),
     };
     let kept: Vec<String> = kept.iter().map(IpAddr::to_string).collect();
     spec.remove("clusterIP");

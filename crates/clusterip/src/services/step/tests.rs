@@ -40,8 +40,8 @@ fn stored_placed() -> Value {
     placed(&stored_released(), &journal(), &at_new(), &Without::default())
 }
 
-fn at_new() -> Placement {
-    Placement::At(vec![NEW.parse().unwrap()])
+fn at_new() -> TargetAddresses {
+    TargetAddresses::These(vec![NEW.parse().unwrap()])
 }
 
 fn with(mut service: Value, patch: Value) -> Value {
@@ -142,9 +142,11 @@ fn the_second_address_moves_while_the_first_stays() {
     assert_eq!(next_of(&unmarked, &journal), "Idle", "a user made it single-stack");
     journal.released = expected.as_object().cloned().unwrap();
     let at = |addresses: Value| with(json!({"spec": spec}), json!({"spec": {"clusterIPs": addresses}}))["spec"].clone();
-    for (placement, expected) in [(Placement::At(to.clone()), at(json!(to))), (Placement::Anywhere, at(json!([OLD])))] {
-        let placed = placed(&single, &journal, &placement, &Without::default());
-        assert_eq!(placed["spec"], expected, "{placement:?}");
+    for (target, expected) in
+        [(TargetAddresses::These(to.clone()), at(json!(to))), (TargetAddresses::AnyFree, at(json!([OLD])))]
+    {
+        let placed = placed(&single, &journal, &target, &Without::default());
+        assert_eq!(placed["spec"], expected, "{target:?}");
     }
     let changed = with(single, json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}}));
     assert_eq!(next_of(&changed, &journal), "cleanup: MoveOvertaken", "its second address was taken off");
