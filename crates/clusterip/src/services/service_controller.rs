@@ -38,7 +38,7 @@ const LIST_TRIES: usize = 3;
 /// The pause between these tries.
 const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// How often the controller tries to record which settings are carried out.
-const APPROVAL: Duration = Duration::from_secs(10);
+const RECORD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Follows the cluster, and moves misplaced Services.
 pub struct Controller {
@@ -70,8 +70,8 @@ impl Controller {
         let mut turns = FairQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let mut leads = false;
-        let mut approved: Option<String> = None;
-        let mut approval = tokio::time::interval(APPROVAL);
+        let mut applied_settings: Option<String> = None;
+        let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
         tokio::select! {
             () = &mut shutdown => return,
             () = self.wait_until_known() => {}
@@ -96,7 +96,7 @@ impl Controller {
                             turns.push(id);
                         }
                         self.take_turns(&mut turns, &mut jobs);
-                        approved = self.brake_for_settings(None).await;
+                        applied_settings = self.brake_for_settings(None).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
@@ -105,7 +105,7 @@ impl Controller {
                     self.reconciler.evaluator().stores().watch(&settings.settings);
                     self.reconciler.evaluator().stores().completed().await;
                     if leads {
-                        approved = self.brake_for_settings(approved.take()).await;
+                        applied_settings = self.brake_for_settings(applied_settings.take()).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
@@ -130,7 +130,9 @@ impl Controller {
                         turns.push(id);
                     }
                 }
-                _ = approval.tick(), if leads => approved = self.approve(approved.take()).await,
+                _ = record_interval.tick(), if leads => {
+                    applied_settings = self.record_applied_settings(applied_settings.take()).await;
+                }
             }
         }
         // Moves that have begun are finished.
@@ -227,12 +229,12 @@ impl Controller {
                 "the settings would move a large part of the services: the moves wait for `clusterip move`"
             );
         }
-        self.approve(carried_out).await
+        self.record_applied_settings(carried_out).await
     }
 
     /// Records the settings in force as carried out, unless Services wait for consent. Returns the hash of the
     /// settings that were carried out.
-    async fn approve(&self, carried_out: Option<String>) -> Option<String> {
+    async fn record_applied_settings(&self, carried_out: Option<String>) -> Option<String> {
         let hash = self.reconciler.evaluator().settings().hash.clone();
         // If nothing is moved here, the settings were not carried out. A process that moves later has to survey all
         // Services.
