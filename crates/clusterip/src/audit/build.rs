@@ -14,7 +14,7 @@ use super::cache::AuditCache;
 use super::evaluate_services::{self, EvaluateError, EvaluatedService, Evaluation};
 use super::input::AuditInput;
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
-use super::{external_audit, findings, node_audit, ranges};
+use super::{external_audit, node_audit, pool_ranges, service_findings};
 use crate::service_placement::{Placement, Skip, Standing};
 
 impl AuditInput<'_> {
@@ -32,16 +32,16 @@ impl AuditInput<'_> {
             .iter()
             .map(|pool| Pool {
                 name: pool.name.clone(),
-                ranges: pool.cidrs.iter().map(|cidr| ranges::range(settings, pool, *cidr, &used)).collect(),
+                ranges: pool.cidrs.iter().map(|cidr| pool_ranges::range(settings, pool, *cidr, &used)).collect(),
             })
             .collect();
         let mut findings = Vec::new();
         for evaluated in &evaluated {
-            findings::of_service(settings, evaluated, &self.called, &mut findings);
+            service_findings::of_service(settings, evaluated, &self.called, &mut findings);
         }
         let kubernetes = self.kubernetes();
-        findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
-        findings.extend(findings::over_dns(settings, |address| used.contains_key(&address)));
+        service_findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
+        findings.extend(service_findings::over_dns(settings, |address| used.contains_key(&address)));
         let nodes = node_audit::audit(self.module, self.settings, self.snapshot, cache, &mut findings)?;
         let mut notes = self.notes.clone();
         let external = external_audit::audit(self, cache, &mut findings, &mut notes)?;

@@ -27,7 +27,7 @@ use super::cache::AuditCache;
 use super::evaluate_services::{self, EvaluateError, EvaluatedService};
 use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
-use super::{external_audit, findings, ranges};
+use super::{external_audit, pool_ranges, service_findings};
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, skip_reason};
 use crate::services::misplaced::merge;
 
@@ -137,7 +137,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let id = ServiceKey::of(service);
     let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
     let mut found = Vec::new();
-    findings::of_service(settings, &evaluated, &input.called, &mut found);
+    service_findings::of_service(settings, &evaluated, &input.called, &mut found);
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match skip {
@@ -171,7 +171,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
 fn place(settings: &Settings, address: IpAddr) -> Place {
     let pool = settings.pool_of(address);
     let range = pool.and_then(|pool| range_of(pool, address));
-    let spans = pool.zip(range).map(|(pool, range)| ranges::kept(settings, pool, range)).unwrap_or_default();
+    let spans = pool.zip(range).map(|(pool, range)| pool_ranges::kept(settings, pool, range)).unwrap_or_default();
     let kept = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
     Place { address, pool: pool.map(|pool| pool.name.clone()), range, kept }
 }

@@ -11,7 +11,7 @@ use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, paint};
-use super::json::{ExternalSummary, Summary};
+use super::plan_json::{ExternalSummary, Summary};
 use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
