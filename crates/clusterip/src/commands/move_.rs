@@ -57,7 +57,7 @@ runs in the cluster, it carries out the moves.
 Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";
 
 /// The number of Services that move at once.
-const AT_ONCE: usize = 4;
+const MAX_PARALLEL_MOVES: usize = 4;
 
 /// Arguments of `move`.
 #[derive(Debug, Args)]
@@ -294,7 +294,7 @@ impl Move {
             }
         });
         let mut ended: Vec<(ServiceKey, Result<String, String>)> =
-            futures::stream::iter(moves).buffer_unordered(AT_ONCE).collect().await;
+            futures::stream::iter(moves).buffer_unordered(MAX_PARALLEL_MOVES).collect().await;
         bar.finish_and_clear();
         done.send_replace(true);
         if let Some(led) = led {

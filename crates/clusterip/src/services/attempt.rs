@@ -11,7 +11,7 @@ use super::step::{TargetAddresses, Without};
 use super::targets::Targets;
 
 /// How many targets are tried while the Service has no address.
-const MOST_TARGETS: usize = 5;
+const MAX_TARGETS: usize = 5;
 
 /// The current attempt to place a Service, and what earlier attempts found out.
 pub(super) struct Attempt {
@@ -91,7 +91,7 @@ impl Attempt {
         self.refused.extend(lost.iter().filter(|address| !stays(address)));
         self.tried += 1;
         let next =
-            if self.tried < MOST_TARGETS { next_target(targets, &self.refused, &journal.from).await } else { None };
+            if self.tried < MAX_TARGETS { next_target(targets, &self.refused, &journal.from).await } else { None };
         self.target = match next {
             Some(next) => TargetAddresses::These(next),
             None if *tried == journal.from => TargetAddresses::AnyFree,

@@ -8,7 +8,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 /// The `reportingController` of all Events.
 pub const CONTROLLER: &str = "clusterip";
 /// The longest note of an Event that the API server accepts, in bytes.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 /// The content of an Event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub async fn publish_service_event(client: &Client, id: &ServiceKey, content: Ev
 /// Writes an Event about any object. `action` names what was done or tried.
 pub async fn publish_event(client: &Client, about: ObjectReference, action: &str, content: EventContent<'_>) {
     let EventContent { warning, reason, mut note, .. } = content;
-    while note.len() > LONGEST_NOTE {
+    while note.len() > MAX_NOTE_BYTES {
         note.pop();
     }
     let event = Event {

@@ -41,7 +41,7 @@ pub use self::move_error::MoveError;
 use self::placing::Placing;
 use super::attempt::{Attempt, next_target, same_families};
 use super::journal::Journal;
-use super::outcome::{LARGEST, Outcome, Unmoved, shown};
+use super::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
 use super::records::Records;
 use super::refusal::Refusal;
 use super::step::{self, Step};
@@ -85,7 +85,7 @@ impl Default for Limits {
 /// For how many seconds after a move was recorded the status of a load balancer is restored.
 const STATUS_LASTS: i64 = 120;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// Moves Services.
 #[derive(Clone)]
@@ -230,7 +230,7 @@ impl<'m> Run<'m> {
                 return Ok(Outcome::Unmoved(unmoved));
             }
             let bytes = service.to_string().len();
-            if bytes > LARGEST {
+            if bytes > MAX_SERVICE_BYTES {
                 return Ok(Outcome::Unmoved(Unmoved::TooLarge { bytes }));
             }
             let from = addresses(&service);
