@@ -69,8 +69,7 @@ impl Controller {
         let mut jobs: JoinSet<(ServiceKey, Next)> = JoinSet::new();
         let mut turns = FairQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
-        let mut leads = false;
-        let mut applied_settings: Option<String> = None;
+        let (mut leads, mut applied_settings) = (false, None::<String>);
         let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
         tokio::select! {
             () = &mut shutdown => return,
