@@ -30,8 +30,8 @@ const STEPS: [(&str, &str); 10] = [
     ("after", "place"),
     ("before", "status"),
     ("after", "status"),
-    ("before", "forget"),
-    ("after", "forget"),
+    ("before", "cleanup"),
+    ("after", "cleanup"),
 ];
 
 fn number(variable: &str) -> Option<u64> {

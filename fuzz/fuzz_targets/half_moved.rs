@@ -6,7 +6,7 @@
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip::services::journal::Journal;
 use clusterip_host::cluster::ownership;
-use clusterip::services::step::{self, Placement, Without};
+use clusterip::services::step::{self, TargetAddresses, Without};
 use clusterip_core::annotations::Moving;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
@@ -33,8 +33,8 @@ fn check(service: &Value, journal: &Journal) {
     assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), *journal);
     let released = step::released(service, journal);
     assert!(Moving::is_on(&released));
-    let placed = step::placed(&released, journal, &Placement::At(journal.to.clone()), &Without::default());
+    let placed = step::placed(&released, journal, &TargetAddresses::These(journal.to.clone()), &Without::default());
     step::ending(&placed, journal, &journal.to, &[]);
     step::with_status(&placed, journal);
-    assert!(!Moving::is_on(&step::forgotten(&placed, journal, false)));
+    assert!(!Moving::is_on(&step::cleaned_up(&placed, journal, false)));
 }

@@ -19,11 +19,11 @@ use serde_json::Value;
 
 use crate::services::step::looks_half_moved;
 
-/// What is known of a Service without asking the policy.
+/// Why the policy is not asked where a Service belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unasked {
+pub enum Skip {
     /// The Service has no address, or is left alone: it is exempt, is being deleted, or is `default/kubernetes`.
-    Foreign,
+    Unmanaged,
     /// The Service looks as if its move had begun and not ended.
     HalfMoved,
 }
@@ -63,17 +63,17 @@ pub struct Placement {
     pub reason: Option<String>,
 }
 
-/// What is known of a Service without asking the policy; `None` if the policy must be asked.
-pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
+/// Why the policy is not asked where a Service belongs; `None` if it must be asked.
+pub fn skip_reason(settings: &Settings, service: &Value) -> Option<Skip> {
     if looks_half_moved(service) {
-        return Some(Unasked::HalfMoved);
+        return Some(Skip::HalfMoved);
     }
     let (namespace, name) = (namespace(service), name(service));
-    let foreign = addresses(service).is_empty()
+    let unmanaged = addresses(service).is_empty()
         || text(service, &["spec", "type"]) == "ExternalName"
         || settings.exemption(namespace, name).is_some()
         || service.pointer("/metadata/deletionTimestamp").is_some();
-    foreign.then_some(Unasked::Foreign)
+    unmanaged.then_some(Skip::Unmanaged)
 }
 
 /// A request to create the Service now, without an address.

@@ -142,7 +142,7 @@ async fn changes_are_kept(client: &Client, namespace: &str, proxy: &Proxy) {
             expected: json!({"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}),
         },
     ];
-    for at in ["release", "place", "forget"] {
+    for at in ["release", "place", "cleanup"] {
         for Concurrent { name: row, change, expected } in &changes {
             let name = format!("{row}-{at}");
             let before = create(client, namespace, &name, spec.clone()).await;

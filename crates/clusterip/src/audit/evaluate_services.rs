@@ -15,7 +15,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::audit_lookups::{AuditLookups, Free};
-use crate::service_placement::{Placement, Unasked, as_if_created, unasked};
+use crate::service_placement::{Placement, Skip, as_if_created, skip_reason};
 
 /// The error of the policy for a Service or Node.
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ impl EvaluateError {
 #[derive(Clone, Debug)]
 pub enum Evaluation {
     /// The policy is not asked about this Service.
-    Unasked(Unasked),
+    Skipped(Skip),
     /// The pool that the Service belongs to, and where its addresses lie.
     Placed(Box<Placement>),
 }
@@ -169,8 +169,8 @@ pub fn one(
     snapshot: &Arc<RwLock<Snapshot>>,
     service: &Value,
 ) -> Result<Evaluation, ModuleError> {
-    if let Some(unasked) = unasked(&settings.settings, service) {
-        return Ok(Evaluation::Unasked(unasked));
+    if let Some(skip) = skip_reason(&settings.settings, service) {
+        return Ok(Evaluation::Skipped(skip));
     }
     let lookups = Arc::new(AuditLookups::new(snapshot, service, Free::All));
     let answer = module.validate(&as_if_created(service), &settings.document, lookups)?;

@@ -27,8 +27,8 @@ use super::cache::AuditCache;
 use super::evaluate_services::{self, EvaluateError, EvaluatedService};
 use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
-use super::{external_audit, findings, ranges};
-use crate::service_placement::{Placement, Standing, Unasked, as_if_created, unasked};
+use super::{external_audit, pool_ranges, service_findings};
+use crate::service_placement::{Placement, Skip, Standing, as_if_created, skip_reason};
 use crate::services::misplaced::merge;
 
 /// The explanation of one Service. `-o json` prints this.
@@ -119,10 +119,10 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let settings = &input.settings.settings;
     let own = addresses(service);
     let by_hand = chosen_by_hand(service);
-    let unasked = unasked(settings, service);
+    let skip = skip_reason(settings, service);
     // For a Service that is left alone, the policy gives the reason.
-    let request = match unasked {
-        Some(Unasked::Foreign) => {
+    let request = match skip {
+        Some(Skip::Unmanaged) => {
             ServiceRequest { uid: "", username: "clusterip", object: service, old: None, dry_run: true }.to_value()
         }
         _ => as_if_created(service),
@@ -137,12 +137,12 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let id = ServiceKey::of(service);
     let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
     let mut found = Vec::new();
-    findings::of_service(settings, &evaluated, &input.called, &mut found);
+    service_findings::of_service(settings, &evaluated, &input.called, &mut found);
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
-    let moves = match unasked {
-        Some(Unasked::HalfMoved) => "finishes the move that has begun".to_owned(),
-        Some(Unasked::Foreign) => format!("leaves it: {}", said.as_deref().unwrap_or("clusterip does not manage it")),
+    let moves = match skip {
+        Some(Skip::HalfMoved) => "finishes the move that has begun".to_owned(),
+        Some(Skip::Unmanaged) => format!("leaves it: {}", said.as_deref().unwrap_or("clusterip does not manage it")),
         None => moves(
             settings,
             service,
@@ -171,7 +171,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
 fn place(settings: &Settings, address: IpAddr) -> Place {
     let pool = settings.pool_of(address);
     let range = pool.and_then(|pool| range_of(pool, address));
-    let spans = pool.zip(range).map(|(pool, range)| ranges::kept(settings, pool, range)).unwrap_or_default();
+    let spans = pool.zip(range).map(|(pool, range)| pool_ranges::kept(settings, pool, range)).unwrap_or_default();
     let kept = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
     Place { address, pool: pool.map(|pool| pool.name.clone()), range, kept }
 }

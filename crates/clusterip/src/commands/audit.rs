@@ -22,7 +22,7 @@ use crate::audit::fail_on::FailOn;
 use crate::audit::input::AuditInput;
 use crate::audit::source::{self, Source};
 use crate::report::columns::paint;
-use crate::report::{audit_table, map, why_table};
+use crate::report::{audit_table, explanation_table, map};
 
 /// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
@@ -123,7 +123,7 @@ impl Audit {
                 let why = explain::of(&input, (namespace, name))?;
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
                 let text = match self.output {
-                    Output::Table => why_table::why(&why)?,
+                    Output::Table => explanation_table::why(&why)?,
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",
                     Output::Html => anyhow::bail!("--service can't be printed as html: use -o table or -o json"),
                 };

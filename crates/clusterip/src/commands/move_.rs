@@ -36,7 +36,7 @@ use crate::report::move_table::{Row, listed, table};
 use crate::server_metrics::ServerMetrics;
 use crate::services::hand_over;
 use crate::services::journal::Journal;
-use crate::services::misplaced::{self, Allowed, Finding, Misplaced, Verdict};
+use crate::services::misplaced::{self, Allowed, Inspection, Misplaced, Verdict};
 use crate::services::outcome::{Outcome, Unmoved};
 use crate::services::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::requests::Request;
@@ -57,7 +57,7 @@ runs in the cluster, it carries out the moves.
 Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";
 
 /// The number of Services that move at once.
-const AT_ONCE: usize = 4;
+const MAX_PARALLEL_MOVES: usize = 4;
 
 /// Arguments of `move`.
 #[derive(Debug, Args)]
@@ -193,9 +193,9 @@ impl Move {
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator().clone(), service.clone());
             let request = self.request(&id, text(&service, &["metadata", "uid"]));
-            let look = move || misplaced::look(&evaluator, &at, this.allowed(), Some(&request));
-            let finding = tokio::task::spawn_blocking(look).await?;
-            let finding = finding.with_context(|| format!("service {}/{}", id.namespace, id.name))?;
+            let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed(), Some(&request));
+            let inspection = tokio::task::spawn_blocking(inspect).await?;
+            let inspection = inspection.with_context(|| format!("service {}/{}", id.namespace, id.name))?;
             let mut row = Row {
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),
@@ -205,9 +205,9 @@ impl Move {
                 stays: None,
                 stuck: false,
             };
-            match finding {
-                Finding::InPlace | Finding::Squats { .. } => continue,
-                Finding::HalfMoved => {
+            match inspection {
+                Inspection::InPlace | Inspection::Squats { .. } => continue,
+                Inspection::HalfMoved => {
                     row.why = "it looks as if a move has begun".to_owned();
                     match reconciler.recorded(text(&service, &["metadata", "uid"])).await? {
                         Some(journal) => {
@@ -217,7 +217,7 @@ impl Move {
                         None => row.stays = Some(Unmoved::NotRecorded.to_string()),
                     }
                 }
-                Finding::Misplaced(misplaced) => {
+                Inspection::Misplaced(misplaced) => {
                     row.why = misplaced.why();
                     match (reconciler.movable(&id, &misplaced).await, &misplaced.verdict) {
                         // The Service was changed a moment ago: its author is working on it.
@@ -294,7 +294,7 @@ impl Move {
             }
         });
         let mut ended: Vec<(ServiceKey, Result<String, String>)> =
-            futures::stream::iter(moves).buffer_unordered(AT_ONCE).collect().await;
+            futures::stream::iter(moves).buffer_unordered(MAX_PARALLEL_MOVES).collect().await;
         bar.finish_and_clear();
         done.send_replace(true);
         if let Some(led) = led {

@@ -110,9 +110,9 @@ impl Plan {
         bar.end();
 
         let text = match self.output {
-            Output::Table => report::table::plan(&plan)?,
-            Output::Json => report::json::plan(&plan)?,
-            Output::Yaml => report::filled::manifests(&sources, &manifests, &plan)?,
+            Output::Table => report::plan_table::plan(&plan)?,
+            Output::Json => report::plan_json::plan(&plan)?,
+            Output::Yaml => report::filled_manifests::manifests(&sources, &manifests, &plan)?,
         };
         super::output(text.as_bytes())?;
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })

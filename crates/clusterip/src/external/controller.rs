@@ -47,8 +47,8 @@ mod assign;
 use super::address_usage;
 use super::holder_reports::{Assigned, HolderReport, HolderReports};
 use crate::external::external_metrics::ExternalMetrics;
-use crate::services::activation::called;
-use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
+use crate::services::event_recorder::{CONTROLLER, EventContent, publish_event};
+use crate::services::leader_activation::wait_until_active;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHERED: Duration = Duration::from_millis(300);
@@ -95,7 +95,11 @@ impl Controller {
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
+                active = wait_until_active(&mut self.settings, &mut self.leadership, has_pools) => {
+                    if !active {
+                        return;
+                    }
+                }
             }
             let ended = self.term(shutdown.as_mut()).await;
             // Only the leader reports these metrics.
@@ -227,7 +231,7 @@ impl Controller {
                 false => tracing::info!(namespace, name, note, "an external address is held"),
             }
             let about = about(&assignment.service, report.uid());
-            tell_about(&self.client, about, "Hold", Told { uid: report.uid(), warning, reason, note }).await;
+            publish_event(&self.client, about, "Hold", EventContent { uid: report.uid(), warning, reason, note }).await;
         }
     }
 

@@ -39,12 +39,12 @@ use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::nodes::node_metrics::{Assignment, Misplaced};
-use crate::services::activation::called;
+use crate::services::leader_activation::wait_until_active;
 
 /// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
 /// 60 at once save nothing further.
-const AT_ONCE: usize = 60;
+const MAX_PARALLEL_WRITES: usize = 60;
 
 /// Gives Nodes their blocks.
 pub struct Assigner {
@@ -91,7 +91,11 @@ impl Assigner {
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
+                active = wait_until_active(&mut self.settings, &mut self.leadership, has_pools) => {
+                    if !active {
+                        return;
+                    }
+                }
             }
             let stop = self.term(shutdown.as_mut()).await;
             self.metrics.none_waiting();
@@ -118,7 +122,7 @@ impl Assigner {
         let mut writes: JoinSet<(BlockWrite, WriteOutcome)> = JoinSet::new();
         let stop = loop {
             term.update_metrics();
-            let free = term.complete && writes.len() < AT_ONCE && term.allocation_state.has_task();
+            let free = term.complete && writes.len() < MAX_PARALLEL_WRITES && term.allocation_state.has_task();
             let due = term.allocation_state.due();
             tokio::select! {
                 biased;

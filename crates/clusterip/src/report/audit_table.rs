@@ -8,7 +8,7 @@ use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, paint};
 use super::move_table::listed;
-use super::table::count;
+use super::plan_table::count;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
 };

@@ -2,9 +2,9 @@
 
 pub mod audit_table;
 pub mod columns;
-pub mod filled;
-pub mod json;
+pub mod explanation_table;
+pub mod filled_manifests;
 pub mod map;
 pub mod move_table;
-pub mod table;
-pub mod why_table;
+pub mod plan_json;
+pub mod plan_table;

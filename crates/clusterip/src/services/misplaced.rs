@@ -19,7 +19,7 @@ use thiserror::Error;
 use super::endpoints;
 use super::journal::Journal;
 use super::requests::Request;
-use crate::service_placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
+use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, skip_reason};
 use crate::services::service_metrics::Misplaced as Reason;
 
 /// Which misplaced Services may be moved.
@@ -33,8 +33,8 @@ pub struct Allowed {
     pub load_balancers: bool,
 }
 
-/// The result of [`look`].
-pub enum Finding {
+/// The result of [`inspect`].
+pub enum Inspection {
     /// The Service is in place, or is ignored.
     InPlace,
     /// No pool is for the Service, but its address lies in a pool.
@@ -105,29 +105,29 @@ impl Misplaced {
     }
 }
 
-/// Looks at a Service as the stores show it. `request` is an administrator's request to move it. Holds no address.
+/// Inspects a Service as the stores show it. `request` is an administrator's request to move it. Holds no address.
 ///
 /// # Errors
 /// [`ModuleError`] if the policy does not answer.
-pub fn look(
+pub fn inspect(
     evaluator: &Evaluator,
     service: &Value,
     allowed: Allowed,
     request: Option<&Request>,
-) -> Result<Finding, ModuleError> {
+) -> Result<Inspection, ModuleError> {
     let settings = evaluator.settings();
     let settings = &settings.settings;
-    match unasked(settings, service) {
-        Some(Unasked::HalfMoved) => return Ok(Finding::HalfMoved),
-        Some(Unasked::Foreign) => return Ok(Finding::InPlace),
+    match skip_reason(settings, service) {
+        Some(Skip::HalfMoved) => return Ok(Inspection::HalfMoved),
+        Some(Skip::Unmanaged) => return Ok(Inspection::InPlace),
         None => {}
     }
     let answer = ask(evaluator, service, true)?.answer;
     let placement = Placement::of(settings, service, &answer);
     let pool = match (placement.standing, placement.pool) {
-        (Standing::Squats, _) => return Ok(Finding::Squats { pools: placement.lies_in }),
+        (Standing::Squats, _) => return Ok(Inspection::Squats { pools: placement.lies_in }),
         (Standing::Misplaced, Some(pool)) => pool,
-        _ => return Ok(Finding::InPlace),
+        _ => return Ok(Inspection::InPlace),
     };
     let (namespace, name) = (namespace(service), name(service));
     let wish = Move::of(service);
@@ -157,7 +157,7 @@ pub fn look(
     } else {
         Verdict::Move
     };
-    Ok(Finding::Misplaced(Box::new(Misplaced {
+    Ok(Inspection::Misplaced(Box::new(Misplaced {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: text(service, &["metadata", "uid"]).to_owned(),
@@ -223,7 +223,7 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
 ///
 /// # Errors
 /// The reason, if the policy refuses the Service or does not answer.
-pub fn judge(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
+pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
     let uid = text(service, &["metadata", "uid"]);
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
     let owner = Owner::new(namespace(service), name(service), "");
@@ -235,10 +235,10 @@ pub fn judge(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
     }
 }
 
-/// Asks the policy. With `look`, no address is held.
-fn ask(evaluator: &Evaluator, service: &Value, look: bool) -> Result<Evaluation, ModuleError> {
+/// Asks the policy. With `dry_run`, no address is held.
+fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluation, ModuleError> {
     let owner = Owner::new(namespace(service), name(service), "");
-    let subject = Subject { owner, own: addresses(service), dry_run: look };
+    let subject = Subject { owner, own: addresses(service), dry_run };
     evaluator.evaluate(&as_if_created(service), &subject)
 }
 

@@ -23,7 +23,7 @@ mod run_move;
 use self::left_moves::{AfterLeft, Left};
 use self::retries::Failures;
 use super::brakes::Brakes;
-use super::misplaced::{self, Allowed, AskedBy, Finding, Misplaced, Verdict};
+use super::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, Verdict};
 use super::mover::Mover;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
@@ -194,23 +194,23 @@ impl Reconciler {
             self.answer_request(id).await;
             return Next::Change;
         };
-        match self.look(id, service.clone()).await {
-            Ok(Finding::InPlace) => {
+        match self.inspect(id, service.clone()).await {
+            Ok(Inspection::InPlace) => {
                 self.settled(id);
                 self.answer_wish(id, &service).await
             }
-            Ok(Finding::Squats { pools }) => {
+            Ok(Inspection::Squats { pools }) => {
                 self.settled(id);
                 self.found().squatters.insert(id.clone(), pools);
                 self.answer_wish(id, &service).await
             }
-            Ok(Finding::HalfMoved) => {
+            Ok(Inspection::HalfMoved) => {
                 let next = self.half_moved(id, &service).await;
                 self.answer_request(id).await;
                 next
             }
-            Ok(Finding::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
-            Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
+            Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
+            Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
                 tracing::error!(namespace = id.namespace, name = id.name, error, "the policy did not answer");
                 Next::After(REPORTED)
@@ -218,14 +218,14 @@ impl Reconciler {
         }
     }
 
-    async fn look(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Finding, String> {
+    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Inspection, String> {
         let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
-        let look = move || {
-            misplaced::look(&this.evaluator, &service, this.allowed, request.as_ref())
+        let inspect = move || {
+            misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref())
                 .map_err(|error| error.to_string())
         };
-        background::run(look).await.map_err(|error| error.to_string())?
+        background::run(inspect).await.map_err(|error| error.to_string())?
     }
 
     async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {

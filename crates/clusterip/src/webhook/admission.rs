@@ -22,7 +22,7 @@ use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
 /// answered as `--on-error` says. Objects that others created meanwhile are unknown here; the API server refuses an
 /// address that is already allocated, so the worst result is a refused request.
-pub const LONGEST_BLINDNESS: Duration = Duration::from_secs(300);
+pub const MAX_STALENESS: Duration = Duration::from_secs(300);
 
 /// What happens to a request that the policy has not answered. A Node is allowed in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -49,7 +49,7 @@ impl Admission {
 
     fn answer(&self, request: &Value) -> Result<Answer, String> {
         if let Some(since) = self.evaluator.stores().stale_since()
-            && since.elapsed() > LONGEST_BLINDNESS
+            && since.elapsed() > MAX_STALENESS
         {
             return Err(format!("the cluster could not be watched for {} s", since.elapsed().as_secs()));
         }

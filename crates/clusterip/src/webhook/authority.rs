@@ -94,14 +94,14 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
 
 /// The content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
+struct StoredAuthority {
     current: issuer::Authority,
     next: Option<issuer::Authority>,
     /// One is enough: it expires long before its successor has a successor.
     previous: Option<(String, Timestamp)>,
 }
 
-impl Kept {
+impl StoredAuthority {
     fn new(now: Timestamp) -> Result<Self, IssuingError> {
         Ok(Self { current: issuer::Authority::generate(now)?, next: None, previous: None })
     }
@@ -157,8 +157,8 @@ impl Kept {
                     return Ok(None);
                 }
                 let previous = Some((self.current.certificate().to_owned(), self.current.not_after()));
-                let kept = Self { current: next.clone(), next: None, previous };
-                Ok(Some((kept, "the next certificate authority signs from now on")))
+                let stored = Self { current: next.clone(), next: None, previous };
+                Ok(Some((stored, "the next certificate authority signs from now on")))
             }
             _ if ended => Ok(Some((Self::new(now)?, "the certificate authority has ended; a new one was made"))),
             None if self.current.not_after() - SUCCESSION <= now => {
@@ -176,7 +176,7 @@ pub struct Authority {
     namespace: String,
     names: Vec<String>,
     clock: Clock,
-    kept: Kept,
+    stored: StoredAuthority,
     leaf: Leaf,
     certificate: Certificate,
     bundle: watch::Sender<String>,
@@ -196,11 +196,11 @@ impl Authority {
     ) -> Result<Self, AuthorityError> {
         let secrets = Api::namespaced(client, namespace);
         let now = clock();
-        let kept = advance(&secrets, namespace, None, "", now).await?;
-        let leaf = kept.current.issue(&names, now)?;
+        let stored = advance(&secrets, namespace, None, "", now).await?;
+        let leaf = stored.current.issue(&names, now)?;
         let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes())?;
-        let bundle = watch::Sender::new(kept.bundle(now));
-        Ok(Self { secrets, namespace: namespace.to_owned(), names, clock, kept, leaf, certificate, bundle })
+        let bundle = watch::Sender::new(stored.bundle(now));
+        Ok(Self { secrets, namespace: namespace.to_owned(), names, clock, stored, leaf, certificate, bundle })
     }
 
     /// The server certificate. It is updated when it is renewed.
@@ -225,12 +225,12 @@ impl Authority {
     /// As [`Authority::open`]. The certificate that is being served stays.
     pub async fn step(&mut self, registered: &str) -> Result<(), AuthorityError> {
         let now = (self.clock)();
-        let kept = advance(&self.secrets, &self.namespace, Some(&self.kept), registered, now);
+        let stored = advance(&self.secrets, &self.namespace, Some(&self.stored), registered, now);
         let silent = |_| AuthorityError::Silent { namespace: self.namespace.clone() };
-        let kept = timeout(PATIENCE, kept).await.map_err(silent).flatten();
+        let stored = timeout(PATIENCE, stored).await.map_err(silent).flatten();
         // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
-        let renewed = kept.map(|kept| self.kept = kept);
-        let bundle = self.kept.bundle(now);
+        let renewed = stored.map(|stored| self.stored = stored);
+        let bundle = self.stored.bundle(now);
         self.bundle.send_if_modified(|known| {
             let other = *known != bundle;
             if other {
@@ -238,11 +238,11 @@ impl Authority {
             }
             other
         });
-        let signer = self.kept.current.certificate();
+        let signer = self.stored.current.certificate();
         // An authority that an administrator has put into the Secret signs once the API server trusts it.
         let succeeded = self.leaf.issued_by != signer && registered.contains(signer);
         if succeeded || self.leaf.renewal <= now {
-            let leaf = self.kept.current.issue(&self.names, now)?;
+            let leaf = self.stored.current.issue(&self.names, now)?;
             self.certificate.replace(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes())?;
             tracing::info!(renewal = %leaf.renewal, "the server's certificate was renewed");
             self.leaf = leaf;
@@ -277,7 +277,7 @@ impl Authority {
     /// How long until the next step may be due, at most a minute. A step that is due and failed also waits that long.
     fn pause(&self) -> Duration {
         let now = (self.clock)();
-        let settled = self.kept.next.as_ref().map(|next| next.made() + SETTLED);
+        let settled = self.stored.next.as_ref().map(|next| next.made() + SETTLED);
         let due = settled.into_iter().chain([self.leaf.renewal]).filter(|due| *due > now).min();
         due.map_or(EVERY, |due| due.duration_since(now).unsigned_abs().min(EVERY))
     }
@@ -288,10 +288,10 @@ impl Authority {
 async fn advance(
     secrets: &Api<Secret>,
     namespace: &str,
-    known: Option<&Kept>,
+    known: Option<&StoredAuthority>,
     registered: &str,
     now: Timestamp,
-) -> Result<Kept, AuthorityError> {
+) -> Result<StoredAuthority, AuthorityError> {
     let namespace = || namespace.to_owned();
     let failed = |verb, reason| AuthorityError::Cluster { namespace: namespace(), verb, reason: Box::new(reason) };
     for _ in 0..TRIES {
@@ -303,20 +303,20 @@ async fn advance(
             ..Secret::default()
         });
         let data = secret.data.get_or_insert_default();
-        let (kept, what) = if exists {
+        let (stored, what) = if exists {
             let broken = |(key, reason)| AuthorityError::Broken { namespace: namespace(), key, reason };
-            let kept = Kept::read(data).map_err(broken)?;
-            match kept.step(registered, now)? {
-                None => return Ok(kept),
+            let stored = StoredAuthority::read(data).map_err(broken)?;
+            match stored.step(registered, now)? {
+                None => return Ok(stored),
                 Some(due) => due,
             }
         } else {
             match known {
                 Some(known) => (known.clone(), "the Secret was gone; the certificate authority is kept again"),
-                None => (Kept::new(now)?, "a certificate authority was made"),
+                None => (StoredAuthority::new(now)?, "a certificate authority was made"),
             }
         };
-        kept.write(data);
+        stored.write(data);
         let parameters = PostParams::default();
         let written = if exists {
             secrets.replace(SECRET, &parameters, &secret).await.map_err(|error| ("updated", error))

@@ -169,7 +169,7 @@ fn results_of_writing_blocks_change_the_state() {
         let held: Vec<String> = held.iter().map(|block| (*block).to_owned()).collect();
         assert_eq!(scenario.state(), (held, waiting), "{name}");
         assert_eq!(scenario.task(), next_task, "{name}");
-        scenario.allocation_state.wake(scenario.now + LONGEST_PAUSE);
+        scenario.allocation_state.wake(scenario.now + MAX_PAUSE);
         assert_eq!(scenario.task(), next_task_after_all_pauses, "{name}, later");
     }
 }
@@ -219,7 +219,7 @@ fn blocks_without_an_answer_stay_given_whatever_changes() {
     deleting.deleting = true;
     scenario.allocation_state.see(deleting);
     assert_eq!((scenario.state(), scenario.task()), ((vec![A.to_owned()], 1), None));
-    scenario.allocation_state.wake(scenario.now + LONGEST_PAUSE);
+    scenario.allocation_state.wake(scenario.now + MAX_PAUSE);
     let Some(Task::Write(write)) = scenario.allocation_state.next_task() else { panic!("nothing is written") };
     assert_eq!((write.doubt.as_deref(), write.blocks), (Some("1"), nets(&[A])));
     scenario.allocation_state.gone("x", "u");

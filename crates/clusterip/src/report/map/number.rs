@@ -1,11 +1,11 @@
 //! Formats numbers for readers.
 
 /// Numbers from here on are written as a power of ten, because their digits do not matter to readers.
-const LONGEST: u128 = 1_000_000_000_000_000;
+const ROUNDED_FROM: u128 = 1_000_000_000_000_000;
 
 /// A number with commas between its thousands, or a rounded power of ten if it is very large.
 pub(super) fn grouped(number: u128) -> String {
-    if number >= LONGEST {
+    if number >= ROUNDED_FROM {
         return format!("{:.1e}", number as f64).replace('e', " × 10^");
     }
     let digits = number.to_string();

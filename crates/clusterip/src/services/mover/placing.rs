@@ -32,10 +32,10 @@ impl Run<'_> {
             Some(attempt) => attempt,
             none => none.insert(Attempt::first(journal, ordered, refused, targets).await),
         };
-        let body = step::placed(service, journal, &attempt.placement, &attempt.without);
+        let body = step::placed(service, journal, &attempt.target, &attempt.without);
         if resumed
-            && let Err(reason) = targets.judge(&body).await
-            && attempt.after_judgement(journal, step::has_external(&body), &reason)
+            && let Err(reason) = targets.check_with_policy(&body).await
+            && attempt.after_policy_refusal(journal, step::has_external(&body), &reason)
         {
             return Ok(Ok(Placing::Again));
         }

@@ -8,7 +8,7 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::object::text;
 use serde_json::Value;
 
-use super::super::event_recorder::{Told, tell};
+use super::super::event_recorder::{EventContent, publish_service_event};
 use super::super::outcome::{Outcome, Unmoved};
 use super::super::records::RecordError;
 use super::super::step;
@@ -113,7 +113,8 @@ impl Reconciler {
                 if self.remember(id, Reason::NotRecorded, &note) {
                     tracing::warn!(namespace = id.namespace, name = id.name, %outcome, "move");
                     let uid = text(service, &["metadata", "uid"]);
-                    tell(&self.client, id, Told { uid, warning: true, reason: outcome.reason(), note }).await;
+                    let content = EventContent { uid, warning: true, reason: outcome.reason(), note };
+                    publish_service_event(&self.client, id, content).await;
                 }
                 Next::Change
             }

@@ -6,7 +6,7 @@ use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 
 use super::super::brakes::Brake;
-use super::super::event_recorder::{Told, tell};
+use super::super::event_recorder::{EventContent, publish_service_event};
 use super::super::misplaced::{AskedBy, Misplaced};
 use super::super::mover::MoveError;
 use super::super::outcome::{Outcome, Unmoved};
@@ -35,8 +35,8 @@ impl Reconciler {
             Err(error) => {
                 self.metrics.moved(MoveResult::Failed);
                 tracing::error!(namespace, name, %error, "move failed");
-                let told = Told { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
-                return tell(&self.client, id, told).await;
+                let content = EventContent { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
+                return publish_service_event(&self.client, id, content).await;
             }
         };
         if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
@@ -57,7 +57,7 @@ impl Reconciler {
             tracing::info!(namespace, name, %outcome, "move");
         }
         let (warning, reason) = (outcome.is_warning(), outcome.reason());
-        tell(&self.client, id, Told { uid, warning, reason, note: outcome.to_string() }).await;
+        publish_service_event(&self.client, id, EventContent { uid, warning, reason, note: outcome.to_string() }).await;
     }
 
     pub(super) async fn report_brake(
@@ -95,8 +95,8 @@ impl Reconciler {
                 detail = text,
                 "misplaced"
             );
-            let told = Told { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note: text };
-            tell(&self.client, id, told).await;
+            let content = EventContent { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note: text };
+            publish_service_event(&self.client, id, content).await;
         }
     }
 

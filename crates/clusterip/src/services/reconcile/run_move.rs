@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::super::journal::Journal;
 use super::super::misplaced::{self, Misplaced, NoTarget};
-use super::super::mover::{MoveError, Order};
+use super::super::mover::{MoveError, MoveOrder};
 use super::super::outcome::Outcome;
 use super::super::records::RecordError;
 use super::super::targets::Alternatives;
@@ -71,7 +71,7 @@ impl Reconciler {
         let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");
         misplaced.from.iter().for_each(|address| self.evaluator.note_chosen_by_hand(*address, &owner));
         let targets = Alternatives::new(&self.evaluator, &live);
-        let order = Order {
+        let order = MoveOrder {
             namespace: misplaced.namespace.clone(),
             name: misplaced.name.clone(),
             uid: misplaced.uid.clone(),

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::evaluate_services::{EvaluatedService, Evaluation};
 use super::model::{Finding, Kind, Pool as Used};
-use crate::service_placement::{Placement, Standing, Unasked, fits};
+use crate::service_placement::{Placement, Skip, Standing, fits};
 
 /// Adds the problems of one Service.
 pub fn of_service(
@@ -24,8 +24,8 @@ pub fn of_service(
     findings: &mut Vec<Finding>,
 ) {
     match evaluated.evaluation.as_ref() {
-        Evaluation::Unasked(Unasked::Foreign) => {}
-        Evaluation::Unasked(Unasked::HalfMoved) => findings.push(half_moved(evaluated)),
+        Evaluation::Skipped(Skip::Unmanaged) => {}
+        Evaluation::Skipped(Skip::HalfMoved) => findings.push(half_moved(evaluated)),
         Evaluation::Placed(placement) => {
             let service = evaluated.service.value();
             if let Some(found) = misplaced(settings, evaluated, called, placement, &service) {

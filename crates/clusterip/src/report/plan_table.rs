@@ -11,7 +11,7 @@ use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, paint};
-use super::json::{ExternalSummary, Summary};
+use super::plan_json::{ExternalSummary, Summary};
 use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
@@ -224,6 +224,6 @@ fn decisions(all: usize, one: &str, Summary { allocated, left, denied }: Summary
 
 /// A number, rounded to a power of two if it is too long to read.
 pub fn count(number: u128) -> String {
-    const LONGEST: u128 = 1 << 32;
-    if number < LONGEST { number.to_string() } else { format!("2^{:.0}", (number as f64).log2()) }
+    const ROUNDED_FROM: u128 = 1 << 32;
+    if number < ROUNDED_FROM { number.to_string() } else { format!("2^{:.0}", (number as f64).log2()) }
 }

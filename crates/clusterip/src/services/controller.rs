@@ -25,11 +25,11 @@ use tokio::time::{Duration, Instant};
 
 use super::affected;
 use super::applied_settings;
-use super::misplaced::{self, Finding, Verdict};
+use super::misplaced::{self, Inspection, Verdict};
 use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
 use super::step::MOVING_NAME;
-use crate::service_placement::{Unasked, unasked};
+use crate::service_placement::{Skip, skip_reason};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const BROKEN_OFF: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ const LIST_TRIES: usize = 3;
 /// The pause between these tries.
 const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// How often the controller tries to record which settings are carried out.
-const APPROVAL: Duration = Duration::from_secs(10);
+const RECORD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Follows the cluster, and moves misplaced Services.
 pub struct Controller {
@@ -69,9 +69,8 @@ impl Controller {
         let mut jobs: JoinSet<(ServiceKey, Next)> = JoinSet::new();
         let mut turns = FairQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
-        let mut leads = false;
-        let mut approved: Option<String> = None;
-        let mut approval = tokio::time::interval(APPROVAL);
+        let (mut leads, mut applied_settings) = (false, None::<String>);
+        let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
         tokio::select! {
             () = &mut shutdown => return,
             () = self.wait_until_known() => {}
@@ -96,7 +95,7 @@ impl Controller {
                             turns.push(id);
                         }
                         self.take_turns(&mut turns, &mut jobs);
-                        approved = self.brake_for_settings(None).await;
+                        applied_settings = self.brake_for_settings(None).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
@@ -105,7 +104,7 @@ impl Controller {
                     self.reconciler.evaluator().stores().watch(&settings.settings);
                     self.reconciler.evaluator().stores().completed().await;
                     if leads {
-                        approved = self.brake_for_settings(approved.take()).await;
+                        applied_settings = self.brake_for_settings(applied_settings.take()).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
@@ -130,7 +129,9 @@ impl Controller {
                         turns.push(id);
                     }
                 }
-                _ = approval.tick(), if leads => approved = self.approve(approved.take()).await,
+                _ = record_interval.tick(), if leads => {
+                    applied_settings = self.record_applied_settings(applied_settings.take()).await;
+                }
             }
         }
         // Moves that have begun are finished.
@@ -227,12 +228,12 @@ impl Controller {
                 "the settings would move a large part of the services: the moves wait for `clusterip move`"
             );
         }
-        self.approve(carried_out).await
+        self.record_applied_settings(carried_out).await
     }
 
     /// Records the settings in force as carried out, unless Services wait for consent. Returns the hash of the
     /// settings that were carried out.
-    async fn approve(&self, carried_out: Option<String>) -> Option<String> {
+    async fn record_applied_settings(&self, carried_out: Option<String>) -> Option<String> {
         let hash = self.reconciler.evaluator().settings().hash.clone();
         // If nothing is moved here, the settings were not carried out. A process that moves later has to survey all
         // Services.
@@ -264,14 +265,14 @@ fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>,
         };
         let Some(service) = service else { continue };
         // If exempt or headless Services counted, a tenant could make the share of those that move look small.
-        if unasked(&settings.settings, &service) == Some(Unasked::Foreign) {
+        if skip_reason(&settings.settings, &service) == Some(Skip::Unmanaged) {
             continue;
         }
-        let Ok(finding) = misplaced::look(evaluator, &service, reconciler.allowed(), None) else { continue };
+        let Ok(inspection) = misplaced::inspect(evaluator, &service, reconciler.allowed(), None) else { continue };
         managed += 1;
         // A Service whose address was set by hand never moves. If it counted, a tenant could make all others wait
         // with some of them.
-        if let Finding::Misplaced(found) = finding
+        if let Inspection::Misplaced(found) = inspection
             && found.verdict == Verdict::Move
             && !set_by_hand(&service)
         {
