@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::PoisonError;
 
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::object::name;
-use clusterip_host::cluster::ownership::chosen_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
 use serde_json::Value;
 

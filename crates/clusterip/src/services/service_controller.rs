@@ -8,8 +8,8 @@ use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 
 use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::set_by_hand;
 use clusterip_host::cluster::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_leases::leader::Leadership;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::set_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::evaluator::Evaluation;
 use clusterip_leases::owner::Owner;
