@@ -10,7 +10,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::host_calls::{HostCall, HostCalls};
-use crate::cluster::yaml;
+use crate::yaml;
 
 /// One look-up and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
