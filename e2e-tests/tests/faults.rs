@@ -3,12 +3,12 @@
 
 mod bad_client;
 mod changed_settings;
+mod fault_cluster;
 mod load;
 mod outages;
 mod outcome;
 mod pools;
 mod renewed_certificates;
-mod scene;
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip::services::journal::Journal;
-use clusterip_host::cluster::ownership;
+use clusterip_host::cluster::address_set_by_hand;
 use clusterip::services::step::{self, TargetAddresses, Without};
 use clusterip_core::annotations::Moving;
 use libfuzzer_sys::fuzz_target;
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     service["metadata"] = json!({"namespace": "shop", "name": "web", "uid": "7"});
     step::looks_half_moved(&service);
     step::unmovable(&service, &[], false);
-    ownership::set_by_hand(&service);
+    address_set_by_hand::set_by_hand(&service);
     let journal = journal.unwrap_or_else(|_| step::beginning(&service, &addresses(&service), "why"));
     check(&service, &journal);
 });

@@ -14,7 +14,7 @@ use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::stores::{State, Stores};
 use clusterip_host::external::assignment_watcher::AssignmentWatcher;
 use clusterip_host::live_settings::Source;
-use clusterip_host::live_settings::follow::followed;
+use clusterip_host::live_settings::follow::start_following;
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect;
@@ -104,7 +104,7 @@ impl Agent {
         let settings_namespace = self.settings_namespace.as_deref().unwrap_or(&namespace);
         let source = Source::chosen(file, name, &client, settings_namespace);
         let duties = self.duties(&namespace);
-        let follower = followed(source, &module, ranges, &metrics.cluster, &client, &duties).await?.silently();
+        let follower = start_following(source, &module, ranges, &metrics.cluster, &client, &duties).await?.silently();
         let settings = follower.subscribe();
         let (stores, changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
         stores.watch_kinds(kinds::of_agent());

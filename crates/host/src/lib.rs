@@ -5,11 +5,14 @@
 //! - [`evaluator`] evaluates requests on a live cluster.
 //! - [`external`] computes which external addresses Services have, and which nodes may hold them.
 //! - [`permissions`] checks that the program may do what its settings require.
+//! - [`object`] reads Kubernetes objects that are JSON, and [`yaml`] parses YAML with the position of each value.
 
 pub mod cluster;
 pub mod evaluator;
 pub mod external;
 pub mod host_metrics;
 pub mod live_settings;
+pub mod object;
 pub mod permissions;
 pub mod policy;
+pub mod yaml;

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use clusterip_host::cluster::yaml;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_host::policy::service_request::ServiceRequest;
+use clusterip_host::yaml;
 use serde_json::{Value, json};
 use xtask::metadata::Resource;
 

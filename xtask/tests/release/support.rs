@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clusterip_host::cluster::yaml;
 use clusterip_host::policy::module::WASM_SIZE;
+use clusterip_host::yaml;
 use serde_json::Value;
 use xtask::annotate::annotate;
 use xtask::metadata::Metadata;

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::sync::PoisonError;
 
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::object::name;
-use clusterip_host::cluster::ownership::chosen_by_hand;
+use clusterip_host::cluster::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::object::name;
 use serde_json::Value;
 
 use super::cache::AuditCache;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use clusterip_host::cluster::object::Packed;
 use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::object::Packed;
 use clusterip_host::policy::module::Module;
 use serde_json::Value;
 

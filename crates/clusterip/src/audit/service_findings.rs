@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use clusterip_core::address::{Candidates, Family, Order, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange};
+use clusterip_host::cluster::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
-use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::chosen_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::object::text;
 use ipnet::IpNet;
 use serde_json::Value;
 

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::api_server_lists;
 use clusterip_host::cluster::manifests::{self, Manifest};
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::addresses;
-use clusterip_host::cluster::{live_cluster, object};
 use clusterip_host::live_settings::complete;
+use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
@@ -88,7 +89,7 @@ impl Plan {
                     &complete(written.clone(), &ServiceRanges::default()),
                     self.settings.as_deref(),
                 )?;
-                live_cluster::objects(&settings)?
+                api_server_lists::objects(&settings)?
             }
             None => Vec::new(),
         };

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::{manifests, yaml};
+use clusterip_host::cluster::manifests;
 use clusterip_host::policy::module::Module;
+use clusterip_host::yaml;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use clusterip_host::cluster::object::Packed;
 use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::object::Packed;
 use ipnet::IpNet;
 use serde::Serialize;
 

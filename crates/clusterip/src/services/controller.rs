@@ -8,10 +8,10 @@ use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::set_by_hand;
+use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::object::text;
 use clusterip_leases::leader::Leadership;
 use clusterip_runtime::background;
 use futures::channel::mpsc as queue;

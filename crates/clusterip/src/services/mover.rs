@@ -24,9 +24,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_host::cluster::object::service_path;
-use clusterip_host::cluster::ownership::set_by_hand;
+use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::object::service_path;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;

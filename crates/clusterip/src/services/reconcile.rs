@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::{service_path, text};
 use clusterip_host::evaluator::Evaluator;
+use clusterip_host::object::{service_path, text};
 use clusterip_runtime::api_error::words;
 use clusterip_runtime::background;
 use http::Request;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::yaml::YamlError;
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::yaml::YamlError;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;

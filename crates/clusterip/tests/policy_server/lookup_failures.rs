@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clusterip_host::policy::host_calls::HostCall;
-use clusterip_host::policy::session::Exchange;
+use clusterip_host::policy::recorded_session::Exchange;
 use serde_json::Value;
 
 use crate::recorded_sessions;

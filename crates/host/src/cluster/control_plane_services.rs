@@ -29,7 +29,7 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::cluster::any_kind::resource_of_any_kind;
+use crate::cluster::dynamic_resource::impl_dynamic_resource;
 use crate::cluster::kinds::{self, Kind};
 use crate::host_metrics::ClusterMetrics;
 
@@ -361,7 +361,7 @@ impl From<Read> for CallerObject {
     }
 }
 
-resource_of_any_kind!(CallerObject);
+impl_dynamic_resource!(CallerObject);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
-use super::object;
+use crate::object;
 
 /// Calls `visit` with each object of a list as `kubectl get -o json` prints it, in its order. Returns whether the text
 /// is such a list. If it returns false, for an invalid text too, the objects that were visited don't count; the YAML

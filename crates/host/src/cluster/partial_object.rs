@@ -10,10 +10,10 @@ use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::any_kind::resource_of_any_kind;
+use super::dynamic_resource::impl_dynamic_resource;
 use super::field_mask::MaskedReader;
-use super::fields;
-use crate::cluster::ownership::OWNED;
+use super::watched_fields;
+use crate::cluster::address_set_by_hand::OWNED;
 
 /// An object whose kind is known from the watch. A [`kube::api::DynamicObject`] would first be read into a buffer and
 /// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or thousands
@@ -173,7 +173,7 @@ impl<'de> Visitor<'de> for Whole {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PartialObject, A::Error> {
         let (mut watched, mut left) = (PartialObject::default(), MOST_VALUES);
-        let mut reader = MaskedReader { mask: &fields::OF_ALL_KINDS, left: &mut left };
+        let mut reader = MaskedReader { mask: &watched_fields::OF_ALL_KINDS, left: &mut left };
         while let Some(key) = map.next_key::<String>()? {
             if key == "metadata" {
                 (watched.metadata, watched.managers) = map.next_value::<Metadata>()?.split();
@@ -204,7 +204,7 @@ impl Metadata {
     }
 }
 
-resource_of_any_kind!(PartialObject);
+impl_dynamic_resource!(PartialObject);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 mod calls;
 
 pub use self::calls::SnapshotCalls;
-use super::object::{self, Packed};
+use crate::object::{self, Packed};
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster.

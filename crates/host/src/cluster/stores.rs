@@ -24,7 +24,6 @@ mod watch_state;
 
 pub use self::watch_state::State;
 use super::kinds::{self, Kind, own_name};
-use super::object::{self, Packed};
 use super::partial_object::PartialObject;
 use super::projection::Projection;
 use super::service_ranges::ServiceRanges;
@@ -32,6 +31,7 @@ use super::snapshot::{Shared, Snapshot, addresses};
 use super::subscriptions::{Listener, Subscriptions};
 use crate::cluster::control_plane_services::ControlPlaneServices;
 use crate::host_metrics::ClusterMetrics;
+use crate::object::{self, Packed};
 
 /// How many objects are listed at a time. Their text takes memory until it is parsed, and tenants can write objects of
 /// 1.5 MB.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::eligible;
 use super::service_fields::{ports, recorded, shown};
-use crate::cluster::object::text;
+use crate::object::text;
 
 /// A recorded address that the Service does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

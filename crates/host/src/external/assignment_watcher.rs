@@ -17,9 +17,9 @@ use super::assignment_builder::{Refusal, assignments};
 use super::policy_check::refusal;
 use super::service_fields::recorded;
 use crate::cluster::kinds::own_name;
-use crate::cluster::object::text;
 use crate::cluster::stores::{Change, Stores};
 use crate::live_settings::LiveSettings;
+use crate::object::text;
 use crate::policy::module::Module;
 
 /// How long changes are collected before they are handled, because many Services may change at once.

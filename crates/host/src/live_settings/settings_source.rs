@@ -14,8 +14,9 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::SettingsError;
-use crate::cluster::{manifests, yaml};
+use crate::cluster::manifests;
 use crate::host_metrics::ClusterMetrics;
+use crate::yaml;
 
 /// The key of the ConfigMap that holds the settings.
 pub const KEY: &str = "settings.yaml";

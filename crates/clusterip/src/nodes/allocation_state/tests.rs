@@ -1,4 +1,4 @@
-use clusterip_host::cluster::object::Packed;
+use clusterip_host::object::Packed;
 use serde_json::json;
 
 use super::super::block_placement::BlockStanding;

@@ -5,7 +5,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::text;
+use clusterip_host::object::text;
 use serde_json::Value;
 
 use super::super::event_recorder::{EventContent, publish_service_event};

@@ -1,3 +1,5 @@
+use clusterip_host::cluster::address_set_by_hand::MANAGER;
+
 use super::*;
 
 const OLD: &str = "172.21.0.7";
@@ -179,8 +181,7 @@ fn everything_is_restored_and_no_trace_is_left() {
         let with_status = with_status(&placed, &journal());
         assert_eq!(next(&with_status, &journal()), Step::Cleanup, "{name}: {with_status}");
         let mut stored = with_status;
-        stored["metadata"]["managedFields"] =
-            json!([{"manager": clusterip_host::cluster::ownership::MANAGER, "fieldsV1": {"f:spec": {"f:type": {}}}}]);
+        stored["metadata"]["managedFields"] = json!([{"manager": MANAGER, "fieldsV1": {"f:spec": {"f:type": {}}}}]);
         let cleaned_up = cleaned_up(&stored, &journal(), false);
         assert_eq!(cleaned_up, with(at_new_address.clone(), expected), "{name}");
         assert_eq!(next(&cleaned_up, &journal()), Step::Idle, "{name}");

@@ -11,8 +11,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::field_mask::{Mask, Masked};
-use super::super::{kubewarden_responses, object, selectors};
+use super::super::{kubewarden_responses, selectors};
 use super::{Kind, Snapshot, map};
+use crate::object;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
 impl Snapshot {

@@ -1,6 +1,6 @@
-//! Bounds what is kept of fields that tenants can fill without limit: labels, required node affinity, ports and texts.
+//! Limits what is kept of fields that tenants can fill without limit: labels, required node affinity, ports and texts.
 //!
-//! Each bound is one of the core, which reads no more of a complete object either, so a decision is the same with a
+//! Each limit is one of the core, which reads no more of a complete object either, so a decision is the same with a
 //! cached and with a complete object.
 
 use clusterip_core::annotations::{TOO_LONG_FOR_ADDRESSES, cut};
@@ -19,12 +19,12 @@ pub const MOST_PORTS: usize = 1024;
 /// have at most 253 characters, keys of labels 317.
 const LONGEST: usize = 512;
 
-/// A Pod template that has more bytes than this after all fields are bounded is dropped. A custom kind may have
+/// A Pod template that has more bytes than this after all fields are limited is dropped. A custom kind may have
 /// anything in its place, and a template of the wrong shape denies only the Services of its namespace.
 const LARGEST: usize = 256 * 1024;
 
-/// Applies the bounds to the fields of an object of `kind`.
-pub fn bound(kind: &Kind, fields: &mut Map<String, Value>) {
+/// Applies the limits to the fields of an object of `kind`.
+pub fn limit(kind: &Kind, fields: &mut Map<String, Value>) {
     match own_name(kind) {
         "Service" => {
             if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut) {

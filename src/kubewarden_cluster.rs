@@ -21,11 +21,11 @@ use crate::list;
 ///
 /// `call` makes a host call of the binding `kubewarden`, namespace `kubernetes`. It takes an operation and its request,
 /// and returns the response or the host's error text.
-pub struct Host<C> {
+pub struct KubewardenCluster<C> {
     call: C,
 }
 
-impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Host<C> {
+impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> KubewardenCluster<C> {
     /// A cluster that is read through `call`.
     pub fn new(call: C) -> Self {
         Self { call }
@@ -158,7 +158,7 @@ fn workload_masks(at: TemplateAt) -> Vec<String> {
     masks
 }
 
-impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for Host<C> {
+impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluster<C> {
     fn workloads(
         &self,
         kind: &WorkloadKind,

@@ -16,7 +16,7 @@ use super::kinds::{self, Kind};
 
 /// A cluster that can't be read.
 #[derive(Debug, Error)]
-pub enum LiveError {
+pub enum ApiServerError {
     /// The cluster can't be reached.
     #[error("no cluster: {0}; check KUBECONFIG and the current context")]
     Connect(String),
@@ -54,8 +54,8 @@ const PAGE: u32 = 500;
 /// does not have has no objects.
 ///
 /// # Errors
-/// [`LiveError`] if the cluster can't be reached, or a list fails.
-pub fn objects(settings: &Settings) -> Result<Vec<Value>, LiveError> {
+/// [`ApiServerError`] if the cluster can't be reached, or a list fails.
+pub fn objects(settings: &Settings) -> Result<Vec<Value>, ApiServerError> {
     let (runtime, client) = connect()?;
     runtime.block_on(async {
         let mut objects = Vec::new();
@@ -69,9 +69,9 @@ pub fn objects(settings: &Settings) -> Result<Vec<Value>, LiveError> {
 /// Connects to the cluster of the current context, for callers that are not async.
 ///
 /// # Errors
-/// [`LiveError::Connect`] if there is no such cluster, or it does not answer.
-pub fn connect() -> Result<(Runtime, Client), LiveError> {
-    let failed = |reason: String| LiveError::Connect(reason);
+/// [`ApiServerError::Connect`] if there is no such cluster, or it does not answer.
+pub fn connect() -> Result<(Runtime, Client), ApiServerError> {
+    let failed = |reason: String| ApiServerError::Connect(reason);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| failed(error.to_string()))?;
     let client = runtime.block_on(async {
@@ -89,8 +89,8 @@ pub fn connect() -> Result<(Runtime, Client), LiveError> {
 /// Adds all objects of a kind to `objects`; none if the cluster does not have the kind.
 ///
 /// # Errors
-/// [`LiveError::List`] if the list fails.
-pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), LiveError> {
+/// [`ApiServerError::List`] if the list fails.
+pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), ApiServerError> {
     let (api_version, name) = kind;
     let mut unwritten = None;
     each(client, kind, &mut |object| match value(object, api_version, name) {
@@ -104,8 +104,12 @@ pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Res
 /// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.
 ///
 /// # Errors
-/// [`LiveError::List`] if the list fails.
-pub async fn each<K: Listed>(client: &Client, kind: &Kind, visit: &mut (dyn FnMut(K) + Send)) -> Result<(), LiveError> {
+/// [`ApiServerError::List`] if the list fails.
+pub async fn each<K: Listed>(
+    client: &Client,
+    kind: &Kind,
+    visit: &mut (dyn FnMut(K) + Send),
+) -> Result<(), ApiServerError> {
     let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(kind, &error))? else {
         return Ok(());
     };
@@ -115,8 +119,8 @@ pub async fn each<K: Listed>(client: &Client, kind: &Kind, visit: &mut (dyn FnMu
     }
 }
 
-fn failed((api_version, kind): &Kind, error: &kube::Error) -> LiveError {
-    LiveError::List { api_version: api_version.clone(), kind: kind.clone(), reason: words(error) }
+fn failed((api_version, kind): &Kind, error: &kube::Error) -> ApiServerError {
+    ApiServerError::List { api_version: api_version.clone(), kind: kind.clone(), reason: words(error) }
 }
 
 /// Adds all objects of `api` to `objects`, page by page.
