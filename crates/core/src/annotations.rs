@@ -127,7 +127,7 @@ fn word<'a>(annotations: &'a Labels, key: &str) -> Option<Cow<'a, str>> {
 /// The value of [`MOVE_ANNOTATION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// `now`: the move does not wait until the Service has been unchanged for a while.
+    /// `now`: the Service moves even if it has ready endpoints, or moved less than a minute ago.
     Now,
     /// `never`: the Service is not moved.
     Never,

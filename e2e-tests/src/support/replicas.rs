@@ -226,14 +226,6 @@ impl<'p> Replicas<'p> {
         String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap()
     }
 
-    /// Changes the settings of all replicas.
-    pub fn change_settings(&mut self, settings: &str) {
-        self.settings = settings.to_owned();
-        for nth in 0..self.hosts.len() {
-            self.change_settings_of(nth, settings);
-        }
-    }
-
     /// Changes the settings of one replica.
     pub fn change_settings_of(&self, nth: usize, settings: &str) {
         std::fs::write(self.host(nth).folder().join("settings.yaml"), settings).unwrap();

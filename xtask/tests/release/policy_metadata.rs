@@ -99,6 +99,25 @@ fn names_versions_texts_and_urls_agree() {
 }
 
 #[test]
+fn crates_of_the_workspace_have_the_version_of_the_release() {
+    let cargo = read("Cargo.toml");
+    let dependencies = cargo.split("[workspace.dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let own: Vec<&str> = dependencies.lines().filter(|line| line.contains("path = \"")).collect();
+    assert!(!own.is_empty(), "Cargo.toml: no crates in workspace.dependencies");
+    for line in own {
+        assert!(
+            line.contains(&format!("version = \"{VERSION}\"")),
+            "Cargo.toml: another version than {VERSION}: {line}"
+        );
+    }
+    let members = cargo.split("members = [\n").nth(1).unwrap().split(']').next().unwrap();
+    for member in members.lines() {
+        let file = format!("{}/Cargo.toml", member.trim().trim_matches(['"', ',']));
+        assert!(read(&file).contains("\nversion.workspace = true\n"), "{file}: not the version of the workspace");
+    }
+}
+
+#[test]
 fn rules_of_metadata_and_package_agree() {
     let (policy, package) = (metadata(), read_yaml("artifacthub-pkg.yml"));
     let annotation = |name: &str| package["annotations"][name].as_str().unwrap_or_default().to_owned();

@@ -161,10 +161,10 @@ mod tests {
             waits: bool,
         }
         let cases = [
-            Case { name: "few, but all of them", misplaced: 20, managed: 20, waits: false },
-            Case { name: "many of few", misplaced: 21, managed: 100, waits: true },
-            Case { name: "many of many", misplaced: 21, managed: 210, waits: false },
-            Case { name: "a little more than one in ten", misplaced: 22, managed: 210, waits: true },
+            Case { name: "20 of 20", misplaced: 20, managed: 20, waits: false },
+            Case { name: "more than 20, more than a tenth", misplaced: 21, managed: 100, waits: true },
+            Case { name: "more than 20, a tenth", misplaced: 21, managed: 210, waits: false },
+            Case { name: "more than 20, a little more than a tenth", misplaced: 22, managed: 210, waits: true },
         ];
         for Case { name, misplaced, managed, waits } in cases {
             let mut brakes = Brakes::default();

@@ -88,7 +88,7 @@ mod tests {
                 expected: vec!["fd00::9", "10.0.9.10"],
             },
             Case {
-                name: "no address",
+                name: "a record that is not an address",
                 service: service("LoadBalancer", ours(), "x"),
                 default: false,
                 expected: vec![],
@@ -100,7 +100,7 @@ mod tests {
                 expected: vec![],
             },
             Case {
-                name: "without a class, where that is ours",
+                name: "without a class, which the settings include",
                 service: service("LoadBalancer", Value::Null, "10.0.9.10"),
                 default: true,
                 expected: vec!["10.0.9.10"],
@@ -117,7 +117,7 @@ mod tests {
                 default: true,
                 expected: vec![],
             },
-            Case { name: "nothing", service: json!({}), default: true, expected: vec![] },
+            Case { name: "an empty object", service: json!({}), default: true, expected: vec![] },
         ];
         for Case { name, service, default, expected } in cases {
             let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();

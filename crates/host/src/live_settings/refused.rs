@@ -88,7 +88,7 @@ mod tests {
         let cases = [
             Case { name: "as many as fit", mistakes: vec!["x".repeat(100); 9], count: 1 },
             Case { name: "one more", mistakes: vec!["x".repeat(100); 10], count: 2 },
-            Case { name: "one that is too long", mistakes: vec!["é".repeat(2000)], count: 1 },
+            Case { name: "a single mistake that is too long", mistakes: vec!["é".repeat(2000)], count: 1 },
             Case { name: "very many", mistakes: vec!["x".repeat(100); 1000], count: MOST_EVENTS },
         ];
         for Case { name, mistakes, count } in cases {

@@ -98,7 +98,7 @@ fn results_of_writing_blocks_change_the_state() {
             next_task_after_all_pauses: None,
         },
         Case {
-            name: "the block of another Node",
+            name: "the Node has another block",
             outcome: WriteOutcome::Changed(other()),
             held: &["10.0.9.0/24"],
             waiting: 0,
@@ -106,7 +106,7 @@ fn results_of_writing_blocks_change_the_state() {
             next_task_after_all_pauses: None,
         },
         Case {
-            name: "another now",
+            name: "the labels of the Node have changed",
             outcome: WriteOutcome::Changed(windows()),
             held: &[],
             waiting: 1,
@@ -241,7 +241,7 @@ fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
     scenario.allocation_state.see(node("held", "u", "linux", &["10.0.0.0/24"]));
     scenario.sees("new");
     scenario.allocation_state.gone("held", "u");
-    assert_eq!(scenario.task(), Some("ask c".to_owned()), "before those who came later");
+    assert_eq!(scenario.task(), Some("ask c".to_owned()), "the Node that waited longest comes first");
     scenario.gives("c", &["10.0.0.0/24"]);
     assert_eq!(scenario.task(), Some("ask a".to_owned()), "there may be more room");
     scenario.is_full("a");
