@@ -28,8 +28,7 @@ use super::evaluate_services::{self, EvaluateError, EvaluatedService};
 use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
 use super::{external_audit, findings, ranges};
-use crate::service_placement::{Placement, Standing, Unasked, as_if_created, unasked};
-use crate::services::misplaced::merge;
+use crate::service_placement::{Placement, Standing, Unasked, as_if_created, merge, unasked};
 
 /// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -19,7 +19,7 @@ use thiserror::Error;
 use super::endpoints;
 use super::journal::Journal;
 use super::requests::Request;
-use crate::service_placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
+use crate::service_placement::{Placement, Standing, Unasked, as_if_created, fits, merge, unasked};
 use crate::services::service_metrics::Misplaced as Reason;
 
 /// Which misplaced Services may be moved.
@@ -255,13 +255,4 @@ pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
     let mut was = service.clone();
     was["spec"] = spec.into();
     was
-}
-
-/// The addresses after a move: for each family the present address if it fits the pool, otherwise the new one.
-pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
-    let target = |address: &IpAddr| {
-        let of_family = new.iter().find(|new| new.is_ipv4() == address.is_ipv4());
-        of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)
-    };
-    from.iter().map(target).collect()
 }

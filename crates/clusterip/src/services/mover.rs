@@ -24,6 +24,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use clusterip_core::annotations::looks_half_moved;
 use clusterip_host::cluster::object::service_path;
 use clusterip_host::cluster::ownership::set_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
@@ -218,7 +219,7 @@ impl<'m> Run<'m> {
         let mut to = order.addresses.clone();
         let was_by_hand = set_by_hand(&service);
         loop {
-            if step::looks_half_moved(&service) {
+            if looks_half_moved(&service) {
                 return self.finish_recorded(service, targets).await;
             }
             if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {

@@ -3,9 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use clusterip_core::annotations::MOVING_ANNOTATION;
-
-use super::step::MOVING_NAME;
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 
 /// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace at once fit into the memory of
 /// a server.

@@ -7,6 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 
+use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::object::text;
 use clusterip_host::cluster::ownership::set_by_hand;
@@ -28,7 +29,6 @@ use super::applied_settings;
 use super::misplaced::{self, Finding, Verdict};
 use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
-use super::step::MOVING_NAME;
 use crate::service_placement::{Unasked, unasked};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
