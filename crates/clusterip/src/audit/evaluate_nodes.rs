@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use clusterip_host::cluster::object::Packed;
+use clusterip_host::cluster::object::{Packed, blocks_of};
 use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::policy::module::Module;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::evaluate_services::EvaluateError;
 use crate::nodes::block_placement::{self, Belonging, BlockPlacement};
-use crate::nodes::held_blocks::{HeldBlocks, blocks_of};
+use crate::nodes::held_blocks::HeldBlocks;
 
 /// A Node and the placement of its blocks.
 pub struct EvaluatedNode {

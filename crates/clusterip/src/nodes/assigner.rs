@@ -16,6 +16,7 @@ use std::thread;
 
 use clusterip_core::answer::Outcome as Answered;
 use clusterip_core::node::Allocation;
+use clusterip_host::cluster::object::blocks_of;
 use clusterip_host::cluster::partial_object::PartialObject;
 use clusterip_host::cluster::stores::Stores;
 use clusterip_host::host_metrics::EvaluationMetrics;
@@ -33,7 +34,6 @@ use tokio::time::{Instant, sleep_until};
 use super::allocation_state::{AllocationState, Decision, Task};
 use super::asker::Asker;
 use super::block_placement::Belonging;
-use super::held_blocks::blocks_of;
 use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;

@@ -8,7 +8,7 @@ use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::settings::{NodePool, Settings};
 use clusterip_host::cluster::manifests::{Manifest, Origin};
-use clusterip_host::cluster::object::{self, Packed};
+use clusterip_host::cluster::object::{self, Packed, blocks_of};
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::module::{Module, ModuleError};
 use clusterip_host::policy::node_request::NodeRequest;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::block_usage;
-use super::held_blocks::{HeldBlocks, blocks_of, fields_of};
+use super::held_blocks::{HeldBlocks, fields_of};
 
 /// The planned result for a Node.
 #[derive(Clone, Debug, Serialize)]

@@ -7,7 +7,7 @@ use clusterip_core::answer::{Answer, Audit, Outcome};
 use clusterip_core::external::External;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::Subject;
-use clusterip_host::cluster::object::text;
+use clusterip_host::cluster::object::{blocks_of, text};
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::policy::response::AdmissionResponse;
@@ -16,7 +16,6 @@ use serde_json::Value;
 
 use super::node_review;
 use super::review::{Reviewer, about};
-use crate::nodes::held_blocks::blocks_of;
 use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::SystemTime;
 
+use clusterip_host::cluster::object::blocks_of;
 use clusterip_host::cluster::stores::State;
 use clusterip_leases::leader::Leadership;
 use tokio::sync::watch;
 
-use crate::nodes::held_blocks::blocks_of;
 use crate::nodes::pool_blocks;
 use crate::pool_use;
 use crate::server_metrics::ServerMetrics;
