@@ -1,7 +1,7 @@
 //! Asks the policy which pool each Node belongs to.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use clusterip_host::cluster::object::{Packed, blocks_of};
 use clusterip_host::cluster::snapshot::Snapshot;
@@ -36,7 +36,7 @@ pub(super) fn all(
     cache: &mut NodeCache,
 ) -> Result<Vec<EvaluatedNode>, EvaluateError> {
     let nodes: Vec<(String, Packed)> = {
-        let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = Snapshot::read(snapshot);
         let names = snapshot.names("v1", "Node", None).into_iter();
         names.filter_map(|(_, name)| Some((name.clone(), snapshot.packed("v1", "Node", "", &name)?.clone()))).collect()
     };

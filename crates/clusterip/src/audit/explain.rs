@@ -13,7 +13,7 @@ use clusterip_host::cluster::control_plane_services::{Caller, MOVE_OPTION, calle
 use clusterip_host::cluster::object::Packed;
 use clusterip_host::cluster::object::{name, namespace, text};
 use clusterip_host::cluster::ownership::chosen_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::snapshot::{Snapshot, addresses};
 use clusterip_host::policy::host_calls::HostCall;
 use clusterip_host::policy::module::ModuleError;
 use clusterip_host::policy::service_request::ServiceRequest;
@@ -94,10 +94,7 @@ pub struct Asked {
 /// # Errors
 /// [`EvaluateError`] if the policy fails.
 pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Result<Option<Explanation>, EvaluateError> {
-    let service = {
-        let snapshot = input.snapshot.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        snapshot.get("v1", "Service", of.0, of.1)
-    };
+    let service = Snapshot::read(input.snapshot).get("v1", "Service", of.0, of.1);
     let Some(service) = service else { return Ok(None) };
     let failed = |error| EvaluateError::of_service(of.0, of.1, error);
     let mut why = why(input, &service).map_err(failed)?;

@@ -12,6 +12,7 @@ use clusterip_failover::holder_snapshot::HolderSnapshot;
 
 use super::evaluate_external::EvaluatedExternal;
 use super::model::{ExternalPool, ExternalUse, Finding, Kind};
+use crate::joined::joined;
 
 /// Adds the problems of one Service.
 pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings: &mut Vec<Finding>) {
@@ -20,7 +21,7 @@ pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings
     };
     if let Some(reason) = &one.refused.record {
         let message =
-            format!("{} is recorded, and the policy refuses it: {}", listed(&one.recorded), bare(one, reason));
+            format!("{} is recorded, and the policy refuses it: {}", joined(&one.recorded, ","), bare(one, reason));
         let way_out = format!(
             "no agent holds it: remove the annotation {RECORD_ANNOTATION}, and `clusterip serve` gives the Service \
              another address, if it should have one"
@@ -30,7 +31,8 @@ pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings
     let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
     match &one.refused.claims {
         Some(reason) => {
-            let message = format!("{} is claimed, and the policy refuses it: {}", listed(&claimed), bare(one, reason));
+            let message =
+                format!("{} is claimed, and the policy refuses it: {}", joined(&claimed, ","), bare(one, reason));
             let way_out = "remove the claim: the policy did not see it, or it is older than the pool";
             found(Kind::RefusedExternal, claimed, message, way_out);
         }
@@ -51,8 +53,8 @@ pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings
     }
     let strange: Vec<IpAddr> = one.shown.iter().copied().filter(|address| !one.recorded.contains(address)).collect();
     if one.served && !strange.is_empty() {
-        let recorded = if one.recorded.is_empty() { "nothing".to_owned() } else { listed(&one.recorded) };
-        let message = format!("{} is shown in its status, but it has recorded {recorded}", listed(&strange));
+        let recorded = if one.recorded.is_empty() { "nothing".to_owned() } else { joined(&one.recorded, ",") };
+        let message = format!("{} is shown in its status, but it has recorded {recorded}", joined(&strange, ","));
         let way_out = "`clusterip serve` writes the status of these Services: stop the other program that writes it";
         found(Kind::WrongIngress, strange, message, way_out);
     }
@@ -175,8 +177,4 @@ fn lies(settings: &ExternalSettings, address: IpAddr) -> String {
         (Some(pool), Some(range)) => format!("lies in pool {} ({range})", pool.name),
         _ => "lies in no pool".to_owned(),
     }
-}
-
-fn listed(addresses: &[IpAddr]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

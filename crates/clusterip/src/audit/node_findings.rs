@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use super::evaluate_nodes::EvaluatedNode;
 use super::model::{self, BlockRange, Finding, Kind};
+use crate::joined::joined;
 use crate::nodes::block_placement::BlockStanding;
 
 /// The remedy for a Node with a wrong block: the API server refuses to change the blocks of a Node.
@@ -67,7 +68,7 @@ pub fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut V
             let message = format!(
                 "node pool {} ({}) is full: Nodes have all {} blocks of /{}{withheld}",
                 pool.name,
-                listed(ranges.iter().map(|range| range.cidr)),
+                joined(ranges.iter().map(|range| range.cidr), ", "),
                 sum(|range| range.counts.usable),
                 pool.block_size.of(family),
             );
@@ -95,14 +96,14 @@ fn pool<'s>(settings: &'s Settings, name: &str) -> Option<&'s NodePool> {
 /// Such as `pool linux (172.20.0.0/18): kubernetes.io/os=linux (Node linux-1)`.
 fn belongs(evaluated: &EvaluatedNode, own: &NodePool) -> String {
     let evidence = evaluated.placement.evidence.as_deref().unwrap_or("it takes all");
-    format!("pool {} ({}): {evidence}", own.name, listed(own.cidrs.iter().copied()))
+    format!("pool {} ({}): {evidence}", own.name, joined(&own.cidrs, ", "))
 }
 
 /// Such as `lies in pool windows (172.20.128.0/17)`.
 fn lies(pool: &NodePool, block: IpNet) -> String {
     match pool.cidr_of(block) {
         Some(range) => format!("lies in pool {} ({range})", pool.name),
-        None => format!("lies partly in pool {} ({})", pool.name, listed(pool.cidrs.iter().copied())),
+        None => format!("lies partly in pool {} ({})", pool.name, joined(&pool.cidrs, ", ")),
     }
 }
 
@@ -124,8 +125,4 @@ fn withheld(range: IpNet, why: Withheld<'_>) -> String {
         Withheld::ServicePool(name) => format!("{range} of the pool {name} of Services"),
         Withheld::Excluded => format!("{range}, which is excluded from its pool"),
     }
-}
-
-fn listed(ranges: impl Iterator<Item = IpNet>) -> String {
-    ranges.map(|range| range.to_string()).collect::<Vec<_>>().join(", ")
 }

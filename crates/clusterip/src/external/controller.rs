@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_core::external::RECORD_ANNOTATION;
@@ -47,6 +47,7 @@ mod assign;
 use super::address_usage;
 use super::holder_reports::{Assigned, HolderReport, HolderReports};
 use crate::external::external_metrics::ExternalMetrics;
+use crate::joined::joined;
 use crate::services::activation::called;
 use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
 
@@ -236,14 +237,14 @@ impl Controller {
         let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
         let known = background::run_long(move || {
             let external = &settings.settings.external;
-            let snapshot = evaluator.stores().snapshot();
+            let stores = evaluator.stores();
             let (services, nodes): (Vec<Value>, Vec<Value>) = {
-                let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+                let snapshot = stores.read_snapshot();
                 let concerned = |service: &Value| is_served(service, external) || !record(service).is_empty();
                 (snapshot.all("v1", "Service").filter(concerned).collect(), snapshot.all("v1", "Node").collect())
             };
             let admits = &mut |service: &Value| {
-                let refusal = refusal(evaluator.module(), &settings, snapshot, service);
+                let refusal = refusal(evaluator.module(), &settings, stores.snapshot(), service);
                 refusal.unwrap_or_else(|error| Some(error.to_string()))
             };
             let (assigned, _) = assignments(external, services.iter().cloned(), &nodes, admits);
@@ -264,7 +265,7 @@ impl Controller {
         let ingress: Vec<Value> = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
         let uid = text(service, &["metadata", "uid"]);
         let patch = json!({"metadata": {"uid": uid}, "status": {"loadBalancer": {"ingress": ingress}}});
-        let addresses = listed(&held);
+        let addresses = joined(&held, ",");
         match self.patch(&format!("{}/status", service_path(&id.namespace, &id.name)), &patch).await {
             Ok(_) => tracing::info!(namespace = id.namespace, name = id.name, addresses, "external addresses are held"),
             Err(error) => {
@@ -329,8 +330,4 @@ fn about(id: &ServiceKey, uid: &str) -> ObjectReference {
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     }
-}
-
-fn listed(addresses: &[IpAddr]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

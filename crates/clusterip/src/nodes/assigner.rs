@@ -37,6 +37,7 @@ use super::block_placement::Belonging;
 use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
+use crate::joined::joined;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::nodes::node_metrics::{Assignment, Misplaced};
 use crate::services::activation::called;
@@ -320,7 +321,7 @@ impl Term {
 
     fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome) {
         let name = write.node.name.as_str();
-        let blocks = || write.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let blocks = || joined(&write.blocks, ", ");
         match &outcome {
             WriteOutcome::Written => {
                 self.metrics.assigned(Assignment::Assigned);

@@ -89,7 +89,7 @@ impl<'m> NodePlanner<'m> {
     ) -> Self {
         let mut planner =
             Self { module, document, settings, snapshot, held: HeldBlocks::default(), there: BTreeMap::new() };
-        let nodes: Vec<Value> = snapshot.read().unwrap_or_else(PoisonError::into_inner).all("v1", "Node").collect();
+        let nodes: Vec<Value> = Snapshot::read(snapshot).all("v1", "Node").collect();
         for node in nodes {
             let name = object::name(&node).to_owned();
             planner.held.learn(&name, blocks_of(&node));

@@ -7,11 +7,11 @@ use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, paint};
-use super::move_table::listed;
 use super::table::count;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
 };
+use crate::joined::joined;
 use crate::nodes::block_usage;
 
 /// The length of a fill bar, in characters.
@@ -194,7 +194,7 @@ fn row(finding: &Finding) -> Vec<String> {
     };
     let subject = format!("Service {namespace}/{name}: ");
     let message = finding.message.strip_prefix(&subject).unwrap_or(&finding.message);
-    let addresses = if finding.addresses.is_empty() { "-".to_owned() } else { listed(&finding.addresses) };
+    let addresses = if finding.addresses.is_empty() { "-".to_owned() } else { joined(&finding.addresses, ",") };
     let message = message.strip_prefix(&format!("{addresses} ")).unwrap_or(message);
     vec![harmless(&format!("{namespace}/{name}")), addresses, harmless(message)]
 }

@@ -1,7 +1,6 @@
 //! Finds out whether a Service is misplaced, and whether it moves.
 
 use std::net::IpAddr;
-use std::sync::PoisonError;
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::settings::Pool;
@@ -138,10 +137,7 @@ pub fn look(
     };
     let report = |reason, detail: String| Verdict::Report { reason, detail };
     let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
-    let disturbed = {
-        let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-        endpoints::disturbed(&snapshot, namespace, name, &lies_in)
-    };
+    let disturbed = endpoints::disturbed(&evaluator.stores().read_snapshot(), namespace, name, &lies_in);
     let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
         report(Reason::Never, "this server moves nothing".to_owned())
     } else if wish == Some(Move::Never) {

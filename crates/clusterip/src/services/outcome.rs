@@ -5,6 +5,8 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 
+use crate::joined::joined;
+
 /// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace at once fit into the memory of
 /// a server.
 pub const LARGEST: usize = 256 << 10;
@@ -123,7 +125,7 @@ impl Outcome {
 pub(super) fn shown(addresses: &[IpAddr]) -> String {
     match addresses {
         [] => "none".to_owned(),
-        _ => addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
+        _ => joined(addresses, ", "),
     }
 }
 

@@ -187,7 +187,7 @@ impl Reconciler {
 
     /// Looks at a Service as the stores show it, and moves or reports it.
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
-        let Some(service) = self.stored(id) else {
+        let Some(service) = self.evaluator.stores().service(id) else {
             self.settled(id);
             // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
@@ -306,11 +306,6 @@ impl Reconciler {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    fn stored(&self, id: &ServiceKey) -> Option<Value> {
-        let snapshot = self.evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-        snapshot.get("v1", "Service", &id.namespace, &id.name)
     }
 
     fn found(&self) -> MutexGuard<'_, Found> {

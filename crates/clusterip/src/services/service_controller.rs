@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
@@ -177,10 +177,7 @@ impl Controller {
             return waiting().into_iter().collect();
         }
         let stores = self.reconciler.evaluator().stores();
-        let affected = {
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            affected::by(&snapshot, change)
-        };
+        let affected = affected::by(&stores.read_snapshot(), change);
         // Without IPAddress objects, only Services tell which addresses are free again.
         if !stores.have_ip_addresses() && affected::frees_an_address(change) {
             return affected.into_iter().chain(waiting()).collect();
@@ -190,8 +187,7 @@ impl Controller {
 
     /// All Services. Those that are being moved come first, because they have no address.
     fn all_services(&self) -> Vec<ServiceKey> {
-        let stores = self.reconciler.evaluator().stores();
-        let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.reconciler.evaluator().stores().read_snapshot();
         let moving = |service: &Value| text(service, &["spec", "externalName"]) == MOVING_NAME;
         let moving = snapshot.all("v1", "Service").filter(moving);
         let moving: Vec<ServiceKey> = moving.map(|service| ServiceKey::of(&service)).collect();
@@ -257,12 +253,7 @@ fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>,
     let settings = evaluator.settings();
     let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
     for id in ids {
-        let stores = reconciler.evaluator().stores();
-        let service = {
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.get("v1", "Service", &id.namespace, &id.name)
-        };
-        let Some(service) = service else { continue };
+        let Some(service) = evaluator.stores().service(id) else { continue };
         // If exempt or headless Services counted, a tenant could make the share of those that move look small.
         if unasked(&settings.settings, &service) == Some(Unasked::Foreign) {
             continue;

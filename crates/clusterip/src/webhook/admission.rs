@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::node_review;
 use super::review::{Reviewer, about};
+use crate::joined::joined;
 use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
@@ -218,9 +219,9 @@ fn log(kind: ResourceKind, request: &Value, answer: &Answer, failed: bool) {
     }
     // For a Node, the blocks that others have set are logged; for a Service, the addresses that it gets.
     let is_node = kind == ResourceKind::Node;
-    let podcidrs = is_node.then(|| listed(&blocks_of(object)));
+    let podcidrs = is_node.then(|| joined(blocks_of(object), ","));
     let warnings = answer.warnings.as_ref().filter(|_| is_node).map(|warnings| warnings.join("; "));
-    let clusterip = (!is_node).then(|| listed(&answer.mutated_object.as_ref().map(addresses).unwrap_or_default()));
+    let clusterip = (!is_node).then(|| joined(answer.mutated_object.as_ref().map(addresses).unwrap_or_default(), ","));
     tracing::info!(
         kind = kind_name,
         namespace,
@@ -236,8 +237,4 @@ fn log(kind: ResourceKind, request: &Value, answer: &Answer, failed: bool) {
         warnings,
         "decision"
     );
-}
-
-fn listed<T: ToString>(items: &[T]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
