@@ -304,7 +304,7 @@ impl<'m> Run<'m> {
                 Step::Place => {
                     // A user may have removed all traces of the move. Then it has ended like this.
                     reached = self.ending(&service, journal);
-                    match self.place(&service, journal, targets).await? {
+                    match self.place(&service, journal, targets).await {
                         Ok(Placing::Again) => continue,
                         Ok(Placing::Done(written)) => ("place", Ok(written)),
                         Err(refusal) => ("place", Err(refusal)),
