@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::http::Method;
-use clusterip::services::step::MOVING_NAME;
+use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use futures::future::join_all;
 use serde_json::{Value, json};

@@ -288,12 +288,12 @@ async fn missing_permissions_are_reported_to_the_operator() {
     const CHECK: &str = "deploy/kubewarden/check-rights";
     let plane = ControlPlane::start(Options::default());
     let may_not = |rights: &str| {
-        let (account, way_out) = (
+        let (account, remedy) = (
             "system:serviceaccount:kubewarden:policy-server may not:",
             "Each request that needs one of these permissions is refused, or hangs. To grant them: kubectl apply -k \
              deploy/kubewarden/rights",
         );
-        (Some(1), String::new(), format!("{account}\n{rights}{way_out}\n"))
+        (Some(1), String::new(), format!("{account}\n{rights}{remedy}\n"))
     };
     let mut all = String::new();
     for resource in [

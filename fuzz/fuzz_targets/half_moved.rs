@@ -5,9 +5,9 @@
 
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip::services::journal::Journal;
-use clusterip_host::cluster::address_set_by_hand;
 use clusterip::services::step::{self, TargetAddresses, Without};
-use clusterip_core::annotations::Moving;
+use clusterip_core::annotations::{Moving, looks_half_moved};
+use clusterip_host::cluster::address_set_by_hand;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     service["apiVersion"] = "v1".into();
     service["kind"] = "Service".into();
     service["metadata"] = json!({"namespace": "shop", "name": "web", "uid": "7"});
-    step::looks_half_moved(&service);
+    looks_half_moved(&service);
     step::unmovable(&service, &[], false);
     address_set_by_hand::set_by_hand(&service);
     let journal = journal.unwrap_or_else(|_| step::beginning(&service, &addresses(&service), "why"));

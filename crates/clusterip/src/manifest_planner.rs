@@ -205,7 +205,7 @@ impl<'m> Planner<'m> {
             plan.manifests.push(index);
             progress(plan.rows.len() as u64);
         }
-        let used: Vec<IpAddr> = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).addresses().collect();
+        let used: Vec<IpAddr> = Snapshot::read(&self.snapshot).addresses().collect();
         plan.pools = pool_use::of(&self.settings, &used);
         plan.external =
             self.external.as_ref().map(|external| pool_use::of_external(&self.settings.external, &external.used()));
@@ -276,7 +276,7 @@ impl<'m> Planner<'m> {
     }
 
     fn get(&self, (namespace, name): &(String, String)) -> Option<Value> {
-        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).get("v1", "Service", namespace, name)
+        Snapshot::read(&self.snapshot).get("v1", "Service", namespace, name)
     }
 
     fn has(&self, service: &Value) -> bool {

@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::Family;
+use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::external::RECORD_ANNOTATION;
@@ -16,8 +17,6 @@ use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::object::{name, namespace, text};
 use clusterip_host::policy::service_request::ServiceRequest;
 use serde_json::Value;
-
-use crate::services::step::looks_half_moved;
 
 /// Why the policy is not asked where a Service belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +129,15 @@ impl Placement {
 /// Whether an address may stay where it is: it lies in the pool, or the pool has no addresses of its family.
 pub fn fits(pool: &Pool, address: IpAddr) -> bool {
     !pool.has(Family::of(address)) || pool.contains(address)
+}
+
+/// The addresses after a move: for each family the present address if it fits the pool, otherwise the new one.
+pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
+    let target = |address: &IpAddr| {
+        let of_family = new.iter().find(|new| new.is_ipv4() == address.is_ipv4());
+        of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)
+    };
+    from.iter().map(target).collect()
 }
 
 /// Whether the evidence is assumed. Only the OS is ever assumed, so that counts only if a pool up to this one asks

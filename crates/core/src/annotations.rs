@@ -23,6 +23,8 @@ pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
 /// The annotation that is set on a Service while its address is being changed, see [`Moving`]. It informs people. No
 /// decision reads it, because the author of the Service can write it too.
 pub const MOVING_ANNOTATION: &str = "clusterip-policy/moving";
+/// The external name of a Service that is being moved. It never resolves (RFC 2606).
+pub const MOVING_NAME: &str = "moving.invalid";
 /// The annotation of a Service that records its external addresses, separated by commas.
 pub const RECORD_ANNOTATION: &str = "clusterip-policy/external-addresses";
 /// The annotation of a Service that requests an external address, or one of each family.
@@ -218,6 +220,13 @@ impl Moving {
         let side = |addresses: &[IpAddr]| addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
         json!({"from": side(&self.from), "to": side(&self.to)}).to_string()
     }
+}
+
+/// Whether a Service looks as if its move had begun and not ended: it has [`MOVING_ANNOTATION`], or its external name is
+/// [`MOVING_NAME`]. Every user who may edit the Service can make it look so; only a record proves it.
+pub fn looks_half_moved(service: &Value) -> bool {
+    let external_name = service.get("spec").and_then(|spec| spec.get("externalName")?.as_str());
+    Moving::is_on(service) || external_name == Some(MOVING_NAME)
 }
 
 /// The annotation of an object with this key.

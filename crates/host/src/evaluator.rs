@@ -1,7 +1,7 @@
 //! Evaluates the policy on a live cluster, with the module, the settings in force, the watched stores and the ledger.
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use clusterip_core::answer::Answer;
@@ -137,10 +137,7 @@ impl Evaluator {
     ) -> Result<(Answer, Vec<IpAddr>), ModuleError> {
         let external = &settings.settings.external;
         for _ in 0..TRIES {
-            let held = {
-                let snapshot = self.stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-                admission_state::held(external, &snapshot, &self.ledger)
-            };
+            let held = admission_state::held(external, &self.stores.read_snapshot(), &self.ledger);
             let answer = self.module.place(request, &settings.document, &held, lookups.clone())?;
             let object = answer.mutated_object.as_ref().or_else(|| request.get("object"));
             let newly_claimed =

@@ -16,7 +16,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -335,7 +335,7 @@ impl Leader {
     }
 
     fn failed(&self, what: &'static str, error: &KubeError) -> LeaderError {
-        LeaderError::Request { namespace: self.namespace.clone(), what, reason: words(error) }
+        LeaderError::Request { namespace: self.namespace.clone(), what, reason: error_message(error) }
     }
 
     fn publish_competing_server(&self, now: Instant) {

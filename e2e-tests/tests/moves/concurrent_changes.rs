@@ -2,7 +2,7 @@
 
 use axum::http::Method;
 use clusterip::services::outcome::{Outcome, Unmoved};
-use clusterip::services::step::MOVING_NAME;
+use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use kube::Client;
 use serde_json::{Value, json};

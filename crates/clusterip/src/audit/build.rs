@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::PoisonError;
 
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::address_set_by_hand::chosen_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::snapshot::{Snapshot, addresses};
 use clusterip_host::object::name;
 use serde_json::Value;
 
@@ -54,7 +53,7 @@ impl AuditInput<'_> {
 
     /// All objects of a kind in the snapshot.
     pub(super) fn objects(&self, api_version: &str, kind: &str) -> Vec<Value> {
-        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).all(api_version, kind).collect()
+        Snapshot::read(self.snapshot).all(api_version, kind).collect()
     }
 
     /// Every address that is used or in flight. A Service has precedence over an address in flight, and that over an
@@ -70,7 +69,7 @@ impl AuditInput<'_> {
             let (namespace, name) = owner.id();
             used.entry(*address).or_insert_with(|| bare(*address, State::InFlight, namespace, name));
         }
-        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = Snapshot::read(self.snapshot);
         for object in snapshot.all("networking.k8s.io/v1", "IPAddress") {
             if let Ok(address) = name(&object).parse() {
                 used.entry(address).or_insert_with(|| Address {
@@ -95,7 +94,7 @@ impl AuditInput<'_> {
 
     /// The addresses of `default/kubernetes`.
     fn kubernetes(&self) -> Vec<IpAddr> {
-        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = Snapshot::read(self.snapshot);
         snapshot.get("v1", "Service", "default", "kubernetes").map(|service| addresses(&service)).unwrap_or_default()
     }
 }

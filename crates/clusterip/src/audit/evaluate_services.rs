@@ -86,7 +86,7 @@ pub(super) struct ListedService {
 
 /// All Services, ordered by namespace and name. A later evaluation is at least as new as the returned revision.
 pub(super) fn listed(snapshot: &RwLock<Snapshot>) -> Vec<ListedService> {
-    let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+    let snapshot = Snapshot::read(snapshot);
     let service = |id: ServiceKey| {
         let service = snapshot.packed("v1", "Service", &id.namespace, &id.name)?.clone();
         let revision = snapshot.revision(&id.namespace);

@@ -11,9 +11,8 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_host::cluster::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::control_plane_services::{Caller, MOVE_OPTION, called_by};
-use clusterip_host::cluster::snapshot::addresses;
-use clusterip_host::object::Packed;
-use clusterip_host::object::{name, namespace, text};
+use clusterip_host::cluster::snapshot::{Snapshot, addresses};
+use clusterip_host::object::{Packed, name, namespace, text};
 use clusterip_host::policy::host_calls::HostCall;
 use clusterip_host::policy::module::ModuleError;
 use clusterip_host::policy::recorded_session::{Exchange, Recorder};
@@ -28,8 +27,7 @@ use super::evaluate_services::{self, EvaluateError, EvaluatedService};
 use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
 use super::{external_audit, pool_ranges, service_findings};
-use crate::service_placement::{Placement, Skip, Standing, as_if_created, skip_reason};
-use crate::services::misplaced::merge;
+use crate::service_placement::{Placement, Skip, Standing, as_if_created, merge, skip_reason};
 
 /// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -95,10 +93,7 @@ pub struct Asked {
 /// # Errors
 /// [`EvaluateError`] if the policy fails.
 pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Result<Option<Explanation>, EvaluateError> {
-    let service = {
-        let snapshot = input.snapshot.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        snapshot.get("v1", "Service", of.0, of.1)
-    };
+    let service = Snapshot::read(input.snapshot).get("v1", "Service", of.0, of.1);
     let Some(service) = service else { return Ok(None) };
     let failed = |error| EvaluateError::of_service(of.0, of.1, error);
     let mut why = why(input, &service).map_err(failed)?;

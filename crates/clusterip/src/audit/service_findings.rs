@@ -96,8 +96,8 @@ pub fn of_pools(
                 lies(&outside),
                 ranges.join(", ")
             );
-            let way_out = "create a ServiceCIDR for the range, or remove the range from the pool";
-            findings.push(about_pool(Kind::OutsideRanges, pool, message, way_out));
+            let remedy = "create a ServiceCIDR for the range, or remove the range from the pool";
+            findings.push(about_pool(Kind::OutsideRanges, pool, message, remedy));
         }
         for address in kubernetes {
             let candidates: Candidates = settings.candidates(pool, Family::of(*address));
@@ -108,9 +108,9 @@ pub fn of_pools(
                     pool.name,
                     range_of(pool, *address)
                 );
-                let way_out = "name the cluster's ranges in services.serviceCIDRs, the primary one first, or exclude \
+                let remedy = "name the cluster's ranges in services.serviceCIDRs, the primary one first, or exclude \
                                the address from the pool";
-                let found = about_pool(Kind::OverKubernetes, pool, message, way_out);
+                let found = about_pool(Kind::OverKubernetes, pool, message, remedy);
                 findings.push(Finding { addresses: vec![*address], ..found });
             }
         }
@@ -119,8 +119,8 @@ pub fn of_pools(
     if settings.order == Order::Lowest && !ledger {
         let message = "services.order is lowest: in Kubewarden, all requests at the same moment pick the same \
                        address, and the API server refuses all but one";
-        let way_out = "set services.order: spread, or use `clusterip serve`, which knows the addresses in flight";
-        findings.push(Finding::new(Kind::LowestOrder, message.to_owned(), way_out));
+        let remedy = "set services.order: spread, or use `clusterip serve`, which knows the addresses in flight";
+        findings.push(Finding::new(Kind::LowestOrder, message.to_owned(), remedy));
     }
 }
 
@@ -141,7 +141,7 @@ fn misplaced(
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool is for it: {why}{hand}", places(settings, &wrong));
-            let way_out = format!(
+            let remedy = format!(
                 "add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or create the Service again \
                  with an address of no pool"
             );
@@ -149,7 +149,7 @@ fn misplaced(
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
                 addresses: wrong,
                 evidence: placement.evidence.clone(),
-                ..about(Kind::Squatter, evaluated, message, &way_out)
+                ..about(Kind::Squatter, evaluated, message, &remedy)
             })
         }
         (Standing::Misplaced, Some(pool)) => {
@@ -180,14 +180,14 @@ fn misplaced(
                 addresses: wrong,
                 pool: Some(pool.name.clone()),
                 evidence,
-                ..about(kind, evaluated, message, &way_out(service, by_hand, !callers.is_empty()))
+                ..about(kind, evaluated, message, &remedy(service, by_hand, !callers.is_empty()))
             })
         }
     }
 }
 
 /// The remedy for a misplaced Service. `called` is whether the control plane calls it.
-pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool) -> String {
+pub fn remedy(service: &Value, by_hand: Option<bool>, called: bool) -> String {
     if by_hand == Some(true) {
         return "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it \
                 again"
@@ -226,9 +226,9 @@ fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
     let concerned =
         if named.is_empty() { String::new() } else { format!("; {} {reach} addresses of it", named.join(", ")) };
     let pool = pools.first().map(|(pool, _)| pool.name.clone());
-    let way_out = "wait until the ServiceCIDR is ready, create another one with its range, or remove the range from \
+    let remedy = "wait until the ServiceCIDR is ready, create another one with its range, or remove the range from \
                    the pools";
-    Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), way_out) }
+    Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), remedy) }
 }
 
 /// The finding for a pool that may assign the address that many installers give to the cluster's DNS; `None` if
@@ -240,8 +240,8 @@ pub fn over_dns(settings: &Settings, is_used: impl Fn(IpAddr) -> bool) -> Option
         "pool {pool}: {address}, the tenth address of the Service range {service_cidr}, is neither reserved nor excluded, \
          and nothing uses it yet: many installers give it to the cluster's DNS"
     );
-    let way_out = "exclude the address from the pool, or reserve more of the pool's addresses";
-    Some(Finding { pool: Some(pool), addresses: vec![address], ..Finding::new(Kind::OverDns, message, way_out) })
+    let remedy = "exclude the address from the pool, or reserve more of the pool's addresses";
+    Some(Finding { pool: Some(pool), addresses: vec![address], ..Finding::new(Kind::OverDns, message, remedy) })
 }
 
 fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
@@ -270,16 +270,16 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
     Some(about_pool(Kind::Full, pool, message, "add a range to the pool, or delete Services that are not needed"))
 }
 
-fn about(kind: Kind, evaluated: &EvaluatedService, message: String, way_out: &str) -> Finding {
+fn about(kind: Kind, evaluated: &EvaluatedService, message: String, remedy: &str) -> Finding {
     Finding {
         namespace: Some(evaluated.id.namespace.clone()),
         name: Some(evaluated.id.name.clone()),
-        ..Finding::new(kind, format!("{}: {message}", subject(evaluated)), way_out)
+        ..Finding::new(kind, format!("{}: {message}", subject(evaluated)), remedy)
     }
 }
 
-fn about_pool(kind: Kind, pool: &Pool, message: String, way_out: &str) -> Finding {
-    Finding { pool: Some(pool.name.clone()), ..Finding::new(kind, message, way_out) }
+fn about_pool(kind: Kind, pool: &Pool, message: String, remedy: &str) -> Finding {
+    Finding { pool: Some(pool.name.clone()), ..Finding::new(kind, message, remedy) }
 }
 
 /// The name of the Service as the policy writes it in messages.

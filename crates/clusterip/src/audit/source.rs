@@ -23,7 +23,7 @@ use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_host::object;
 use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL};
 use clusterip_leases::owner::Owner;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
@@ -184,7 +184,7 @@ pub async fn of_cluster(
         Err(error) => notes.push(format!(
             "the addresses in flight are unknown: leases can't be listed: {}; name their namespaces with \
              --server-namespace and --agents-namespace",
-            words(&error)
+            error_message(&error)
         )),
     }
     Ok(collector.end(notes))

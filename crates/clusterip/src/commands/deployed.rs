@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 use clusterip_host::live_settings::Source;
 use clusterip_leases::leader::LEASE;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
@@ -28,7 +28,7 @@ pub async fn server_namespace(client: &Client, given: Option<&str>) -> anyhow::R
         Ok(leases) => leases.items,
         // A user who may not list all namespaces names one or uses that of the context.
         Err(kube::Error::Api(status)) if status.code == 403 => Vec::new(),
-        Err(error) => bail!("leases can't be listed: {}", words(&error)),
+        Err(error) => bail!("leases can't be listed: {}", error_message(&error)),
     };
     let mut namespaces: Vec<String> = leases.into_iter().filter_map(|lease| lease.metadata.namespace).collect();
     namespaces.sort();
@@ -53,7 +53,7 @@ pub async fn settings(client: &Client, namespace: &str, file: Option<&Path>) -> 
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = config_maps.get_opt(SETTINGS).await;
     let found = found.map_err(|error| {
-        anyhow::anyhow!("configmap {namespace}/{SETTINGS} can't be read: {}; give --settings", words(&error))
+        anyhow::anyhow!("configmap {namespace}/{SETTINGS} can't be read: {}; give --settings", error_message(&error))
     })?;
     let (client, namespace, name) = (client.clone(), namespace.to_owned(), SETTINGS.to_owned());
     Ok(found.map_or(Source::Defaults, |_| Source::ConfigMap { client, namespace, name }))

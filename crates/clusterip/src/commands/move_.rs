@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Args;
@@ -20,7 +20,7 @@ use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::leader::{Acquisition, Leader};
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
@@ -31,8 +31,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::deployed;
+use crate::joined::joined;
 use crate::report::columns::paint;
-use crate::report::move_table::{Row, listed, table};
+use crate::report::move_table::{Row, table};
 use crate::server_metrics::ServerMetrics;
 use crate::services::hand_over;
 use crate::services::journal::Journal;
@@ -177,11 +178,8 @@ impl Move {
 
     /// The misplaced Services in order, and the moves that are possible.
     async fn list(&self, reconciler: &Arc<Reconciler>) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
-        let ids = {
-            let stores = reconciler.evaluator().stores();
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.services(self.namespace.as_deref())
-        };
+        let stores = reconciler.evaluator().stores();
+        let ids = stores.read_snapshot().services(self.namespace.as_deref());
         let wanted = ids.into_iter().filter(|id| self.service.as_ref().is_none_or(|service| *service == id.name));
         let wanted: Vec<ServiceKey> = wanted.collect();
         if let (true, Some(namespace), Some(name)) = (wanted.is_empty(), &self.namespace, &self.service) {
@@ -189,7 +187,7 @@ impl Move {
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
-            let Some(service) = stored(reconciler, &id) else { continue };
+            let Some(service) = stores.service(&id) else { continue };
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator().clone(), service.clone());
             let request = self.request(&id, text(&service, &["metadata", "uid"]));
@@ -225,7 +223,7 @@ impl Move {
                         (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
                         (Err(error), _) => {
                             row.stuck = true;
-                            row.stays = Some(format!("it can't be read: {}", words(&error)));
+                            row.stays = Some(format!("it can't be read: {}", error_message(&error)));
                         }
                         (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
                             row.stuck = *reason == Reason::PoolFull;
@@ -325,13 +323,8 @@ impl Move {
         drop(job);
         let request = self.request(&id, &uid);
         let now = hand_over::hand_over(client, server_namespace, &request, &from).await?;
-        Ok(format!("moved from {} to {}", listed(&from), listed(&now)))
+        Ok(format!("moved from {} to {}", joined(&from, ","), joined(&now, ",")))
     }
-}
-
-fn stored(reconciler: &Reconciler, id: &ServiceKey) -> Option<Value> {
-    let snapshot = reconciler.evaluator().stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-    snapshot.get("v1", "Service", &id.namespace, &id.name)
 }
 
 /// Moves a Service: returns what happened, or why the Service was not moved.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_core::external::RECORD_ANNOTATION;
@@ -28,7 +28,7 @@ use clusterip_host::external::service_fields::{is_served, recorded, shown};
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::{service_path, text};
 use clusterip_leases::leader::Leadership;
-use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::background;
 use clusterip_runtime::backoff::RetryBackoff;
 use futures::StreamExt;
@@ -47,6 +47,7 @@ mod assign;
 use super::address_usage;
 use super::holder_reports::{Assigned, HolderReport, HolderReports};
 use crate::external::external_metrics::ExternalMetrics;
+use crate::joined::joined;
 use crate::services::event_recorder::{CONTROLLER, EventContent, publish_event};
 use crate::services::leader_activation::wait_until_active;
 
@@ -240,14 +241,14 @@ impl Controller {
         let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
         let known = background::run_long(move || {
             let external = &settings.settings.external;
-            let snapshot = evaluator.stores().snapshot();
+            let stores = evaluator.stores();
             let (services, nodes): (Vec<Value>, Vec<Value>) = {
-                let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+                let snapshot = stores.read_snapshot();
                 let concerned = |service: &Value| is_served(service, external) || !record(service).is_empty();
                 (snapshot.all("v1", "Service").filter(concerned).collect(), snapshot.all("v1", "Node").collect())
             };
             let admits = &mut |service: &Value| {
-                let refusal = refusal(evaluator.module(), &settings, snapshot, service);
+                let refusal = refusal(evaluator.module(), &settings, stores.snapshot(), service);
                 refusal.unwrap_or_else(|error| Some(error.to_string()))
             };
             let (assigned, _) = assignments(external, services.iter().cloned(), &nodes, admits);
@@ -272,11 +273,11 @@ impl Controller {
         let ingress: Vec<Value> = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
         let uid = text(service, &["metadata", "uid"]);
         let patch = json!({"metadata": {"uid": uid}, "status": {"loadBalancer": {"ingress": ingress}}});
-        let addresses = listed(&held);
+        let addresses = joined(&held, ",");
         match self.patch(&format!("{}/status", service_path(&id.namespace, &id.name)), &patch).await {
             Ok(_) => tracing::info!(namespace = id.namespace, name = id.name, addresses, "external addresses are held"),
             Err(error) => {
-                let reason = words(&error);
+                let reason = error_message(&error);
                 tracing::warn!(
                     namespace = id.namespace,
                     name = id.name,
@@ -311,7 +312,7 @@ impl Term {
             Ok(Event::Apply(lease)) => self.observer.see(&lease, now),
             Ok(Event::Delete(lease)) => self.observer.gone(&lease, now),
             Err(error) => {
-                tracing::warn!(reason = chain(&error), "the leases of agents can't be watched, trying again");
+                tracing::warn!(reason = error_chain(&error), "the leases of agents can't be watched, trying again");
                 return false;
             }
         }
@@ -337,8 +338,4 @@ fn about(id: &ServiceKey, uid: &str) -> ObjectReference {
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     }
-}
-
-fn listed(addresses: &[IpAddr]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -20,6 +20,7 @@ use clusterip_host::cluster::partial_object::PartialObject;
 use clusterip_host::cluster::stores::Stores;
 use clusterip_host::host_metrics::EvaluationMetrics;
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::object::blocks_of;
 use clusterip_host::policy::module::Module;
 use clusterip_host::policy::node_request::NodeRequest;
 use clusterip_leases::leader::Leadership;
@@ -33,10 +34,10 @@ use tokio::time::{Instant, sleep_until};
 use super::allocation_state::{AllocationState, Decision, Task};
 use super::asker::Asker;
 use super::block_placement::Belonging;
-use super::held_blocks::blocks_of;
 use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
+use crate::joined::joined;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::nodes::node_metrics::{Assignment, Misplaced};
 use crate::services::leader_activation::wait_until_active;
@@ -324,7 +325,7 @@ impl Term {
 
     fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome) {
         let name = write.node.name.as_str();
-        let blocks = || write.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let blocks = || joined(&write.blocks, ", ");
         match &outcome {
             WriteOutcome::Written => {
                 self.metrics.assigned(Assignment::Assigned);

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use clusterip_host::cluster::partial_object::PartialObject;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use http::Request;
 use ipnet::IpNet;
 use kube::api::ApiResource;
@@ -115,7 +115,7 @@ impl Writer {
             let found = match timeout(MAX_REQUEST_TIME, self.nodes.get_opt(&node.name)).await {
                 Ok(Ok(found)) => found.as_ref().and_then(WatchedNode::of),
                 Ok(Err(error)) => {
-                    return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or_else(|| words(&error)) };
+                    return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or_else(|| error_message(&error)) };
                 }
                 Err(_) => {
                     let reason = failure.unwrap_or_else(|| format!("no answer within {MAX_REQUEST_TIME:?}"));
@@ -170,9 +170,9 @@ fn failure(error: &kube::Error) -> Failure {
         kube::Error::Api(status) => match status.code {
             404 => Failure::Gone,
             409 => Failure::Conflict,
-            408 | 429 | 500.. => Failure::NoAnswer(words(error)),
-            _ => Failure::Refused(words(error)),
+            408 | 429 | 500.. => Failure::NoAnswer(error_message(error)),
+            _ => Failure::Refused(error_message(error)),
         },
-        other => Failure::NoAnswer(words(other)),
+        other => Failure::NoAnswer(error_message(other)),
     }
 }

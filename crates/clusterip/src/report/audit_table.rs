@@ -7,11 +7,11 @@ use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, paint};
-use super::move_table::listed;
 use super::plan_table::count;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
 };
+use crate::joined::joined;
 use crate::nodes::block_usage;
 
 /// The length of a fill bar, in characters.
@@ -160,12 +160,12 @@ fn group(kind: Kind, findings: &[Finding]) -> Result<String, std::io::Error> {
     let mut text = format!("{} {}\n", paint(style(kind), &format!("{name} ({}):", findings.len())), help);
     let mut ways: Vec<&str> = Vec::new();
     for finding in findings {
-        if !ways.contains(&finding.way_out.as_str()) {
-            ways.push(&finding.way_out);
+        if !ways.contains(&finding.remedy.as_str()) {
+            ways.push(&finding.remedy);
         }
     }
     let of_way =
-        |way: &'_ str| findings.iter().filter(move |finding| finding.way_out == way).map(row).collect::<Vec<_>>();
+        |way: &'_ str| findings.iter().filter(move |finding| finding.remedy == way).map(row).collect::<Vec<_>>();
     // All findings of the kind share the same columns.
     let rows: Vec<Vec<Vec<String>>> = ways.iter().map(|way| of_way(way)).collect();
     let mut lines = columns::lines(rows.iter().flatten().cloned())?.into_iter();
@@ -194,7 +194,7 @@ fn row(finding: &Finding) -> Vec<String> {
     };
     let subject = format!("Service {namespace}/{name}: ");
     let message = finding.message.strip_prefix(&subject).unwrap_or(&finding.message);
-    let addresses = if finding.addresses.is_empty() { "-".to_owned() } else { listed(&finding.addresses) };
+    let addresses = if finding.addresses.is_empty() { "-".to_owned() } else { joined(&finding.addresses, ",") };
     let message = message.strip_prefix(&format!("{addresses} ")).unwrap_or(message);
     vec![harmless(&format!("{namespace}/{name}")), addresses, harmless(message)]
 }

@@ -1,6 +1,6 @@
 //! Prints a plan as a table.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use clusterip_core::address::Family;
 use clusterip_core::answer::Outcome;
@@ -12,6 +12,7 @@ use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, paint};
 use super::plan_json::{ExternalSummary, Summary};
+use crate::joined::joined;
 use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
@@ -137,14 +138,14 @@ struct Common {
     evidence: String,
 }
 
-fn common<T: ToString>(
+fn common<T: Display>(
     decision: Outcome,
     pool: Option<&str>,
     given: &[T],
     evidence: Option<&Report>,
     message: Option<&str>,
 ) -> Common {
-    let given = given.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let given = joined(given, ",");
     let (given, style) = match decision {
         Outcome::Denied => ("denied".to_owned(), style::ERROR),
         _ if given.is_empty() => ("-".to_owned(), style::FAINT),

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::stores::Change;
@@ -21,14 +22,13 @@ use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use super::affected;
 use super::applied_settings;
 use super::misplaced::{self, Inspection, Verdict};
 use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
-use super::step::MOVING_NAME;
 use crate::service_placement::{Skip, skip_reason};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
@@ -39,6 +39,8 @@ const LIST_TRIES: usize = 3;
 const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// How often the controller tries to record which settings are carried out.
 const RECORD_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the controller looks for Services that the control plane no longer keeps from moving.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Follows the cluster, and moves misplaced Services.
 pub struct Controller {
@@ -71,6 +73,8 @@ impl Controller {
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let (mut leads, mut applied_settings) = (false, None::<String>);
         let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
+        let mut look_interval = tokio::time::interval(LOOK_INTERVAL);
+        look_interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tokio::select! {
             () = &mut shutdown => return,
             () = self.wait_until_known() => {}
@@ -132,6 +136,9 @@ impl Controller {
                 _ = record_interval.tick(), if leads => {
                     applied_settings = self.record_applied_settings(applied_settings.take()).await;
                 }
+                _ = look_interval.tick(), if leads => {
+                    self.reconciler.free_of_callers().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                }
             }
         }
         // Moves that have begun are finished.
@@ -178,10 +185,7 @@ impl Controller {
             return waiting().into_iter().collect();
         }
         let stores = self.reconciler.evaluator().stores();
-        let affected = {
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            affected::by(&snapshot, change)
-        };
+        let affected = affected::by(&stores.read_snapshot(), change);
         // Without IPAddress objects, only Services tell which addresses are free again.
         if !stores.have_ip_addresses() && affected::frees_an_address(change) {
             return affected.into_iter().chain(waiting()).collect();
@@ -191,8 +195,7 @@ impl Controller {
 
     /// All Services. Those that are being moved come first, because they have no address.
     fn all_services(&self) -> Vec<ServiceKey> {
-        let stores = self.reconciler.evaluator().stores();
-        let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.reconciler.evaluator().stores().read_snapshot();
         let moving = |service: &Value| text(service, &["spec", "externalName"]) == MOVING_NAME;
         let moving = snapshot.all("v1", "Service").filter(moving);
         let moving: Vec<ServiceKey> = moving.map(|service| ServiceKey::of(&service)).collect();
@@ -258,12 +261,7 @@ fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>,
     let settings = evaluator.settings();
     let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
     for id in ids {
-        let stores = reconciler.evaluator().stores();
-        let service = {
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.get("v1", "Service", &id.namespace, &id.name)
-        };
-        let Some(service) = service else { continue };
+        let Some(service) = evaluator.stores().service(id) else { continue };
         // If exempt or headless Services counted, a tenant could make the share of those that move look small.
         if skip_reason(&settings.settings, &service) == Some(Skip::Unmanaged) {
             continue;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_host::cluster::snapshot::addresses;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::Timestamp;
@@ -40,7 +40,7 @@ pub async fn hand_over(
         .await
         .map_err(|error| requests::refused(&error, server_namespace))?;
     let deadline = Instant::now() + PATIENCE;
-    while requests::is_open(client, server_namespace, &request.uid).await.map_err(|error| words(&error))? {
+    while requests::is_open(client, server_namespace, &request.uid).await.map_err(|error| error_message(&error))? {
         if Instant::now() > deadline {
             // The server must not carry out the request later, when no command waits for it any more.
             let _ = requests::withdraw(client, server_namespace, &request.uid).await;
@@ -50,7 +50,7 @@ pub async fn hand_over(
     }
     let resource = ApiResource::erase::<Service>(&());
     let services: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let Some(service) = services.get_opt(name).await.map_err(|error| words(&error))? else {
+    let Some(service) = services.get_opt(name).await.map_err(|error| error_message(&error))? else {
         return Err("it is gone".to_owned());
     };
     let now = addresses(&json!({"spec": service.data.get("spec")}));

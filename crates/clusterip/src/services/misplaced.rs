@@ -1,7 +1,6 @@
 //! Finds out whether a Service is misplaced, and whether it moves.
 
 use std::net::IpAddr;
-use std::sync::PoisonError;
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::settings::Pool;
@@ -19,7 +18,7 @@ use thiserror::Error;
 use super::endpoints;
 use super::journal::Journal;
 use super::requests::Request;
-use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, skip_reason};
+use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, skip_reason};
 use crate::services::service_metrics::Misplaced as Reason;
 
 /// Which misplaced Services may be moved.
@@ -138,10 +137,7 @@ pub fn inspect(
     };
     let report = |reason, detail: String| Verdict::Report { reason, detail };
     let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
-    let disturbed = {
-        let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-        endpoints::disturbed(&snapshot, namespace, name, &lies_in)
-    };
+    let disturbed = endpoints::disturbed(&evaluator.stores().read_snapshot(), namespace, name, &lies_in);
     let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
         report(Reason::Never, "this server moves nothing".to_owned())
     } else if wish == Some(Move::Never) {
@@ -255,13 +251,4 @@ pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
     let mut was = service.clone();
     was["spec"] = spec.into();
     was
-}
-
-/// The addresses after a move: for each family the present address if it fits the pool, otherwise the new one.
-pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
-    let target = |address: &IpAddr| {
-        let of_family = new.iter().find(|new| new.is_ipv4() == address.is_ipv4());
-        of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)
-    };
-    from.iter().map(target).collect()
 }

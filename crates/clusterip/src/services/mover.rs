@@ -24,6 +24,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use clusterip_core::annotations::looks_half_moved;
 use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::object::service_path;
@@ -223,7 +224,7 @@ impl<'m> Run<'m> {
         let mut to = order.addresses.clone();
         let was_by_hand = set_by_hand(&service);
         loop {
-            if step::looks_half_moved(&service) {
+            if looks_half_moved(&service) {
                 return self.finish_recorded(service, targets).await;
             }
             if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
@@ -308,7 +309,7 @@ impl<'m> Run<'m> {
                 Step::Place => {
                     // A user may have removed all traces of the move. Then it has ended like this.
                     reached = self.ending(&service, journal);
-                    match self.place(&service, journal, targets).await? {
+                    match self.place(&service, journal, targets).await {
                         Ok(Placing::Again) => continue,
                         Ok(Placing::Done(written)) => ("place", Ok(written)),
                         Err(refusal) => ("place", Err(refusal)),

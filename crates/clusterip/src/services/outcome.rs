@@ -3,9 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use clusterip_core::annotations::MOVING_ANNOTATION;
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 
-use super::step::MOVING_NAME;
+use crate::joined::joined;
 
 /// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace at once fit into the memory of
 /// a server.
@@ -125,7 +125,7 @@ impl Outcome {
 pub(super) fn shown(addresses: &[IpAddr]) -> String {
     match addresses {
         [] => "none".to_owned(),
-        _ => addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
+        _ => joined(addresses, ", "),
     }
 }
 

@@ -8,7 +8,7 @@ use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::object::{service_path, text};
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::background;
 use http::Request;
 use kube::Client;
@@ -170,6 +170,17 @@ impl Reconciler {
         waiting.map(|(id, _)| id.clone()).collect()
     }
 
+    /// The Services that stay because of the control plane, although it is known now that it does not call them.
+    pub fn free_of_callers(&self) -> Vec<ServiceKey> {
+        let found = self.found();
+        let kept = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::ControlPlane);
+        let callers = self.evaluator.stores().control_plane_services();
+        if !callers.complete() {
+            return Vec::new();
+        }
+        kept.map(|(id, _)| id).filter(|id| callers.known_callers(&id.namespace, &id.name).is_empty()).cloned().collect()
+    }
+
     /// Finishes a move of the Service that another leader left. Then looks at the Service as the stores show it, and
     /// moves or reports it.
     pub async fn reconcile(self: &Arc<Self>, id: &ServiceKey) -> Next {
@@ -187,7 +198,7 @@ impl Reconciler {
 
     /// Looks at a Service as the stores show it, and moves or reports it.
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
-        let Some(service) = self.stored(id) else {
+        let Some(service) = self.evaluator.stores().service(id) else {
             self.settled(id);
             // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
@@ -292,7 +303,7 @@ impl Reconciler {
             tracing::warn!(
                 namespace = id.namespace,
                 name = id.name,
-                error = words(&error),
+                error = error_message(&error),
                 "the request for a move was not deleted"
             );
         }
@@ -308,11 +319,6 @@ impl Reconciler {
         }
     }
 
-    fn stored(&self, id: &ServiceKey) -> Option<Value> {
-        let snapshot = self.evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-        snapshot.get("v1", "Service", &id.namespace, &id.name)
-    }
-
     fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -320,7 +326,7 @@ impl Reconciler {
 
 /// What follows if a Service can't be read: it is tried again.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
-    tracing::warn!(namespace = id.namespace, name = id.name, error = words(error), "the service can't be read");
+    tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the service can't be read");
     Next::After(UNFINISHED)
 }
 

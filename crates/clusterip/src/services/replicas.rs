@@ -20,7 +20,7 @@ use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::identity::Identity;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -265,7 +265,7 @@ impl Replicas {
     async fn renew(&mut self) {
         let failed = match timeout(PATIENCE, self.write()).await {
             Ok(Ok(())) => return,
-            Ok(Err(error)) => words(&error),
+            Ok(Err(error)) => error_message(&error),
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
         // The Lease may have been written nevertheless.

@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::annotations::{MOVING_ANNOTATION, Moving};
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving};
 use clusterip_core::service::Service;
 use clusterip_host::cluster::snapshot::addresses;
 use serde_json::{Map, Value, json};
@@ -18,9 +18,6 @@ use super::field_ownership;
 use super::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
 use super::outcome::{Outcome, Unmoved};
 use super::spec_merge;
-
-/// The external name of a Service that is being moved. It never resolves (RFC 2606).
-pub const MOVING_NAME: &str = "moving.invalid";
 
 /// The next step of a move. A move may be cut off before or after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +49,6 @@ pub fn next(service: &Value, journal: &Journal) -> Step {
 pub fn may_still_begin(service: &Value, journal: &Journal) -> bool {
     let version = service.pointer("/metadata/resourceVersion").and_then(Value::as_str);
     version == Some(journal.resource_version.as_str())
-}
-
-/// Whether a Service looks as if its move had begun and not ended. Every user who may edit the Service can make it look
-/// so; only a record proves it.
-pub fn looks_half_moved(service: &Value) -> bool {
-    Moving::is_on(service) || text(service, "externalName") == Some(MOVING_NAME)
 }
 
 /// How the move of this journal ends, once only [`Step::Cleanup`] is left. `to` are the addresses of the last attempt.

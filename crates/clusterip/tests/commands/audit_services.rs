@@ -182,7 +182,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
         service: Value,
         more: Vec<Value>,
         called: bool,
-        way_out: &'static str,
+        remedy: &'static str,
         notes: usize,
     }
     let by_option = "`clusterip move --called-by-control-plane NAMESPACE/NAME` moves it: the control plane can't call it for a moment";
@@ -192,7 +192,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("web", "172.21.0.70", on("windows")),
             more: vec![hook.clone(), own.clone()],
             called: true,
-            way_out: by_option,
+            remedy: by_option,
             notes: 0,
         },
         Row {
@@ -200,7 +200,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("web", "172.21.0.70", on("windows")),
             more: vec![hook.clone()],
             called: true,
-            way_out: by_option,
+            remedy: by_option,
             notes: 1,
         },
         Row {
@@ -208,7 +208,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("other", "172.21.0.70", on("windows")),
             more: vec![hook.clone(), own.clone()],
             called: false,
-            way_out: "`clusterip move` moves it",
+            remedy: "`clusterip move` moves it",
             notes: 0,
         },
         Row {
@@ -216,7 +216,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("web", "172.21.0.70", by_hand("windows")),
             more: vec![hook],
             called: false,
-            way_out: "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it again",
+            remedy: "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it again",
             notes: 0,
         },
     ];
@@ -227,7 +227,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
         let message = told["findings"][0]["message"].as_str().unwrap();
         let called = message.ends_with("; it is called by ValidatingWebhookConfiguration web-hook");
         assert_eq!(called, row.called, "{}: {message}", row.name);
-        assert_eq!(told["findings"][0]["wayOut"], row.way_out, "{}", row.name);
+        assert_eq!(told["findings"][0]["remedy"], row.remedy, "{}", row.name);
         assert_eq!(told["notes"].as_array().unwrap().len(), row.notes, "{}: {}", row.name, told["notes"]);
     }
 }

@@ -156,8 +156,8 @@ fn existing_service_is_judged_by_its_pool_and_not_by_its_own_address() {
                 let (result, warnings) = match explicit {
                     "deny" if !complaints.is_empty() => {
                         let complaints = complaints.join("; ");
-                        let way_out = "omit clusterIP, or use an address of the Service's pool";
-                        (Result::Fail(format!("Service shop/web: {complaints}; {way_out}")), None)
+                        let remedy = "omit clusterIP, or use an address of the Service's pool";
+                        (Result::Fail(format!("Service shop/web: {complaints}; {remedy}")), None)
                     }
                     "warn" if !complaints.is_empty() => (Result::Pass, Some(complaints.clone())),
                     _ => (Result::Pass, None),

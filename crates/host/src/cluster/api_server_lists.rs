@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use clusterip_core::settings::Settings;
-use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::api_error::{error_chain, error_message};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::DynamicResourceScope;
 use kube::{Api, Client};
@@ -82,7 +82,7 @@ pub fn connect() -> Result<(Runtime, Client), ApiServerError> {
             Err(error) => Err(error),
         }
     });
-    let client = client.map_err(|error: kube::Error| failed(chain(&error)))?;
+    let client = client.map_err(|error: kube::Error| failed(error_chain(&error)))?;
     Ok((runtime, client))
 }
 
@@ -120,7 +120,7 @@ pub async fn each<K: Listed>(
 }
 
 fn failed((api_version, kind): &Kind, error: &kube::Error) -> ApiServerError {
-    ApiServerError::List { api_version: api_version.clone(), kind: kind.clone(), reason: words(error) }
+    ApiServerError::List { api_version: api_version.clone(), kind: kind.clone(), reason: error_message(error) }
 }
 
 /// Adds all objects of `api` to `objects`, page by page.

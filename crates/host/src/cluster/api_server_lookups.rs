@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use clusterip_runtime::api_error::chain;
+use clusterip_runtime::api_error::error_chain;
 use kube::{Api, Client};
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -117,5 +117,5 @@ impl HostCalls for ApiServerLookups {
 
 /// An error in Kubewarden's words: the policy searches the text.
 fn text(error: &kube::Error) -> String {
-    if let kube::Error::Api(_) = error { error.to_string() } else { chain(error) }
+    if let kube::Error::Api(_) = error { error.to_string() } else { error_chain(error) }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::chain;
+use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
 use futures::StreamExt;
 use kube::api::ObjectMeta;
@@ -202,7 +202,7 @@ impl Inner {
                     continue;
                 }
                 Some(error) => {
-                    let reason = chain(&error);
+                    let reason = error_chain(&error);
                     metrics.watch_error(&kind.1);
                     tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
                     self.set_state(&kind, State::Failing(reason));

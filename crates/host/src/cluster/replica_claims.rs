@@ -23,7 +23,7 @@ use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL, name};
 use clusterip_leases::observed::Observed;
 use clusterip_leases::owner::Owner;
 use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -156,7 +156,7 @@ impl Claims {
                 let claim = lease.as_ref().and_then(Claim::of);
                 return claim.is_some_and(|claim| claim.owner.id() == (namespace, service));
             }
-            Ok(Err(error)) => words(&error),
+            Ok(Err(error)) => error_message(&error),
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
         // The address then counts as chosen by the author; it is also checked against the pool of the Service.
@@ -245,7 +245,7 @@ impl Inner {
             Ok(Ok(lease)) => return Ok(Some(self.claimed(address, &lease, result))),
             // The Lease exists, has changed, or is gone: another replica was faster.
             Ok(Err(KubeError::Api(status))) if matches!(status.code, 404 | 409) => return Ok(None),
-            Ok(Err(error)) => words(&error),
+            Ok(Err(error)) => error_message(&error),
             Err(_) => format!("no answer within {PATIENCE:?}"),
         };
         // The API server may have carried out the request all the same.
@@ -263,7 +263,7 @@ impl Inner {
                 Ok(None)
             }
             Ok(Ok(None)) => Err(failed("written", reason)),
-            Ok(Err(error)) => Err(failed("read", words(&error))),
+            Ok(Err(error)) => Err(failed("read", error_message(&error))),
             Err(_) => Err(failed("written", reason)),
         }
     }
@@ -283,7 +283,7 @@ impl Inner {
             // Another replica has the claim now, or it is gone.
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
-                tracing::debug!(%address, error = words(&error), "removing the claim failed, trying again");
+                tracing::debug!(%address, error = error_message(&error), "removing the claim failed, trying again");
                 if mine {
                     self.known().mine.entry(address).or_insert(Mine { version, idle: Some(Instant::now()) });
                 }

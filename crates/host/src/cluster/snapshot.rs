@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use clusterip_core::label_selector::{Labels, includes};
 use clusterip_core::service_key::ServiceKey;
@@ -76,6 +76,11 @@ pub enum Shared {
 }
 
 impl Snapshot {
+    /// Locks a shared snapshot for reading, also after a thread has panicked while it wrote.
+    pub fn read(shared: &RwLock<Self>) -> RwLockReadGuard<'_, Self> {
+        shared.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Adds an object. It replaces an object of the same kind, namespace and name.
     pub fn insert(&mut self, object: Value) {
         self.share(&object, Packed::new(&object));

@@ -6,10 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use clusterip_core::external::stored::in_use;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
 use futures::StreamExt;
@@ -156,6 +157,16 @@ impl Stores {
     /// The current objects.
     pub fn snapshot(&self) -> &Arc<RwLock<Snapshot>> {
         &self.0.snapshot
+    }
+
+    /// The current objects, locked: changes of the cluster wait as long as the guard exists.
+    pub fn read_snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
+        Snapshot::read(&self.0.snapshot)
+    }
+
+    /// The Service with this key; `None` if there is none.
+    pub fn service(&self, key: &ServiceKey) -> Option<Value> {
+        self.read_snapshot().get("v1", "Service", &key.namespace, &key.name)
     }
 
     /// The state of each watch.
@@ -350,7 +361,7 @@ impl Inner {
 
     /// Deletes the objects that a complete list did not contain.
     fn forget_others(&self, kind: &Kind, listed: &BTreeSet<(String, String)>) {
-        let names = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).names(&kind.0, &kind.1, None);
+        let names = Snapshot::read(&self.snapshot).names(&kind.0, &kind.1, None);
         for (namespace, name) in names.into_iter().filter(|id| !listed.contains(id)) {
             self.delete(kind, &namespace, &name);
         }
@@ -364,7 +375,7 @@ impl Inner {
 
     fn learn_service_cidrs(&self) {
         let found = {
-            let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+            let snapshot = Snapshot::read(&self.snapshot);
             ServiceRanges::of(snapshot.all("networking.k8s.io/v1", "ServiceCIDR"))
         };
         self.service_cidrs.send_if_modified(|known| {

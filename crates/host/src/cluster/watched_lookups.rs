@@ -109,10 +109,7 @@ impl WatchedLookups {
         if self.subject.own.contains(&address) {
             return Ok(true);
         }
-        let is_used = || {
-            let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.has_ip_address(address)
-        };
+        let is_used = || Snapshot::read(&self.snapshot).has_ip_address(address);
         if self.subject.dry_run {
             return Ok(self.ledger.is_free(address, is_used));
         }

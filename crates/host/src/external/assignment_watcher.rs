@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_core::external::RECORD_ANNOTATION;
@@ -48,7 +48,7 @@ impl AssignmentWatcher {
         let computed = tokio::task::spawn_blocking(move || {
             let external = &settings.settings.external;
             let (services, nodes): (Vec<Value>, Vec<Value>) = {
-                let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+                let snapshot = stores.read_snapshot();
                 let services = snapshot.all("v1", "Service").filter(|service| !recorded(service, external).is_empty());
                 (services.collect(), snapshot.all("v1", "Node").collect())
             };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -31,7 +31,7 @@ pub(super) async fn publish_events(client: Client, about: ObjectReference, mista
         match timeout(PATIENCE, recorder.publish(&event, &about)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = words(&error), "writing an event about the refused settings failed")
+                tracing::warn!(error = error_message(&error), "writing an event about the refused settings failed")
             }
             Err(_) => {
                 tracing::warn!("writing an event about the refused settings failed: no answer within {PATIENCE:?}")

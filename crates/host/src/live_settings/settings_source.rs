@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
@@ -105,8 +105,10 @@ pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectRefer
         Source::File(file) => Ok((of_file(file), None)),
         Source::ConfigMap { client, namespace, name } => {
             let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
-            let found =
-                found.map_err(|error| SettingsError::Request { origin: source.to_string(), reason: words(&error) })?;
+            let found = found.map_err(|error| SettingsError::Request {
+                origin: source.to_string(),
+                reason: error_message(&error),
+            })?;
             let missing = || SettingsError::NoConfigMap { namespace: namespace.clone(), name: name.clone() };
             let config_map = found.ok_or_else(missing)?;
             Ok((of_config_map(&config_map), Some(config_map.object_ref(&()))))

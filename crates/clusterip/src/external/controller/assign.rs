@@ -6,7 +6,7 @@ use clusterip_host::cluster::watched_lookups::Subject;
 use clusterip_host::object::{service_path, text};
 use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::background;
 use http::Request;
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ impl Controller {
         let service: Value = match self.client.request(request).await {
             Ok(service) => service,
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-            Err(error) => return Err(failed(words(&error))),
+            Err(error) => return Err(failed(error_message(&error))),
         };
         let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
         let object = service.clone();
@@ -126,7 +126,7 @@ impl Controller {
             }
             // Another program changed the Service meanwhile. The watch delivers that change next.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(AssignmentResult::Conflict)),
-            Err(error) => Err(failed(words(&error))),
+            Err(error) => Err(failed(error_message(&error))),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::object::text;
 use serde_json::Value;
@@ -11,7 +12,6 @@ use serde_json::Value;
 use super::super::event_recorder::{EventContent, publish_service_event};
 use super::super::outcome::{Outcome, Unmoved};
 use super::super::records::RecordError;
-use super::super::step;
 use super::{Next, Reconciler, UNFINISHED, unreadable};
 use crate::services::service_metrics::Misplaced as Reason;
 
@@ -98,7 +98,7 @@ impl Reconciler {
         let live = match self.live(id).await {
             // The stores were behind.
             Ok(None) => return Next::Change,
-            Ok(Some(live)) if !step::looks_half_moved(&live) => return Next::Change,
+            Ok(Some(live)) if !looks_half_moved(&live) => return Next::Change,
             Ok(Some(live)) => live,
             Err(error) => return unreadable(id, &error),
         };
