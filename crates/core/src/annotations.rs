@@ -66,7 +66,7 @@ pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 /// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.
 pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
 /// At most this many addresses of a list count: one of each family.
-pub const MOST_ADDRESSES: usize = 2;
+pub const MAX_ADDRESSES: usize = 2;
 
 /// The number of characters from which on the value of an annotation is ignored; `None` for an annotation that has no
 /// parser here.
@@ -256,7 +256,7 @@ pub fn in_record(addresses: &[IpAddr]) -> String {
 }
 
 /// The addresses in a value of one of [`FOREIGN_ANNOTATIONS`] or of `spec.loadBalancerIP`: the first
-/// [`MOST_ADDRESSES`]. Parts that are not addresses are ignored; a value that is too long contains none.
+/// [`MAX_ADDRESSES`]. Parts that are not addresses are ignored; a value that is too long contains none.
 pub fn claimed_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, false)
 }
@@ -275,7 +275,7 @@ fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
         let is_duplicate = |other: &IpAddr| {
             if one_of_each_family { other.is_ipv4() == address.is_ipv4() } else { *other == address }
         };
-        if found.len() < MOST_ADDRESSES && !found.iter().any(is_duplicate) {
+        if found.len() < MAX_ADDRESSES && !found.iter().any(is_duplicate) {
             found.push(address);
         }
     }

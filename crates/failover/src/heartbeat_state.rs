@@ -21,14 +21,14 @@ use super::timing::HEARTBEAT;
 /// Value of the label of heartbeats.
 pub const AGENT: &str = "agent";
 /// The maximum length of a Lease name.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_LENGTH: usize = 253;
 /// The number of former identities that a process remembers: a write with one of them may still be in flight.
 const FORMER: usize = 8;
 
 /// The name of the heartbeat of the agent on this node.
 pub fn name(node: &str) -> String {
     let name = format!("clusterip-agent-{node}");
-    if name.len() <= LONGEST_NAME {
+    if name.len() <= MAX_NAME_LENGTH {
         return name;
     }
     let mut name = "clusterip-agent-".to_owned();

@@ -168,7 +168,7 @@ struct Bar {
 }
 
 impl Bar {
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
     fn new(planned: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::hidden());
@@ -176,7 +176,7 @@ impl Bar {
     }
 
     fn show(&mut self, done: u64) {
-        if self.wanted && self.begin.elapsed() > Self::PATIENCE {
+        if self.wanted && self.begin.elapsed() > Self::PROGRESS_DELAY {
             self.wanted = false;
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} to go") {

@@ -52,7 +52,7 @@ use crate::services::event_recorder::{CONTROLLER, EventContent, publish_event};
 use crate::services::leader_activation::wait_until_active;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
-const GATHERED: Duration = Duration::from_millis(300);
+const GATHER_TIME: Duration = Duration::from_millis(300);
 /// How long after a refusal the policy is asked again about a Service without an address, if the Service does not
 /// change.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -150,7 +150,7 @@ impl Controller {
                 () = changed.notified() => {}
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
             }
-            sleep(GATHERED).await;
+            sleep(GATHER_TIME).await;
             if term.complete {
                 term.holders = term.observer.holders(Instant::now());
                 self.reconcile(&mut term).await;

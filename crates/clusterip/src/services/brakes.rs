@@ -13,7 +13,7 @@ pub const MAX_MOVES_PER_MINUTE: usize = 200;
 pub const MAX_NAMESPACE_MOVES_PER_MINUTE: usize = 100;
 /// How many Services of a namespace may move within a minute even if other namespaces have used up
 /// [`MAX_MOVES_PER_MINUTE`].
-pub const SHARE_OF_NAMESPACE: usize = 10;
+pub const MIN_MOVES_PER_NAMESPACE: usize = 10;
 /// How long a Service stays where it is after a move.
 pub const COOLDOWN: Duration = Duration::from_secs(60);
 /// How many Services new settings may move without the consent of an administrator. More may move without consent
@@ -70,7 +70,7 @@ impl Brakes {
             }
             let own = self.recent.iter().filter(|(_, namespace)| *namespace == id.namespace);
             let of_namespace = own.clone().count();
-            let all_is_used = self.recent.len() >= MAX_MOVES_PER_MINUTE && of_namespace >= SHARE_OF_NAMESPACE;
+            let all_is_used = self.recent.len() >= MAX_MOVES_PER_MINUTE && of_namespace >= MIN_MOVES_PER_NAMESPACE;
             let first = if of_namespace >= MAX_NAMESPACE_MOVES_PER_MINUTE {
                 own.clone().next()
             } else {
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(brakes.take(&id(999), Controller, later), full);
         assert_eq!(brakes.take(&id(999), Author, later), full, "an author does not lift the brake");
         let other = |number: usize| ServiceKey::new("third", format!("web-{number}"));
-        for number in 0..SHARE_OF_NAMESPACE {
+        for number in 0..MIN_MOVES_PER_NAMESPACE {
             assert_eq!(brakes.take(&other(number), Controller, later), Ok(()), "the share of another namespace");
         }
         assert_eq!(brakes.take(&other(999), Controller, later), full, "more than its share");

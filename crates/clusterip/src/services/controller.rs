@@ -32,7 +32,7 @@ use super::reconcile::{Next, Reconciler};
 use crate::service_placement::{Skip, skip_reason};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
-const BROKEN_OFF: Duration = Duration::from_secs(60);
+const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(60);
 /// How many times the controller tries to list unfinished moves at the beginning of a term.
 const LIST_TRIES: usize = 3;
 /// The pause between these tries.
@@ -89,17 +89,8 @@ impl Controller {
                     let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
                     if !leads {
                         turns.clear();
-                    }
-                    if leads && !before {
-                        // The findings of another term may be outdated.
-                        self.reconciler.forget();
-                        tracing::info!("leading: misplaced services are moved");
-                        // Services with an unfinished move come first: they may have no address.
-                        for id in self.left_moves().await {
-                            turns.push(id);
-                        }
-                        self.take_turns(&mut turns, &mut jobs);
-                        applied_settings = self.brake_for_settings(None).await;
+                    } else if !before {
+                        applied_settings = self.begin_term(&mut turns, &mut jobs).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
@@ -145,6 +136,20 @@ impl Controller {
         while jobs.join_next().await.is_some() {}
     }
 
+    /// Finishes the moves that other leaders left, and surveys the Services. Returns the hash of the settings that were
+    /// carried out.
+    async fn begin_term(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<String> {
+        // The findings of another term may be outdated.
+        self.reconciler.forget();
+        tracing::info!("leading: misplaced services are moved");
+        // Services with an unfinished move come first: they may have no address.
+        for id in self.left_moves().await {
+            turns.push(id);
+        }
+        self.take_turns(turns, jobs);
+        self.brake_for_settings(None).await
+    }
+
     /// Starts to reconcile the Services whose turn it is.
     fn take_turns(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) {
         while let Some(id) = turns.take() {
@@ -152,7 +157,7 @@ impl Controller {
             jobs.spawn(async move {
                 // A panic must not stop the other Services. This one is looked at again later.
                 let look = AssertUnwindSafe(reconciler.reconcile(&id)).catch_unwind().await;
-                (id, look.unwrap_or(Next::After(BROKEN_OFF)))
+                (id, look.unwrap_or(Next::After(PAUSE_AFTER_PANIC)))
             });
         }
     }

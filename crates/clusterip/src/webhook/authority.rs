@@ -32,9 +32,9 @@ const SUCCESSION: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// How long a successor is trusted before it signs, because other API servers may learn of it late.
 const SETTLED: SignedDuration = SignedDuration::from_hours(24);
 /// How often the Secret and the certificate are checked if nothing is due earlier.
-const EVERY: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The time limit for an answer of the API server.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a write is attempted when another process changes the Secret first.
 const TRIES: usize = 8;
 
@@ -67,7 +67,7 @@ pub enum AuthorityError {
         reason: String,
     },
     /// The API server does not answer in time.
-    #[error("Secret {namespace}/{SECRET}: no answer from the API server within {PATIENCE:?}")]
+    #[error("Secret {namespace}/{SECRET}: no answer from the API server within {REQUEST_TIMEOUT:?}")]
     Silent {
         /// The namespace of the Secret.
         namespace: String,
@@ -227,7 +227,7 @@ impl Authority {
         let now = (self.clock)();
         let stored = advance(&self.secrets, &self.namespace, Some(&self.stored), registered, now);
         let silent = |_| AuthorityError::Silent { namespace: self.namespace.clone() };
-        let stored = timeout(PATIENCE, stored).await.map_err(silent).flatten();
+        let stored = timeout(REQUEST_TIMEOUT, stored).await.map_err(silent).flatten();
         // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
         let renewed = stored.map(|stored| self.stored = stored);
         let bundle = self.stored.bundle(now);
@@ -279,7 +279,7 @@ impl Authority {
         let now = (self.clock)();
         let settled = self.stored.next.as_ref().map(|next| next.made() + SETTLED);
         let due = settled.into_iter().chain([self.leaf.renewal]).filter(|due| *due > now).min();
-        due.map_or(EVERY, |due| due.duration_since(now).unsigned_abs().min(EVERY))
+        due.map_or(CHECK_INTERVAL, |due| due.duration_since(now).unsigned_abs().min(CHECK_INTERVAL))
     }
 }
 

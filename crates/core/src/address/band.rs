@@ -9,7 +9,7 @@ use super::block::Blocks;
 /// All addresses of the range count, including the network address.
 pub fn static_band_len(cidr: IpNet) -> u128 {
     const SMALLEST: u128 = 16;
-    const LARGEST: u128 = 256;
+    const MAX_OFFSET: u128 = 256;
     let addresses = Blocks::addresses(cidr).last_index().saturating_add(1);
-    if addresses <= SMALLEST { 0 } else { (addresses / 16).clamp(SMALLEST, LARGEST) }
+    if addresses <= SMALLEST { 0 } else { (addresses / 16).clamp(SMALLEST, MAX_OFFSET) }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
 use clusterip_runtime::api_error::error_chain;
-use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
+use clusterip_runtime::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
 use futures::StreamExt;
 use kube::api::ObjectMeta;
 use kube::runtime::utils::Backoff as _;
@@ -209,10 +209,10 @@ impl Inner {
                 }
                 None => drop(self.set_state(&kind, State::Failing("its watch ended".to_owned()))),
             }
-            if begin.elapsed() > 2 * LONGEST_PAUSE {
+            if begin.elapsed() > 2 * MAX_RETRY_PAUSE {
                 backoff.reset();
             }
-            tokio::time::sleep(backoff.next().unwrap_or(LONGEST_PAUSE)).await;
+            tokio::time::sleep(backoff.next().unwrap_or(MAX_RETRY_PAUSE)).await;
         }
     }
 

@@ -52,7 +52,7 @@ struct Objects {
 /// How many bytes of the objects of a kind are read for one Service, in the order of their names: about 1,500
 /// workloads. The snapshot is locked meanwhile, and a tenant may have any number of workloads with any number of
 /// labels.
-const MOST_SELECTED: usize = 1 << 20;
+const MAX_SELECTED: usize = 1 << 20;
 
 struct Object {
     whole: Packed,
@@ -232,7 +232,7 @@ impl Objects {
             };
             let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
             let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
-            let mut left = MOST_SELECTED;
+            let mut left = MAX_SELECTED;
             let within = |object: &&Object| {
                 let rest = left.checked_sub(object.whole.size());
                 left = rest.unwrap_or_default();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clusterip_core::external::stored::in_use;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
+use clusterip_runtime::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
 use futures::StreamExt;
 use kube::api::{ApiResource, ListParams};
 use kube::runtime::utils::Backoff as _;
@@ -40,7 +40,7 @@ const PAGE: u32 = 25;
 /// How many kinds are listed at a time.
 const LISTS: usize = 2;
 /// How long a list blocks other lists at most, so that one that hangs does not stop them.
-const LONGEST_LIST: Duration = Duration::from_secs(10);
+const MAX_LIST_TIME: Duration = Duration::from_secs(10);
 /// How often a kind that the cluster does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
@@ -237,7 +237,7 @@ impl Inner {
                 Err(error) => self.set_failing(&kind, &error),
             }
             let absent = self.states().get(&kind) == Some(&State::Absent);
-            tokio::time::sleep(if absent { ABSENT_PAUSE } else { LONGEST_PAUSE }).await;
+            tokio::time::sleep(if absent { ABSENT_PAUSE } else { MAX_RETRY_PAUSE }).await;
         }
     }
 
@@ -256,10 +256,10 @@ impl Inner {
                 Ended::Asked => continue,
                 Ended::Failed => {}
             }
-            if begin.elapsed() > 2 * LONGEST_PAUSE {
+            if begin.elapsed() > 2 * MAX_RETRY_PAUSE {
                 backoff.reset();
             }
-            tokio::time::sleep(backoff.next().unwrap_or(LONGEST_PAUSE)).await;
+            tokio::time::sleep(backoff.next().unwrap_or(MAX_RETRY_PAUSE)).await;
         }
     }
 
@@ -276,7 +276,7 @@ impl Inner {
             let event = tokio::select! {
                 event = events.next() => event,
                 () = asks.notified() => return Ended::Asked,
-                () = tokio::time::sleep_until(begin + LONGEST_LIST), if list.is_some() => {
+                () = tokio::time::sleep_until(begin + MAX_LIST_TIME), if list.is_some() => {
                     list = None;
                     continue;
                 }

@@ -23,7 +23,7 @@ use crate::object::text;
 use crate::policy::module::Module;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
-const GATHERED: Duration = Duration::from_millis(100);
+const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// Watches which addresses agents are to hold.
 pub struct AssignmentWatcher {
@@ -86,7 +86,7 @@ impl AssignmentWatcher {
             }
             tokio::select! {
                 () = &mut shutdown => return,
-                () = sleep(GATHERED) => {}
+                () = sleep(GATHER_TIME) => {}
             }
             while self.changes.try_recv().is_ok() {}
             let Some(assigned) = self.look().await.map(Arc::new) else { continue };

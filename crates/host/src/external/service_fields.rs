@@ -8,7 +8,7 @@ use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::Protocol;
 use serde_json::Value;
 
-use crate::cluster::field_limits::MOST_PORTS;
+use crate::cluster::field_limits::MAX_PORTS;
 
 /// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
 pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
@@ -35,7 +35,7 @@ pub fn shown(service: &Value) -> BTreeSet<IpAddr> {
     stored::shown(service.pointer("/status/loadBalancer/ingress")).into_iter().collect()
 }
 
-/// The protocols and ports of a Service, from its first [`MOST_PORTS`] ports. Ports that can't be read are left out.
+/// The protocols and ports of a Service, from its first [`MAX_PORTS`] ports. Ports that can't be read are left out.
 pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
     let port = |port: &Value| {
@@ -47,7 +47,7 @@ pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
         };
         Some((protocol, u16::try_from(port.get("port")?.as_u64()?).ok()?))
     };
-    ports.into_iter().flatten().take(MOST_PORTS).filter_map(port).collect()
+    ports.into_iter().flatten().take(MAX_PORTS).filter_map(port).collect()
 }
 
 #[cfg(test)]

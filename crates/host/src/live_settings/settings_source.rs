@@ -23,7 +23,7 @@ pub const KEY: &str = "settings.yaml";
 
 /// How often a file is checked. A mounted ConfigMap changes through symbolic links, for which not every file system
 /// sends notifications.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The source of settings.
 #[derive(Clone)]
@@ -128,7 +128,7 @@ pub(super) fn versions(
             let next = |(file, before): (PathBuf, Written)| async move {
                 let mut seen = None;
                 loop {
-                    sleep(LOOK).await;
+                    sleep(CHECK_INTERVAL).await;
                     let path = file.clone();
                     let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
                     // An editor may be in the middle of writing, and an empty file means the defaults: a change counts
