@@ -342,8 +342,8 @@ async fn missing_permissions_are_reported_to_the_operator() {
     assert!(errors.starts_with("system:serviceaccount:cattle-kubewarden-system:other may not:\n"), "{errors}");
 
     // An operator who may not impersonate the account gets this error instead of a list of missing permissions.
-    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", "default"]).await.ok();
-    let without_permissions = plane.kubeconfig_of("default", "nobody").await;
+    plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", "default"]).await.ok();
+    let without_permissions = plane.kubeconfig_of("default", "without-permissions").await;
     let (status, _, errors) = run(&plane, &format!("KUBECONFIG={} {CHECK}", without_permissions.display()));
     assert_eq!(status, Some(2), "{errors}");
     assert!(errors.contains("cannot impersonate"), "{errors}");

@@ -5,13 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::Args;
 use clusterip_host::cluster::kinds;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
-use clusterip_host::cluster::stores::{State, Stores};
+use clusterip_host::cluster::stores::Stores;
 use clusterip_host::external::assignment_watcher::AssignmentWatcher;
 use clusterip_host::live_settings::Source;
 use clusterip_host::live_settings::follow::start_following;
@@ -175,11 +174,7 @@ fn probe_status(health: &watch::Receiver<Health>, stores: &Stores, metrics: &Arc
             move || stores.lagging().into_iter().chain(readiness.borrow().readiness_error()).collect()
         }),
         metrics: Arc::new(move || {
-            for ((_, kind), state) in stores.states().iter() {
-                metrics.cluster.store_synced(kind, matches!(state, State::Synced | State::Absent));
-            }
-            let blind = stores.stale_since().map(|since| since.elapsed()).unwrap_or_default();
-            metrics.cluster.api_server_contact(SystemTime::now() - blind);
+            stores.update_metrics();
             metrics.encode()
         }),
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::external_claims::EXTERNAL;
-use clusterip_failover::heartbeat_state::{AGENT, name as heartbeat_name};
+use clusterip_failover::heartbeat_state::{AGENT, Term, name as heartbeat_name};
 use clusterip_failover::state::AgentState;
 use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
 use clusterip_leases::claim_lease::LABEL;
@@ -118,7 +118,7 @@ struct EventLoop {
     leases: Api<Lease>,
     watched: Api<Lease>,
     state: AgentState,
-    term: watch::Receiver<Option<clusterip_failover::heartbeat_state::Term>>,
+    term: watch::Receiver<Option<Term>>,
     assignments: watch::Receiver<Arc<Assignments>>,
     observed: watch::Receiver<ObservedState>,
     desired: watch::Sender<DesiredState>,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 pub use clusterip_core::annotations::NODE_ANNOTATION;
 use clusterip_leases::claim_lease::LABEL;
-use clusterip_leases::election::{ObservedLease, Step, step};
+use clusterip_leases::election::{self, ObservedLease, Step, step};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::observed::Observed;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -210,7 +210,7 @@ impl HeartbeatState {
 
 /// The holder of a heartbeat; `None` if it was given back.
 pub fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+    election::holder(lease.spec.as_ref()?)
 }
 
 /// The heartbeat without a holder.

@@ -317,8 +317,9 @@ impl Leader {
         });
         match released.await {
             Ok(Ok(())) => tracing::info!("released the lease {}/{LEASE}", self.namespace),
-            Ok(Err(error)) => tracing::warn!(%error, "leader election: the next leader must wait until the lease \
-                                                      expires"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "leader election: the next leader must wait until the lease expires")
+            }
             Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
         }
     }

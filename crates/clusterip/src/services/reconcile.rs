@@ -172,12 +172,12 @@ impl Reconciler {
 
     /// The Services that stay because of the control plane, although it is known now that it does not call them.
     pub fn free_of_callers(&self) -> Vec<ServiceKey> {
-        let found = self.found();
-        let kept = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::ControlPlane);
         let callers = self.evaluator.stores().control_plane_services();
         if !callers.complete() {
             return Vec::new();
         }
+        let found = self.found();
+        let kept = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::ControlPlane);
         kept.map(|(id, _)| id).filter(|id| callers.known_callers(&id.namespace, &id.name).is_empty()).cloned().collect()
     }
 

@@ -223,8 +223,7 @@ impl Replicas {
         if !matches!(removed, Ok(Ok(_))) {
             tracing::warn!(
                 lease = self.name,
-                "the lease of this replica can't be removed: other replicas wait until \
-                                               it expires"
+                "the lease of this replica can't be removed: other replicas wait until it expires"
             );
         }
     }

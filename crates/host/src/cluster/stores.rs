@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use clusterip_core::external::stored::in_use;
 use clusterip_core::service_key::ServiceKey;
@@ -191,6 +191,19 @@ impl Stores {
             }
         };
         self.states().iter().filter_map(lagging).collect()
+    }
+
+    /// Sets the metrics of the stores as they are now.
+    pub fn update_metrics(&self) {
+        let metrics = &self.0.metrics;
+        for ((_, kind), state) in self.states().iter() {
+            metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+        }
+        for (kind, followed) in self.control_plane_services().followed() {
+            metrics.store_synced(&kind, followed);
+        }
+        let blind = self.stale_since().map(|since| since.elapsed()).unwrap_or_default();
+        metrics.api_server_contact(SystemTime::now() - blind);
     }
 
     /// The time of the oldest failure among the watches that fail.

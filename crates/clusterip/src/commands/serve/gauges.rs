@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use clusterip_host::cluster::stores::State;
 use clusterip_host::object::blocks_of;
 use clusterip_leases::leader::Leadership;
 use tokio::sync::watch;
@@ -75,15 +73,8 @@ impl Gauges {
             // Only the leader reports misplaced Services.
             self.metrics.services.misplaced(&[]);
         }
-        for ((_, kind), state) in evaluator.stores().states().iter() {
-            self.metrics.cluster.store_synced(kind, matches!(state, State::Synced | State::Absent));
-        }
-        for (kind, followed) in evaluator.stores().control_plane_services().followed() {
-            self.metrics.cluster.store_synced(&kind, followed);
-        }
+        evaluator.stores().update_metrics();
         self.metrics.admission.certificate_expiry(self.certificate.not_after());
-        let blind = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
-        self.metrics.cluster.api_server_contact(SystemTime::now() - blind);
         self.metrics.encode()
     }
 }
