@@ -245,6 +245,11 @@ fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input,
 $(TOOLS)/bin/cargo-fuzz:
 	$(INSTALL) cargo-fuzz
 
+.PHONY: book
+book: ## Build the documentation as a book, with mdbook
+	@command -v mdbook >/dev/null || { echo "mdbook is missing: cargo install mdbook" >&2; exit 1; }
+	mdbook build
+
 # Uses the profile of the tests, so that both share the build of build scripts and macros.
 .PHONY: lint
 lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies

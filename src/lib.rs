@@ -2,7 +2,7 @@
 //! calls.
 
 mod cursor;
-pub mod host;
+pub mod kubewarden_cluster;
 pub mod list;
 
 /// The entry points that a waPC host calls. They exist in the Wasm module only: a native build has no host.
@@ -11,7 +11,7 @@ mod entry_points {
     use kubewarden_policy_sdk::{protocol_version_guest, wapc_guest};
     use wapc_guest::{CallResult, host_call, register_function};
 
-    use crate::host::Host;
+    use crate::kubewarden_cluster::KubewardenCluster;
 
     /// The host calls this once for each instance, before any other function.
     #[expect(unsafe_code, reason = "the host finds the function by its name")]
@@ -23,10 +23,10 @@ mod entry_points {
     }
 
     fn validate(payload: &[u8]) -> CallResult {
-        let host = Host::new(|operation: &str, request: &[u8]| {
+        let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
             host_call("kubewarden", "kubernetes", operation, request).map_err(|error| error.to_string())
         });
-        Ok(serde_json::to_vec(&clusterip_core::validate(payload, &host))?)
+        Ok(serde_json::to_vec(&clusterip_core::validate(payload, &cluster))?)
     }
 
     fn validate_settings(payload: &[u8]) -> CallResult {

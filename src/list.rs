@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, claimed_addresses, recorded_addresses};
-use clusterip_core::external::claim::MOST_EXTERNAL_IPS;
+use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::json::{Located, TypeMismatch};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::node::object::blocks;
@@ -160,7 +160,7 @@ pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)
             Key::Spec => each_field(item, &mut |spec, key| match key {
                 Key::ExternalIps => each_item(spec, &mut |ip| {
                     external_ips += 1;
-                    if external_ips <= MOST_EXTERNAL_IPS { add(&mut claims, key, ip) } else { ip.skip() }
+                    if external_ips <= MAX_EXTERNAL_IPS { add(&mut claims, key, ip) } else { ip.skip() }
                 }),
                 Key::LoadBalancerIp => add(&mut claims, key, spec),
                 _ => spec.skip(),

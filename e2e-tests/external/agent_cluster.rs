@@ -219,11 +219,11 @@ impl AgentCluster {
     pub fn run_without_rights(&self, index: usize) -> (Option<i32>, String) {
         let plane = ControlPlane::shared();
         let token = RUNTIME.block_on(async {
-            let args = ["create", "serviceaccount", "nobody", "--namespace", &self.namespace];
+            let args = ["create", "serviceaccount", "without-permissions", "--namespace", &self.namespace];
             plane.kubectl(&args).await.ok();
-            plane.token(&self.namespace, "nobody").await
+            plane.token(&self.namespace, "without-permissions").await
         });
-        let file = self.folder.path().join("nobody.kubeconfig");
+        let file = self.folder.path().join("without-permissions.kubeconfig");
         let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&self.kubeconfigs[index]).unwrap()).unwrap();
         kubeconfig["users"][0]["user"] = json!({"token": token});
         std::fs::write(&file, kubeconfig.to_string()).unwrap();

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::http::Method;
-use clusterip::services::step::MOVING_NAME;
+use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -30,8 +30,8 @@ const STEPS: [(&str, &str); 10] = [
     ("after", "place"),
     ("before", "status"),
     ("after", "status"),
-    ("before", "forget"),
-    ("after", "forget"),
+    ("before", "cleanup"),
+    ("after", "cleanup"),
 ];
 
 fn number(variable: &str) -> Option<u64> {

@@ -108,7 +108,7 @@ async fn services_called_by_the_control_plane_are_tracked() {
     let found = audit["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "hook").unwrap();
     let by = "; it is called by MutatingWebhookConfiguration mutating, ValidatingWebhookConfiguration validating";
     assert!(found["message"].as_str().unwrap().ends_with(by), "{found}");
-    assert!(found["wayOut"].as_str().unwrap().contains("--called-by-control-plane"), "{found}");
+    assert!(found["remedy"].as_str().unwrap().contains("--called-by-control-plane"), "{found}");
 
     let kinds = "mutatingwebhookconfiguration/mutating validatingwebhookconfiguration/validating \
                  apiservice/v1.aggregated.example.org customresourcedefinition/things.example.org";

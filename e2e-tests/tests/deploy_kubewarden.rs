@@ -204,7 +204,7 @@ async fn mover_has_no_webhook_and_no_permissions_for_one() {
         let folder = format!("{ROOT}/{folder}");
         async move {
             let all = plane.kubectl(&["kustomize", &folder]).await.ok();
-            let all = clusterip_host::cluster::yaml::documents(&all).map(|document| document.unwrap().to_value());
+            let all = clusterip_host::yaml::documents(&all).map(|document| document.unwrap().to_value());
             let mut roles = all
                 .filter(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == "clusterip-policy");
             roles.next().unwrap()["rules"].as_array().unwrap().clone()
@@ -288,12 +288,12 @@ async fn missing_permissions_are_reported_to_the_operator() {
     const CHECK: &str = "deploy/kubewarden/check-rights";
     let plane = ControlPlane::start(Options::default());
     let may_not = |rights: &str| {
-        let (account, way_out) = (
+        let (account, remedy) = (
             "system:serviceaccount:kubewarden:policy-server may not:",
             "Each request that needs one of these permissions is refused, or hangs. To grant them: kubectl apply -k \
              deploy/kubewarden/rights",
         );
-        (Some(1), String::new(), format!("{account}\n{rights}{way_out}\n"))
+        (Some(1), String::new(), format!("{account}\n{rights}{remedy}\n"))
     };
     let mut all = String::new();
     for resource in [
@@ -342,8 +342,8 @@ async fn missing_permissions_are_reported_to_the_operator() {
     assert!(errors.starts_with("system:serviceaccount:cattle-kubewarden-system:other may not:\n"), "{errors}");
 
     // An operator who may not impersonate the account gets this error instead of a list of missing permissions.
-    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", "default"]).await.ok();
-    let without_permissions = plane.kubeconfig_of("default", "nobody").await;
+    plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", "default"]).await.ok();
+    let without_permissions = plane.kubeconfig_of("default", "without-permissions").await;
     let (status, _, errors) = run(&plane, &format!("KUBECONFIG={} {CHECK}", without_permissions.display()));
     assert_eq!(status, Some(2), "{errors}");
     assert!(errors.contains("cannot impersonate"), "{errors}");

@@ -87,7 +87,7 @@ async fn patching_nodes_is_the_only_additional_permission() {
         async move {
             let all = plane.kubectl(&["kustomize", &folder]).await.ok();
             let all: Vec<Value> =
-                clusterip_host::cluster::yaml::documents(&all).map(|document| document.unwrap().to_value()).collect();
+                clusterip_host::yaml::documents(&all).map(|document| document.unwrap().to_value()).collect();
             all
         }
     };

@@ -177,8 +177,8 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
 async fn missing_permission_is_recorded() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("evaluate").await;
-    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", &namespace]).await.ok();
-    let kubeconfig = plane.kubeconfig_of(&namespace, "nobody").await;
+    plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", &namespace]).await.ok();
+    let kubeconfig = plane.kubeconfig_of(&namespace, "without-permissions").await;
     let folder = tempfile::tempdir().unwrap();
     let mut service = service("web", json!({}));
     service["metadata"]["namespace"] = "shop".into();
@@ -195,7 +195,7 @@ async fn missing_permission_is_recorded() {
     let message = response["status"]["message"].as_str().unwrap();
     let expected = format!(
         "Service shop/web: no permission to read apps/v1/Deployment: ApiError: deployments.apps is forbidden: User \
-         \"system:serviceaccount:{namespace}:nobody\" cannot list resource \"deployments\" in API group \"apps\" at the \
+         \"system:serviceaccount:{namespace}:without-permissions\" cannot list resource \"deployments\" in API group \"apps\" at the \
          cluster scope: Forbidden"
     );
     assert!(message.starts_with(&expected), "{message}");

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
 
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::MAX_WAIT;
 use crate::support::webhook_cluster::{WebhookCluster, address, all, deployment, on, place, service, template};
 
 /// The objects that exist before a Service is applied, and the expected decision.
@@ -246,7 +246,7 @@ async fn each_source_of_evidence_is_used() {
 /// Waits until the watches of the host have brought everything that the decision needs. If the expected evidence never
 /// comes, the assertion after this call shows the actual decision.
 async fn knows(cluster: &WebhookCluster, namespace: &str, service: &Value, expected: &Report) {
-    let deadline = tokio::time::Instant::now() + PATIENCE / 10;
+    let deadline = tokio::time::Instant::now() + MAX_WAIT / 10;
     while tokio::time::Instant::now() < deadline {
         cluster.dry_run(namespace, service).await.unwrap();
         let found = cluster.decided(namespace, "web").and_then(|audit| audit.evidence).unwrap_or_default();

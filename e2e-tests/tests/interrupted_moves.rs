@@ -39,8 +39,8 @@ const INTERRUPTIONS: [Interruption; 10] = [
     Interruption { when: "after", step: "place", left: Left::Some },
     Interruption { when: "before", step: "status", left: Left::Some },
     Interruption { when: "after", step: "status", left: Left::Some },
-    Interruption { when: "before", step: "forget", left: Left::Some },
-    Interruption { when: "after", step: "forget", left: Left::All },
+    Interruption { when: "before", step: "cleanup", left: Left::Some },
+    Interruption { when: "after", step: "cleanup", left: Left::All },
 ];
 
 fn rounds() -> usize {
@@ -122,7 +122,7 @@ async fn late_write_of_a_killed_process_is_harmless() {
     let namespace = plane.namespace("late").await;
     let proxy = Proxy::start(plane).await;
     for (kind, spec) in services() {
-        for step in ["release", "place", "forget"] {
+        for step in ["release", "place", "cleanup"] {
             let name = format!("{kind}-{step}");
             let before = create(&client, &namespace, &name, spec.clone()).await;
             let from = addresses(&before);

@@ -270,19 +270,19 @@ async fn errors_name_the_lease() {
         error.to_string(),
         "lease nowhere/clusterip-leader can't be created: namespaces \"nowhere\" not found; without it nothing is moved"
     );
-    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", &namespace]).await.ok();
-    let without_permissions = plane.client_with(&plane.token(&namespace, "nobody").await);
+    plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", &namespace]).await.ok();
+    let without_permissions = plane.client_with(&plane.token(&namespace, "without-permissions").await);
     let error = leader(&without_permissions, &namespace, Role::Move, lasting()).try_acquire().await.unwrap_err();
     let expected = format!(
         "lease {namespace}/clusterip-leader can't be read: leases.coordination.k8s.io \"clusterip-leader\" is forbidden: \
-         User \"system:serviceaccount:{namespace}:nobody\" cannot get resource \"leases\" in API group \
+         User \"system:serviceaccount:{namespace}:without-permissions\" cannot get resource \"leases\" in API group \
          \"coordination.k8s.io\" in the namespace \"{namespace}\"; without it nothing is moved"
     );
     assert_eq!(error.to_string(), expected);
     // A process that keeps trying leads as soon as it has the permission.
     let mut running = Running::new(leader(&without_permissions, &namespace, Role::Serve, lasting()));
     plane.kubectl(&["create", "role", "all", "--verb=*", "--resource=leases", "--namespace", &namespace]).await.ok();
-    let account = format!("--serviceaccount={namespace}:nobody");
+    let account = format!("--serviceaccount={namespace}:without-permissions");
     plane.kubectl(&["create", "rolebinding", "all", "--role=all", &account, "--namespace", &namespace]).await.ok();
     running.leads().await;
     running.stop().await;

@@ -49,7 +49,7 @@ async fn next_leader_finishes_the_move_of_a_killed_leader() {
 async fn stopping_process_finishes_its_move() {
     let cluster = Cluster::alone().await;
     for (name, step) in
-        [("stopped-at-release", "release"), ("stopped-at-place", "place"), ("stopped-at-forget", "forget")]
+        [("stopped-at-release", "release"), ("stopped-at-place", "place"), ("stopped-at-cleanup", "cleanup")]
     {
         let proxy = Proxy::start(cluster.plane).await;
         let mut host = cluster.host(&proxy, &json!({})).registered().start().await;

@@ -185,11 +185,11 @@ async fn unsuitable_block_is_warned_of_or_denied() {
     assert!(judged.decisions("taken")[0].contains("podcidrs=\"10.1.3.0/24\""), "{:?}", judged.decisions("taken"));
 
     judged.change(&settings("deny"), "the settings to deny").await;
-    let way_out = "omit podCIDR and podCIDRs, or use a free block of the Node's pool";
+    let remedy = "omit podCIDR and podCIDRs, or use a free block of the Node's pool";
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for WrongBlock { name, os, cidr, why } in wrong() {
         seen.push((name, judged.create(name, os, block(cidr), false).await));
-        expected.push((name, format!("denied: Node {name}: {why}; {way_out}")));
+        expected.push((name, format!("denied: Node {name}: {why}; {remedy}")));
     }
     seen.push(("free", judged.create("free", "linux", block("10.1.5.0/24"), false).await));
     expected.push(("free", "created".to_owned()));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clusterip_host::cluster::yaml;
+use clusterip_host::yaml;
 use kube::Api;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};

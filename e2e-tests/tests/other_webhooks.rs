@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::second_webhook::{REFUSAL, Verdict, serve};
 use crate::support::webhook_cluster::{WebhookCluster, address, addresses, service};
 
@@ -174,7 +174,7 @@ async fn address_is_reserved_while_its_request_is_in_flight() {
     .await;
     let slow = service("slow", json!({}));
     let (made, ()) = tokio::join!(cluster.create(&namespace, &slow), async {
-        let held = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+        let held = tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
         let first = cluster.create(&namespace, &service("first", json!({}))).await.unwrap();
         assert_ne!(first["spec"]["clusterIP"], held);
         let full = cluster.create(&namespace, &service("second", json!({}))).await.unwrap_err();

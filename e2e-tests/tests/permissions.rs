@@ -44,7 +44,7 @@ async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
     while let Some(heading) = lines.next() {
         let mut rules = Vec::new();
         while let Some(rule) = lines.next_if(|line| line.starts_with("- ")) {
-            let rule = clusterip_host::cluster::yaml::single(rule).unwrap();
+            let rule = clusterip_host::yaml::single(rule).unwrap();
             rules.extend(rule.as_array().unwrap().clone());
         }
         let role = if heading == "in a ClusterRole:" { "ClusterRole" } else { "Role" };

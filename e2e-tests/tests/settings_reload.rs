@@ -158,7 +158,7 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
     write(plane, &namespace, json!({ "settings.yml": "services: {}" })).await;
     let mistakes = clusterip_host::live_settings::judge(
         &MODULE,
-        clusterip_host::cluster::yaml::single(broken).unwrap(),
+        clusterip_host::yaml::single(broken).unwrap(),
         &vec![RANGE.to_owned()].into(),
     )
     .unwrap_err();

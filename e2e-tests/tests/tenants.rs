@@ -7,4 +7,4 @@ mod delayed_moves;
 mod forged_journals;
 mod large_objects;
 mod support;
-mod usual_changes;
+mod without_an_attacker;

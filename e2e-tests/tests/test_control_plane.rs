@@ -45,13 +45,13 @@ async fn each_test_gets_its_own_namespace() {
 async fn programs_can_run_as_a_service_account() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("harness-rights").await;
-    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", &namespace]).await.ok();
-    let kubeconfig = plane.kubeconfig_of(&namespace, "nobody").await;
+    plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", &namespace]).await.ok();
+    let kubeconfig = plane.kubeconfig_of(&namespace, "without-permissions").await;
     let denied = plane.kubectl(&["get", "services", "--kubeconfig", kubeconfig.to_str().unwrap()]).await.refused();
     assert_eq!(
         denied,
         format!(
-            "Error from server (Forbidden): services is forbidden: User \"system:serviceaccount:{namespace}:nobody\" \
+            "Error from server (Forbidden): services is forbidden: User \"system:serviceaccount:{namespace}:without-permissions\" \
              cannot list resource \"services\" in API group \"\" in the namespace \"default\"\n"
         )
     );

@@ -5,9 +5,9 @@
 
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip::services::journal::Journal;
-use clusterip_host::cluster::ownership;
-use clusterip::services::step::{self, Placement, Without};
-use clusterip_core::annotations::Moving;
+use clusterip::services::step::{self, TargetAddresses, Without};
+use clusterip_core::annotations::{Moving, looks_half_moved};
+use clusterip_host::cluster::address_set_by_hand;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -20,9 +20,9 @@ fuzz_target!(|bytes: &[u8]| {
     service["apiVersion"] = "v1".into();
     service["kind"] = "Service".into();
     service["metadata"] = json!({"namespace": "shop", "name": "web", "uid": "7"});
-    step::looks_half_moved(&service);
+    looks_half_moved(&service);
     step::unmovable(&service, &[], false);
-    ownership::set_by_hand(&service);
+    address_set_by_hand::set_by_hand(&service);
     let journal = journal.unwrap_or_else(|_| step::beginning(&service, &addresses(&service), "why"));
     check(&service, &journal);
 });
@@ -33,8 +33,8 @@ fn check(service: &Value, journal: &Journal) {
     assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), *journal);
     let released = step::released(service, journal);
     assert!(Moving::is_on(&released));
-    let placed = step::placed(&released, journal, &Placement::At(journal.to.clone()), &Without::default());
+    let placed = step::placed(&released, journal, &TargetAddresses::These(journal.to.clone()), &Without::default());
     step::ending(&placed, journal, &journal.to, &[]);
     step::with_status(&placed, journal);
-    assert!(!Moving::is_on(&step::forgotten(&placed, journal, false)));
+    assert!(!Moving::is_on(&step::cleaned_up(&placed, journal, false)));
 }

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use clusterip_policy::host::Host;
+use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use libfuzzer_sys::fuzz_target;
 
 const PAYLOAD: &str = r#"{"settings":{"services":{"order":"lowest"}},"request":{"uid":"u","operation":"CREATE",
@@ -13,7 +13,7 @@ const PAYLOAD: &str = r#"{"settings":{"services":{"order":"lowest"}},"request":{
 fuzz_target!(|bytes: &[u8]| {
     let Some((fails, said)) = bytes.split_first() else { return };
     let calls = std::cell::Cell::new(0_u32);
-    let host = Host::new(|_: &str, _: &[u8]| {
+    let cluster = KubewardenCluster::new(|_: &str, _: &[u8]| {
         calls.set(calls.get() + 1);
         if fails >> (calls.get() % 8) & 1 == 1 {
             Err(String::from_utf8_lossy(said).into_owned())
@@ -21,6 +21,6 @@ fuzz_target!(|bytes: &[u8]| {
             Ok(said.to_vec())
         }
     });
-    let answer = clusterip_core::validate(PAYLOAD.as_bytes(), &host);
+    let answer = clusterip_core::validate(PAYLOAD.as_bytes(), &cluster);
     assert_eq!(answer.accepted, answer.message.is_none());
 });

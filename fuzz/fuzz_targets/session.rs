@@ -2,12 +2,12 @@
 
 #![no_main]
 
-use clusterip_host::policy::session;
+use clusterip_host::policy::recorded_session;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    match session::read(text) {
-        Ok(exchanges) => assert_eq!(session::read(&session::write(&exchanges)).unwrap(), exchanges),
+    match recorded_session::read(text) {
+        Ok(exchanges) => assert_eq!(recorded_session::read(&recorded_session::write(&exchanges)).unwrap(), exchanges),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 });

@@ -6,8 +6,6 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The annotation with the name of the policy.
-pub const TITLE: &str = "io.kubewarden.policy.title";
 /// The annotation with the version of the policy, without a `v`.
 pub const VERSION: &str = "io.kubewarden.policy.version";
 /// The annotation with the URL of the sources.

@@ -2,7 +2,7 @@
 
 use clusterip_host::host_metrics::ClusterMetrics;
 use clusterip_runtime::label_values;
-use clusterip_runtime::metrics::{Component, Exposition, ScrapeLock, length};
+use clusterip_runtime::metrics::{Component, Exposition, ScrapeLock, length, register_version};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
@@ -42,11 +42,6 @@ struct StepLabels {
     step: Step,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VersionLabels {
-    version: &'static str,
-}
-
 /// The metrics of an agent. Clones share the values.
 #[derive(Clone, Default)]
 pub struct AgentMetrics {
@@ -60,9 +55,7 @@ pub struct AgentMetrics {
 
 impl Component for AgentMetrics {
     fn register(&self, registry: &mut Registry) {
-        let info: Labelled<VersionLabels, Gauge> = Labelled::default();
-        info.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-        registry.register("agent_info", "The version of the agent; always 1", info);
+        register_version(registry, "agent_info", "The version of the agent; always 1");
         registry.register(
             "agent_alive",
             "Whether this agent may hold addresses: its heartbeat is renewed",

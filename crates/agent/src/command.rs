@@ -6,15 +6,14 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anyhow::Context;
 use clap::Args;
 use clusterip_host::cluster::kinds;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
-use clusterip_host::cluster::stores::{State, Stores};
+use clusterip_host::cluster::stores::Stores;
 use clusterip_host::external::assignment_watcher::AssignmentWatcher;
-use clusterip_host::live_settings::follow::followed;
+use clusterip_host::live_settings::follow::start_following;
 use clusterip_host::live_settings::{LiveSettings, Source};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -118,7 +117,7 @@ impl Agent {
         let settings_namespace = self.settings_namespace.as_deref().unwrap_or(&namespace);
         let source = Source::chosen(file, name, &client, settings_namespace);
         let duties = self.duties(&namespace);
-        let follower = followed(source, &module, ranges, &metrics.cluster, &client, &duties).await?.silently();
+        let follower = start_following(source, &module, ranges, &metrics.cluster, &client, &duties).await?.silently();
         let settings = follower.subscribe();
         let (stores, changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
         stores.watch_kinds(kinds::of_agent());
@@ -237,11 +236,7 @@ fn probe_status(
             }
         }),
         metrics: Arc::new(move || {
-            for ((_, kind), state) in stores.states().iter() {
-                metrics.cluster.store_synced(kind, matches!(state, State::Synced | State::Absent));
-            }
-            let blind = stores.stale_since().map(|since| since.elapsed()).unwrap_or_default();
-            metrics.cluster.api_server_contact(SystemTime::now() - blind);
+            stores.update_metrics();
             metrics.encode()
         }),
     }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::external_claims::EXTERNAL;
-use clusterip_failover::heartbeat_state::{AGENT, name as heartbeat_name};
+use clusterip_failover::heartbeat_state::{AGENT, Term, name as heartbeat_name};
 use clusterip_failover::state::AgentState;
 use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
 use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::backoff::RetryBackoff;
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
@@ -118,7 +118,7 @@ struct EventLoop {
     leases: Api<Lease>,
     watched: Api<Lease>,
     state: AgentState,
-    term: watch::Receiver<Option<clusterip_failover::heartbeat_state::Term>>,
+    term: watch::Receiver<Option<Term>>,
     assignments: watch::Receiver<Arc<Assignments>>,
     observed: watch::Receiver<ObservedState>,
     desired: watch::Sender<DesiredState>,
@@ -231,7 +231,7 @@ impl EventLoop {
             }
             Ok(Event::Delete(lease)) => self.state.gone(&lease, now),
             Err(error) => {
-                tracing::warn!(reason = chain(&error), "the leases of agents can't be watched, trying again");
+                tracing::warn!(reason = error_chain(&error), "the leases of agents can't be watched, trying again");
             }
         }
     }
@@ -267,7 +267,7 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
         Ok(Err(KubeError::Api(status))) if status.code == 409 => WriteOutcome::Changed,
         Ok(Err(KubeError::Api(status))) if status.code == 404 && exists => WriteOutcome::Gone,
         Ok(Err(error)) => {
-            tracing::warn!(lease = name, kind = ?write.kind, reason = words(&error), "a lease can't be written");
+            tracing::warn!(lease = name, kind = ?write.kind, reason = error_message(&error), "a lease can't be written");
             WriteOutcome::Unclear
         }
         Err(_) => {

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_that_stands_still_is_dead_and_a_lapsed_heartbeat_is_not_ready() {
+    fn a_stalled_loop_is_dead_and_a_lapsed_heartbeat_is_not_ready() {
         let begin = Instant::now();
         let health = |alive| Health { alive, beat: begin, ..Health::new() };
         let (still, unready) = (
@@ -78,23 +78,23 @@ mod tests {
             readiness_error: Option<String>,
         }
         let cases = [
-            Case { name: "it may hold addresses", alive: true, after: 0, liveness_error: None, readiness_error: None },
+            Case { name: "alive", alive: true, after: 0, liveness_error: None, readiness_error: None },
             Case {
-                name: "it may hold none",
+                name: "heartbeat not renewed",
                 alive: false,
                 after: 0,
                 liveness_error: None,
                 readiness_error: unready.clone(),
             },
             Case {
-                name: "it was silent for a while",
+                name: "59 s without a round",
                 alive: false,
                 after: 59,
                 liveness_error: None,
                 readiness_error: unready.clone(),
             },
             Case {
-                name: "it stands still",
+                name: "60 s without a round",
                 alive: true,
                 after: 60,
                 liveness_error: still.clone(),

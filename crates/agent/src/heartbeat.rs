@@ -8,7 +8,7 @@ use std::time::Duration;
 pub use clusterip_failover::heartbeat_state::Term;
 use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, name};
 use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
@@ -118,7 +118,7 @@ impl Heartbeat {
                 }
                 NextAction::Read => {
                     let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(timed_out)?;
-                    let lease = read.map_err(|error| words(&error))?;
+                    let lease = read.map_err(|error| error_message(&error))?;
                     self.heartbeat_state.read(lease, Instant::now());
                     // If other agents have ended the term, it is over at once.
                     self.publish();
@@ -144,7 +144,7 @@ impl Heartbeat {
                         // Another writer was faster, or an earlier request of this agent succeeded although it
                         // seemed to have failed, or the Lease was removed.
                         Err(KubeError::Api(status)) if status.code == 409 || is_missing(&status, &self.name) => {}
-                        Err(error) => return Err(words(&error)),
+                        Err(error) => return Err(error_message(&error)),
                     }
                 }
             }

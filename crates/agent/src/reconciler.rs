@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use clusterip_failover::agent_plan::{DesiredState, Hold, ObservedState};
-use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MOST_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
+use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MAX_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
 use futures::StreamExt;
 use futures::stream;
 use tokio::sync::watch;
@@ -158,7 +158,7 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
 
     fn publish(&self, number: u64) {
         let addresses: BTreeSet<IpAddr> = self.done.keys().copied().collect();
-        let failing = self.done.iter().filter(|(_, done)| done.failures >= MOST_FAILURES).map(|(address, _)| *address);
+        let failing = self.done.iter().filter(|(_, done)| done.failures >= MAX_FAILURES).map(|(address, _)| *address);
         let now = ObservedState { number, addresses, failing: failing.collect() };
         self.observed.send_if_modified(|known| {
             let other = *known != now;

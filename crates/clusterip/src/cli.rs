@@ -90,7 +90,7 @@ pub fn run() -> ExitCode {
                 "{}error:{} {}",
                 clusterip_runtime::style::ERROR.render(),
                 anstyle::Reset.render(),
-                clusterip_runtime::api_error::chain(&*error)
+                clusterip_runtime::api_error::error_chain(&*error)
             );
             ExitCode::from(BAD_INPUT)
         }

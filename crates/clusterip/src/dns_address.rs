@@ -1,6 +1,6 @@
 //! Warns if a pool may hand out the address that many installers give to the cluster's DNS.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use clusterip_core::settings::{DnsAddress, Settings};
 use clusterip_host::cluster::snapshot::Snapshot;
@@ -21,10 +21,7 @@ pub async fn warn(stores: Stores, mut settings: watch::Receiver<Arc<LiveSettings
     let mut told = None;
     loop {
         let live = Arc::clone(&settings.borrow_and_update());
-        let found = {
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            unused(&live.settings, &snapshot)
-        };
+        let found = unused(&live.settings, &stores.read_snapshot());
         if let Some(warning) = found.as_ref().filter(|found| told.as_ref() != Some(*found)) {
             tracing::warn!(%warning, "settings");
         }

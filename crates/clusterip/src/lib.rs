@@ -13,6 +13,7 @@ pub mod cli;
 pub mod commands;
 pub mod dns_address;
 pub mod external;
+pub mod joined;
 pub mod manifest_planner;
 pub mod nodes;
 pub mod pool_use;

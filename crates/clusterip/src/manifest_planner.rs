@@ -12,9 +12,9 @@ use clusterip_core::external::{self, External, stored};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests::{Manifest, Origin};
-use clusterip_host::cluster::object;
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
 use clusterip_host::external::admission_state::concerns;
+use clusterip_host::object;
 use clusterip_host::policy::module::{Module, ModuleError};
 use clusterip_host::policy::service_request::ServiceRequest;
 use serde::{Serialize, Serializer};
@@ -219,7 +219,7 @@ impl<'m> Planner<'m> {
             plan.manifests.push(index);
             progress(plan.rows.len() as u64);
         }
-        let used: Vec<IpAddr> = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).addresses().collect();
+        let used: Vec<IpAddr> = Snapshot::read(&self.snapshot).addresses().collect();
         plan.pools = pool_use::of(&self.settings, &used);
         plan.external =
             self.external.as_ref().map(|external| pool_use::of_external(&self.settings.external, &external.used()));
@@ -297,7 +297,7 @@ impl<'m> Planner<'m> {
     }
 
     fn get(&self, (namespace, name): &(String, String)) -> Option<Value> {
-        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).get("v1", "Service", namespace, name)
+        Snapshot::read(&self.snapshot).get("v1", "Service", namespace, name)
     }
 
     fn has(&self, service: &Value) -> bool {

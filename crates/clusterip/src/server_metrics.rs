@@ -1,10 +1,7 @@
 //! The metrics of a server.
 
 use clusterip_host::host_metrics::{ClaimMetrics, ClusterMetrics, EvaluationMetrics};
-use clusterip_runtime::metrics::{Component, Exposition, ScrapeLock};
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::family::Family as Labelled;
-use prometheus_client::metrics::gauge::Gauge;
+use clusterip_runtime::metrics::{Component, Exposition, ScrapeLock, register_version};
 use prometheus_client::registry::Registry;
 
 use crate::external::external_metrics::ExternalMetrics;
@@ -42,30 +39,25 @@ impl ServerMetrics {
     /// All metrics of a server, with the value zero.
     pub fn new() -> Self {
         let lock = ScrapeLock::default();
-        let mut exposition = Exposition::new(lock.clone());
-        exposition.add(&BuildInfo);
-        let metrics = Self {
+        let mut metrics = Self {
             admission: AdmissionMetrics::default(),
             evaluation: EvaluationMetrics::default(),
             cluster: ClusterMetrics::new(lock.clone()),
             claims: ClaimMetrics::default(),
             services: ServiceMetrics::new(lock.clone()),
             nodes: NodeMetrics::new(lock.clone()),
-            external: ExternalMetrics::new(lock),
-            exposition,
+            external: ExternalMetrics::new(lock.clone()),
+            exposition: Exposition::new(lock),
         };
-        metrics.registered()
-    }
-
-    fn registered(mut self) -> Self {
-        self.exposition.add(&self.cluster);
-        self.exposition.add(&self.admission);
-        self.exposition.add(&self.evaluation);
-        self.exposition.add(&self.services);
-        self.exposition.add(&self.claims);
-        self.exposition.add(&self.nodes);
-        self.exposition.add(&self.external);
-        self
+        metrics.exposition.add(&BuildInfo);
+        metrics.exposition.add(&metrics.cluster);
+        metrics.exposition.add(&metrics.admission);
+        metrics.exposition.add(&metrics.evaluation);
+        metrics.exposition.add(&metrics.services);
+        metrics.exposition.add(&metrics.claims);
+        metrics.exposition.add(&metrics.nodes);
+        metrics.exposition.add(&metrics.external);
+        metrics
     }
 
     /// All metrics in the OpenMetrics text format.
@@ -74,18 +66,11 @@ impl ServerMetrics {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VersionLabels {
-    version: &'static str,
-}
-
 struct BuildInfo;
 
 impl Component for BuildInfo {
     fn register(&self, registry: &mut Registry) {
-        let build: Labelled<VersionLabels, Gauge> = Labelled::default();
-        build.get_or_create(&VersionLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-        registry.register("build_info", "The version of the server; always 1", build);
+        register_version(registry, "build_info", "The version of the server; always 1");
     }
 }
 

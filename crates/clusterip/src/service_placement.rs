@@ -6,24 +6,23 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::Family;
+use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::external::RECORD_ANNOTATION;
 use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{Pool, Settings};
-use clusterip_host::cluster::object::{name, namespace, text};
 use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::object::{name, namespace, text};
 use clusterip_host::policy::service_request::ServiceRequest;
 use serde_json::Value;
 
-use crate::services::step::looks_half_moved;
-
-/// What is known of a Service without asking the policy.
+/// Why the policy is not asked where a Service belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unasked {
+pub enum Skip {
     /// The Service has no address, or is left alone: it is exempt, is being deleted, or is `default/kubernetes`.
-    Foreign,
+    Unmanaged,
     /// The Service looks as if its move had begun and not ended.
     HalfMoved,
 }
@@ -63,17 +62,17 @@ pub struct Placement {
     pub reason: Option<String>,
 }
 
-/// What is known of a Service without asking the policy; `None` if the policy must be asked.
-pub fn unasked(settings: &Settings, service: &Value) -> Option<Unasked> {
+/// Why the policy is not asked where a Service belongs; `None` if it must be asked.
+pub fn skip_reason(settings: &Settings, service: &Value) -> Option<Skip> {
     if looks_half_moved(service) {
-        return Some(Unasked::HalfMoved);
+        return Some(Skip::HalfMoved);
     }
     let (namespace, name) = (namespace(service), name(service));
-    let foreign = addresses(service).is_empty()
+    let unmanaged = addresses(service).is_empty()
         || text(service, &["spec", "type"]) == "ExternalName"
         || settings.exemption(namespace, name).is_some()
         || service.pointer("/metadata/deletionTimestamp").is_some();
-    foreign.then_some(Unasked::Foreign)
+    unmanaged.then_some(Skip::Unmanaged)
 }
 
 /// A request to create the Service now, without an address.
@@ -130,6 +129,15 @@ impl Placement {
 /// Whether an address may stay where it is: it lies in the pool, or the pool has no addresses of its family.
 pub fn fits(pool: &Pool, address: IpAddr) -> bool {
     !pool.has(Family::of(address)) || pool.contains(address)
+}
+
+/// The addresses after a move: for each family the present address if it fits the pool, otherwise the new one.
+pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
+    let target = |address: &IpAddr| {
+        let of_family = new.iter().find(|new| new.is_ipv4() == address.is_ipv4());
+        of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)
+    };
+    from.iter().map(target).collect()
 }
 
 /// Whether the evidence is assumed. Only the OS is ever assumed, so that counts only if a pool up to this one asks

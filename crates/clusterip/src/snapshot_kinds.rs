@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::kinds::{self, Kind};
-use clusterip_host::cluster::object;
+use clusterip_host::object;
 use serde_json::{Value, json};
 use thiserror::Error;
 

@@ -25,6 +25,8 @@ pub const MOVE_ANNOTATION: &str = "clusterip-policy/move";
 /// The annotation that is set on a Service while its address is being changed, see [`Moving`]. It informs people. No
 /// decision reads it, because the author of the Service can write it too.
 pub const MOVING_ANNOTATION: &str = "clusterip-policy/moving";
+/// The external name of a Service that is being moved. It never resolves (RFC 2606).
+pub const MOVING_NAME: &str = "moving.invalid";
 /// The annotation of a Service that records its external addresses, separated by commas.
 pub const RECORD_ANNOTATION: &str = "clusterip-policy/external-addresses";
 /// The annotation of a Service that requests an external address, or one of each family.
@@ -90,11 +92,11 @@ const WRITTEN_BY_AUTHORS: usize = 4;
 /// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.
 pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
 /// At most this many addresses of a list count: one of each family.
-pub const MOST_ADDRESSES: usize = 2;
+pub const MAX_ADDRESSES: usize = 2;
 /// At most this many annotations of a Service are warned of.
-const MOST_WARNINGS: usize = 4;
+const MAX_WARNINGS: usize = 4;
 /// Unknown names and values are cut at this many characters before they are compared with the known ones.
-const LONGEST_COMPARED: usize = 64;
+const MAX_COMPARED: usize = 64;
 
 /// The number of characters from which on the value of an annotation is ignored; `None` for an annotation that has no
 /// parser here.
@@ -155,20 +157,20 @@ fn word<'a>(annotations: &'a Labels, key: &str) -> Option<Cow<'a, str>> {
 }
 
 /// A warning for each annotation of a Service that has the prefix of this project and no effect, because its name is
-/// unknown, or the value of [`MOVE_ANNOTATION`]; at most [`MOST_WARNINGS`]. The values of the others are checked where
+/// unknown, or the value of [`MOVE_ANNOTATION`]; at most [`MAX_WARNINGS`]. The values of the others are checked where
 /// they are used. An annotation that the Service already had gets none: its author has
 /// seen the warning. An empty value means that the annotation is not set, as in a template.
 pub(crate) fn ineffective(annotations: &Labels, before: Option<&Labels>) -> Vec<String> {
     let mut warnings = Vec::new();
     for (key, value) in annotations {
-        let Some(name) = key.strip_prefix(PREFIX).filter(|_| warnings.len() < MOST_WARNINGS) else { continue };
+        let Some(name) = key.strip_prefix(PREFIX).filter(|_| warnings.len() < MAX_WARNINGS) else { continue };
         let reason = if value.is_empty() || before.is_some_and(|before| before.get(key) == Some(value)) {
             continue;
         } else if !NAMES.contains(&name) {
             // The names are compared in a time and memory that grow with their length.
-            unknown("name", &cut(name, LONGEST_COMPARED), &NAMES[..WRITTEN_BY_AUTHORS])
+            unknown("name", &cut(name, MAX_COMPARED), &NAMES[..WRITTEN_BY_AUTHORS])
         } else if key == MOVE_ANNOTATION && Move::parse(value).is_none() {
-            unknown("value", &cut(value, LONGEST_COMPARED), &["never", "now"])
+            unknown("value", &cut(value, MAX_COMPARED), &["never", "now"])
         } else {
             continue;
         };
@@ -180,7 +182,7 @@ pub(crate) fn ineffective(annotations: &Labels, before: Option<&Labels>) -> Vec<
 /// The value of [`MOVE_ANNOTATION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// `now`: the move does not wait until the Service has been unchanged for a while.
+    /// `now`: the Service moves even if it has ready endpoints, or moved less than a minute ago.
     Now,
     /// `never`: the Service is not moved.
     Never,
@@ -273,6 +275,13 @@ impl Moving {
     }
 }
 
+/// Whether a Service looks as if its move had begun and not ended: it has [`MOVING_ANNOTATION`], or its external name is
+/// [`MOVING_NAME`]. Every user who may edit the Service can make it look so; only a record proves it.
+pub fn looks_half_moved(service: &Value) -> bool {
+    let external_name = service.get("spec").and_then(|spec| spec.get("externalName")?.as_str());
+    Moving::is_on(service) || external_name == Some(MOVING_NAME)
+}
+
 /// The annotation of an object with this key.
 fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v Value> {
     object.get("metadata")?.get("annotations")?.get(key)
@@ -300,7 +309,7 @@ pub fn in_record(addresses: &[IpAddr]) -> String {
 }
 
 /// The addresses in a value of one of [`FOREIGN_ANNOTATIONS`] or of `spec.loadBalancerIP`: the first
-/// [`MOST_ADDRESSES`]. Parts that are not addresses are ignored; a value that is too long contains none.
+/// [`MAX_ADDRESSES`]. Parts that are not addresses are ignored; a value that is too long contains none.
 pub fn claimed_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, false)
 }
@@ -319,7 +328,7 @@ fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
         let is_duplicate = |other: &IpAddr| {
             if one_of_each_family { other.is_ipv4() == address.is_ipv4() } else { *other == address }
         };
-        if found.len() < MOST_ADDRESSES && !found.iter().any(is_duplicate) {
+        if found.len() < MAX_ADDRESSES && !found.iter().any(is_duplicate) {
             found.push(address);
         }
     }

@@ -15,7 +15,7 @@ use crate::external::{self, External};
 use crate::json::field_mut;
 
 /// The API server may cut longer warnings.
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING_LENGTH: usize = 256;
 
 /// The answer of a Kubewarden policy. The same decision always gives the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,7 +142,7 @@ impl Answer {
             accepted: true,
             audit_annotations: Some(audit),
             warnings: (!warnings.is_empty())
-                .then(|| warnings.iter().map(|warning| cut(warning, LONGEST_WARNING).into_owned()).collect()),
+                .then(|| warnings.iter().map(|warning| cut(warning, MAX_WARNING_LENGTH).into_owned()).collect()),
             ..Self::default()
         };
         let disowned = disown && disown_addresses(&mut object);

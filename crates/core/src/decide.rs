@@ -88,6 +88,17 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
     Decision { verdict, ..case.decision }
 }
 
+/// The second address of a Service.
+enum SecondAddress {
+    /// The pool has this free address.
+    Address(IpAddr),
+    /// The pool has no range of the family, and the Service does not require a second address.
+    NotAvailable,
+    /// The pool has no address for the Service. The verdict is for the whole request: it is refused, or left to
+    /// Kubernetes.
+    Verdict(Verdict),
+}
+
 /// One request and the decision so far.
 struct Case<'a> {
     request: &'a Request,
@@ -131,8 +142,9 @@ impl<'a> Case<'a> {
         let mut addresses = vec![primary];
         if let Some(second) = wanted.second {
             match self.second_address(&mut picker, pool, second, &choice)? {
-                Ok(address) => addresses.extend(address),
-                Err(verdict) => return Ok(verdict),
+                SecondAddress::Address(address) => addresses.push(address),
+                SecondAddress::NotAvailable => {}
+                SecondAddress::Verdict(verdict) => return Ok(verdict),
             }
         } else if service.family_policy == FamilyPolicy::PreferDualStack && pool.has(wanted.primary.other()) {
             self.warn(format!(
@@ -152,31 +164,32 @@ impl<'a> Case<'a> {
         let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
         let key = self.request.hash_key();
         match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
-            Ok(Some(address)) => Ok(Verdict::Allocated(vec![first, address])),
-            Ok(None) => Ok(Verdict::Unchanged(format!("pool {:?} has no {} range", pool.name, second.family))),
-            Err(verdict) => Ok(verdict),
+            SecondAddress::Address(address) => Ok(Verdict::Allocated(vec![first, address])),
+            SecondAddress::NotAvailable => {
+                Ok(Verdict::Unchanged(format!("pool {:?} has no {} range", pool.name, second.family)))
+            }
+            SecondAddress::Verdict(verdict) => Ok(verdict),
         }
     }
 
-    /// The second address. `Ok(None)` if the Service does not require one and the pool has no range of the family.
-    /// `Err` is a verdict for the whole request: it is refused, or left to Kubernetes.
+    /// Picks the second address.
     fn second_address(
         &mut self,
         picker: &mut Picker<'_>,
         pool: &Pool,
         second: Second,
         choice: &Choice<'_>,
-    ) -> Result<Result<Option<IpAddr>, Verdict>, Refusal> {
+    ) -> Result<SecondAddress, Refusal> {
         if !second.required && !pool.has(second.family) {
             self.warn(format!(
                 "pool {:?} has no {} range: Kubernetes picks the second address from any range",
                 pool.name, second.family
             ));
-            return Ok(Ok(None));
+            return Ok(SecondAddress::NotAvailable);
         }
         match picker.pick(&self.settings.candidates(pool, second.family))? {
-            Some(address) => Ok(Ok(Some(address))),
-            None => Ok(Err(self.without(pool, second.family, choice))),
+            Some(address) => Ok(SecondAddress::Address(address)),
+            None => Ok(SecondAddress::Verdict(self.without(pool, second.family, choice))),
         }
     }
 

@@ -185,8 +185,8 @@ pub fn describe(value: &Value) -> String {
 
 /// Quotes a string from outside: control characters are escaped, and it is cut after 80 characters.
 pub fn quote(text: &str) -> String {
-    const LONGEST: usize = 80;
-    match text.char_indices().nth(LONGEST) {
+    const MAX_LENGTH: usize = 80;
+    match text.char_indices().nth(MAX_LENGTH) {
         Some((end, _)) => format!("{:?}…", &text[..end]),
         None => format!("{text:?}"),
     }

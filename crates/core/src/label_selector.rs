@@ -7,7 +7,7 @@ pub type Labels = BTreeMap<String, String>;
 
 /// Of the labels of a Service, of a Pod or in a node selector, the first 64 by key count, so a cache need not keep
 /// more. A Service that selects on more labels selects no Pod.
-pub const MOST_LABELS: usize = 64;
+pub const MAX_LABELS: usize = 64;
 
 /// A Kubernetes `LabelSelector`. Every requirement must match; a selector without requirements matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,10 +88,9 @@ impl Requirement {
     }
 }
 
-/// Whether a Service with this selector selects a Pod with these labels. The first [`MOST_LABELS`] labels count.
+/// Whether a Service with this selector selects a Pod with these labels. The first [`MAX_LABELS`] labels count.
 pub fn selects(selector: &Labels, labels: &Labels) -> bool {
-    let counts =
-        |key: &String| labels.len() <= MOST_LABELS || labels.keys().take(MOST_LABELS).any(|other| other == key);
+    let counts = |key: &String| labels.len() <= MAX_LABELS || labels.keys().take(MAX_LABELS).any(|other| other == key);
     includes(labels, selector) && selector.keys().all(counts)
 }
 

@@ -1,11 +1,11 @@
 //! Reads from a Pod template on which nodes its Pods may run.
 
 use crate::json::{Located, TypeMismatch};
-use crate::label_selector::{Labels, MOST_LABELS};
+use crate::label_selector::{Labels, MAX_LABELS};
 
 /// The limit for the terms, expressions and values of `In` of a required node affinity, counted together. An affinity
 /// above the limit is ignored, so a cache need not keep it.
-pub const MOST_AFFINITY: usize = 256;
+pub const MAX_AFFINITY_TERMS: usize = 256;
 
 /// The node label of the operating system.
 pub const OS_LABEL: &str = "kubernetes.io/os";
@@ -17,10 +17,10 @@ const OS_LABEL_BETA: &str = "beta.kubernetes.io/os";
 pub struct PodSpec {
     /// `spec.os.name`: `linux` or `windows`
     pub os: Option<String>,
-    /// `spec.nodeSelector`: the first [`MOST_LABELS`] by key.
+    /// `spec.nodeSelector`: the first [`MAX_LABELS`] by key.
     pub node_selector: Labels,
     /// The terms of `spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution`. A node must match at
-    /// least one of them. Empty if they exceed [`MOST_AFFINITY`].
+    /// least one of them. Empty if they exceed [`MAX_AFFINITY_TERMS`].
     pub affinity: Vec<Term>,
     /// `spec.runtimeClassName`
     pub runtime_class: Option<String>,
@@ -49,14 +49,14 @@ impl PodSpec {
             Some(terms) => terms.items()?.map(|term| Term::read(&term)).collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
-        if affinity.iter().map(Term::size).sum::<usize>() > MOST_AFFINITY {
+        if affinity.iter().map(Term::size).sum::<usize>() > MAX_AFFINITY_TERMS {
             affinity.clear();
         }
         let owned = |text: Option<&str>| text.map(str::to_owned);
         let os = spec.get("os")?;
         Ok(Self {
             os: os.map_or(Ok(None), |os| os.text_of("name"))?.map(str::to_ascii_lowercase),
-            node_selector: spec.first_of("nodeSelector", MOST_LABELS)?,
+            node_selector: spec.first_of("nodeSelector", MAX_LABELS)?,
             affinity,
             runtime_class: owned(spec.text_of("runtimeClassName")?),
             node: owned(spec.text_of("nodeName")?),
@@ -136,7 +136,7 @@ impl Term {
         Ok(read)
     }
 
-    /// How much the term counts towards [`MOST_AFFINITY`].
+    /// How much the term counts towards [`MAX_AFFINITY_TERMS`].
     fn size(&self) -> usize {
         1 + self.one_of.iter().map(|(_, values)| 1 + values.len()).sum::<usize>()
     }

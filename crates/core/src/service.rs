@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::address::Family;
 use crate::json::{Located, TypeMismatch};
-use crate::label_selector::{Labels, MOST_LABELS};
+use crate::label_selector::{Labels, MAX_LABELS};
 
 pub use crate::annotations::MOVING_ANNOTATION;
 
@@ -27,7 +27,7 @@ pub enum FamilyPolicy {
 pub struct Service {
     /// `metadata.name`; empty if the API server has yet to generate it.
     pub name: String,
-    /// `metadata.labels`: the first [`MOST_LABELS`] by key.
+    /// `metadata.labels`: the first [`MAX_LABELS`] by key.
     pub labels: Labels,
     /// `metadata.annotations`
     pub annotations: Labels,
@@ -85,7 +85,7 @@ impl Service {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Ok(Self {
             name: owned(metadata.text_of("name")?).unwrap_or_default(),
-            labels: metadata.first_of("labels", MOST_LABELS)?,
+            labels: metadata.first_of("labels", MAX_LABELS)?,
             annotations: metadata.map_of("annotations")?,
             external_name: kind == Some("ExternalName"),
             load_balancer: kind == Some("LoadBalancer"),

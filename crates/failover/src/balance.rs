@@ -150,21 +150,26 @@ mod tests {
         }
         let cases: [Case<'_>; 5] = [
             Case { name: "no agent is alive", live: &[], held: &[], expected: &[] },
-            Case { name: "one of a group", live: &["c"], held: &[], expected: &[("10.0.9.2", &["c"])] },
             Case {
-                name: "its first choice",
+                name: "only one group of nodes has a live agent",
+                live: &["c"],
+                held: &[],
+                expected: &[("10.0.9.2", &["c"])],
+            },
+            Case {
+                name: "the first choice has room",
                 live: &["a", "b"],
                 held: &[("10.0.9.0", second)],
                 expected: &[("10.0.9.1", &[first, second])],
             },
             Case {
-                name: "who has its share is second",
+                name: "the first choice has its share",
                 live: &["a", "b"],
                 held: &[("10.0.9.0", first)],
                 expected: &[("10.0.9.1", &[second, first])],
             },
             Case {
-                name: "one alone has all",
+                name: "the only live agent of a group takes all addresses",
                 live: &["b"],
                 held: &[("10.0.9.0", "b")],
                 expected: &[("10.0.9.1", &["b"])],

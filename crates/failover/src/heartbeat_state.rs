@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 pub use clusterip_core::annotations::NODE_ANNOTATION;
 use clusterip_leases::claim_lease::LABEL;
-use clusterip_leases::election::{ObservedLease, Step, step};
+use clusterip_leases::election::{self, ObservedLease, Step, step};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::observed::Observed;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -21,14 +21,14 @@ use super::timing::HEARTBEAT;
 /// Value of the label of heartbeats.
 pub const AGENT: &str = "agent";
 /// The maximum length of a Lease name.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_LENGTH: usize = 253;
 /// The number of former identities that a process remembers: a write with one of them may still be in flight.
 const FORMER: usize = 8;
 
 /// The name of the heartbeat of the agent on this node.
 pub fn name(node: &str) -> String {
     let name = format!("clusterip-agent-{node}");
-    if name.len() <= LONGEST_NAME {
+    if name.len() <= MAX_NAME_LENGTH {
         return name;
     }
     let mut name = "clusterip-agent-".to_owned();
@@ -210,7 +210,7 @@ impl HeartbeatState {
 
 /// The holder of a heartbeat; `None` if it was given back.
 pub fn holder(lease: &Lease) -> Option<&str> {
-    lease.spec.as_ref()?.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+    election::holder(lease.spec.as_ref()?)
 }
 
 /// The heartbeat without a holder.

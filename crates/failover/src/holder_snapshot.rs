@@ -158,11 +158,16 @@ mod tests {
             expected: Option<Renewal>,
         }
         let cases = [
-            Case { name: "renewed", heartbeat: own(100), now: Some(110), expected: Some(Renewal::Renewed) },
-            Case { name: "just in time", heartbeat: own(100), now: Some(120), expected: Some(Renewal::Renewed) },
-            Case { name: "too late", heartbeat: own(100), now: Some(121), expected: Some(Renewal::Silent) },
-            Case { name: "of the future", heartbeat: own(200), now: Some(110), expected: Some(Renewal::Renewed) },
-            Case { name: "none", heartbeat: None, now: Some(110), expected: Some(Renewal::Missing) },
+            Case { name: "renewed 10 s ago", heartbeat: own(100), now: Some(110), expected: Some(Renewal::Renewed) },
+            Case { name: "renewed 20 s ago", heartbeat: own(100), now: Some(120), expected: Some(Renewal::Renewed) },
+            Case { name: "renewed 21 s ago", heartbeat: own(100), now: Some(121), expected: Some(Renewal::Silent) },
+            Case {
+                name: "renewed in the future",
+                heartbeat: own(200),
+                now: Some(110),
+                expected: Some(Renewal::Renewed),
+            },
+            Case { name: "no heartbeat", heartbeat: None, now: Some(110), expected: Some(Renewal::Missing) },
             Case {
                 name: "given back",
                 heartbeat: own(100).map(|lease| given_back(&lease, at(100))),
@@ -170,7 +175,7 @@ mod tests {
                 expected: Some(Renewal::GivenBack),
             },
             Case {
-                name: "another",
+                name: "a heartbeat of another term",
                 heartbeat: Some(heartbeat(&other, 100)),
                 now: Some(110),
                 expected: Some(Renewal::Replaced),
@@ -187,9 +192,14 @@ mod tests {
                 now: Some(130),
                 expected: Some(Renewal::Silent),
             },
-            Case { name: "by the newest Lease", heartbeat: own(100), now: None, expected: Some(Renewal::Renewed) },
             Case {
-                name: "by a Lease of another that is newer",
+                name: "without a clock, as new as the newest Lease",
+                heartbeat: own(100),
+                now: None,
+                expected: Some(Renewal::Renewed),
+            },
+            Case {
+                name: "without a clock, 30 s older than the newest Lease",
                 heartbeat: own(70),
                 now: None,
                 expected: Some(Renewal::Silent),

@@ -269,7 +269,7 @@ mod tests {
         let first: Step = (0, |peers, now| peers.see(&lease(1, 1), now));
         let gone: Step = (5, |peers, now| peers.gone(&lease(1, 1), now));
         let cases = [
-            Case { name: "nothing", steps: vec![], after_19_s: UNKNOWN_NODE, after_20_s: UNKNOWN_NODE },
+            Case { name: "no heartbeat", steps: vec![], after_19_s: UNKNOWN_NODE, after_20_s: UNKNOWN_NODE },
             Case { name: "first seen", steps: vec![first], after_19_s: ALIVE, after_20_s: SILENT },
             Case {
                 name: "renewed",
@@ -278,7 +278,7 @@ mod tests {
                 after_20_s: ALIVE,
             },
             Case {
-                name: "seen again as it was",
+                name: "seen again unchanged",
                 steps: vec![first, (5, |peers, now| peers.only(&[lease(1, 1)], now))],
                 after_19_s: ALIVE,
                 after_20_s: SILENT,

@@ -19,7 +19,7 @@ use super::external_claims::{Claim, node_of as node_of_identity};
 use super::heartbeat_state::Term;
 use super::next_deadline::NextDeadline;
 use super::peers::{Peers, node_of};
-use super::timing::{AWAY, HEARTBEAT, LONGEST_AWAY, MOST_WRITES, RETRY_PAUSE, TURN, TURNS};
+use super::timing::{AWAY, HEARTBEAT, MAX_TIME_AWAY, MAX_WRITES, RETRY_PAUSE, TURN, TURNS};
 
 #[derive(Clone, Debug)]
 enum Claimed {
@@ -240,7 +240,7 @@ impl AgentState {
                 self.remove(&mut deadline, &mut writes);
             }
         }
-        writes.truncate(MOST_WRITES.saturating_sub(self.busy.len()));
+        writes.truncate(MAX_WRITES.saturating_sub(self.busy.len()));
         for write in &writes {
             self.busy.insert(write.subject.clone());
             if let (WriteKind::GiveBack, Subject::Address(address)) = (write.kind, &write.subject) {
@@ -285,10 +285,10 @@ impl AgentState {
         let given_up: Vec<IpAddr> = failing.filter(|address| self.has_others(*address, now)).collect();
         for address in &given_up {
             let note = self.notes.entry(*address).or_default();
-            if note.away.is_none_or(|away| now >= away + LONGEST_AWAY) {
+            if note.away.is_none_or(|away| now >= away + MAX_TIME_AWAY) {
                 note.strikes = 0;
             }
-            let away = AWAY.saturating_mul(2_u32.saturating_pow(note.strikes)).min(LONGEST_AWAY);
+            let away = AWAY.saturating_mul(2_u32.saturating_pow(note.strikes)).min(MAX_TIME_AWAY);
             note.away = Some(now + away);
             note.strikes = note.strikes.saturating_add(1);
         }

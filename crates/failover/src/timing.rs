@@ -34,7 +34,7 @@ pub const REMOVING_TURN: Duration = Duration::from_secs(10);
 /// The age at which a heartbeat that was given back or ended is removed.
 pub const HEARTBEAT_RETENTION: Duration = Duration::from_secs(600);
 /// The number of write requests that may be in flight at once.
-pub const MOST_WRITES: usize = 32;
+pub const MAX_WRITES: usize = 32;
 /// For how long the agent's own heartbeat may be missing from the watch before the watch is restarted.
 pub const WATCH_SILENCE: Duration = Duration::from_secs(12);
 /// The time limit of one step on the network: several steps fit between the end of a term and the end of its
@@ -45,12 +45,12 @@ pub const RELEASE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The pauses between the repeated announcements of an address that was added: a single announcement may be lost.
 pub const ANNOUNCEMENT_PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 /// The number of consecutive failures after which an address is left to other nodes.
-pub const MOST_FAILURES: u32 = 5;
+pub const MAX_FAILURES: u32 = 5;
 /// For how long the address is then left to other nodes. The time doubles with each further failure.
 pub const AWAY: Duration = Duration::from_secs(60);
 /// The longest time that an address is left to other nodes. Earlier failures no longer count when this much time has
 /// passed after the address was left to other nodes.
-pub const LONGEST_AWAY: Duration = Duration::from_secs(600);
+pub const MAX_TIME_AWAY: Duration = Duration::from_secs(600);
 /// For how long the loop that renews the heartbeat may not begin a round before the liveness probe fails.
 pub const STALLED: Duration = Duration::from_secs(60);
 /// The interval at which the firewall is written again although nothing has changed, because another program may have

@@ -1,7 +1,7 @@
 //! Evaluates the policy on a live cluster, with the module, the settings in force, the watched stores and the ledger.
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use clusterip_core::answer::Answer;
@@ -10,11 +10,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::cluster::ledger::Ledger;
-use crate::cluster::lookups::{Lookups, Subject};
+use crate::cluster::namespace_share;
 use crate::cluster::replica_claims::Claims;
-use crate::cluster::share;
 use crate::cluster::snapshot::map;
 use crate::cluster::stores::Stores;
+use crate::cluster::watched_lookups::{Subject, WatchedLookups};
 use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
@@ -38,7 +38,7 @@ pub struct Evaluation {
     pub answer: Answer,
     /// The settings that the answer was made with.
     pub settings: Arc<LiveSettings>,
-    lookups: Arc<Lookups>,
+    lookups: Arc<WatchedLookups>,
     /// The external addresses that the answer gives to the Service.
     external: Vec<IpAddr>,
 }
@@ -99,7 +99,7 @@ impl Evaluator {
     /// already.
     pub fn note_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
         let settings = self.settings();
-        let shares = |address| share::of(&settings.settings, address);
+        let shares = |address| namespace_share::of(&settings.settings, address);
         let released = self.ledger.note_chosen_by_hand(address, owner, &shares);
         if let Some(claims) = &self.claims {
             claims.release(&released);
@@ -113,7 +113,8 @@ impl Evaluator {
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, ModuleError> {
         let settings = self.settings();
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
-        let lookups = Arc::new(Lookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector));
+        let lookups =
+            Arc::new(WatchedLookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector));
         let begin = Instant::now();
         let answered = if admission_state::concerns(&settings.settings.external, request) {
             self.place(request, subject, &settings, &lookups)
@@ -132,14 +133,11 @@ impl Evaluator {
         request: &Value,
         subject: &Subject,
         settings: &LiveSettings,
-        lookups: &Arc<Lookups>,
+        lookups: &Arc<WatchedLookups>,
     ) -> Result<(Answer, Vec<IpAddr>), ModuleError> {
         let external = &settings.settings.external;
         for _ in 0..TRIES {
-            let held = {
-                let snapshot = self.stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-                admission_state::held(external, &snapshot, &self.ledger)
-            };
+            let held = admission_state::held(external, &self.stores.read_snapshot(), &self.ledger);
             let answer = self.module.place(request, &settings.document, &held, lookups.clone())?;
             let object = answer.mutated_object.as_ref().or_else(|| request.get("object"));
             let newly_claimed =

@@ -26,7 +26,7 @@ struct HashLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VersionLabels {
+struct SettingsVersionLabels {
     result: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub struct ClusterMetrics {
     lock: ScrapeLock,
     valid: Gauge,
     settings: Labelled<HashLabels, Gauge>,
-    versions: Labelled<VersionLabels, Counter>,
+    versions: Labelled<SettingsVersionLabels, Counter>,
     synced: Labelled<KindLabels, Gauge>,
     watch_errors: Labelled<KindLabels, Counter>,
     last_contact: Number,
@@ -55,7 +55,7 @@ impl ClusterMetrics {
         self.settings.get_or_create(&HashLabels { hash: hash.to_owned() }).set(1);
         self.valid.set(i64::from(latest));
         if latest {
-            self.versions.get_or_create(&VersionLabels { result: "accepted" }).inc();
+            self.versions.get_or_create(&SettingsVersionLabels { result: "accepted" }).inc();
         }
     }
 
@@ -63,7 +63,7 @@ impl ClusterMetrics {
     pub fn settings_refused(&self) {
         let _lock = self.lock.hold();
         self.valid.set(0);
-        self.versions.get_or_create(&VersionLabels { result: "refused" }).inc();
+        self.versions.get_or_create(&SettingsVersionLabels { result: "refused" }).inc();
     }
 
     /// Records that the latest version is the one in use again, after other versions were refused.
@@ -109,7 +109,7 @@ impl Component for ClusterMetrics {
             self.last_contact.clone(),
         );
         for result in ["accepted", "refused"] {
-            drop(self.versions.get_or_create(&VersionLabels { result }));
+            drop(self.versions.get_or_create(&SettingsVersionLabels { result }));
         }
     }
 }

@@ -5,11 +5,17 @@
 //! - [`evaluator`] evaluates requests on a live cluster.
 //! - [`external`] computes which external addresses Services have, and which nodes may hold them.
 //! - [`permissions`] checks that the program may do what its settings require.
+//! - [`object`] reads Kubernetes objects that are JSON, and [`yaml`] parses YAML with the position of each value.
 
 pub mod cluster;
 pub mod evaluator;
 pub mod external;
 pub mod host_metrics;
+mod json_stream;
 pub mod live_settings;
+pub mod object;
 pub mod permissions;
 pub mod policy;
+pub mod yaml;
+mod yaml_position;
+mod yaml_scalar;

@@ -9,7 +9,7 @@ use std::fmt;
 
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
@@ -137,7 +137,7 @@ pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Worklo
                 return Err(PermissionsError::Discover {
                     api_version: kind.api_version.clone(),
                     kind: kind.kind.clone(),
-                    reason: words(&error),
+                    reason: error_message(&error),
                 });
             }
         }
@@ -156,7 +156,7 @@ pub async fn missing(client: &Client, needs: &[Need]) -> Result<Vec<Need>, Permi
         async move {
             let review = review(&need);
             let answer = reviews.create(&PostParams::default(), &review).await;
-            let answer = answer.map_err(|error| PermissionsError::Ask(words(&error)))?;
+            let answer = answer.map_err(|error| PermissionsError::Ask(error_message(&error)))?;
             let allowed = answer.status.is_some_and(|status| status.allowed);
             Ok((!allowed).then_some(need))
         }

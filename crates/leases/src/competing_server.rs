@@ -85,16 +85,16 @@ mod tests {
             Some(ObservedLease { value: spec, since: begin, changed })
         };
         let cases = [
-            Case { name: "no lease", seen: None, seconds: 0, expected: CompetingServer::None },
+            Case { name: "no Lease", seen: None, seconds: 0, expected: CompetingServer::None },
             Case {
                 name: "a Lease without a holder",
                 seen: seen("", true),
                 seconds: 0,
                 expected: CompetingServer::None,
             },
-            Case { name: "mine", seen: seen(me.as_str(), true), seconds: 0, expected: CompetingServer::None },
+            Case { name: "its own Lease", seen: seen(me.as_str(), true), seconds: 0, expected: CompetingServer::None },
             Case {
-                name: "one that moves by hand",
+                name: "`clusterip move`",
                 seen: seen(mover.as_str(), true),
                 seconds: 0,
                 expected: CompetingServer::None,
@@ -106,19 +106,19 @@ mod tests {
                 expected: CompetingServer::None,
             },
             Case {
-                name: "found",
+                name: "first seen",
                 seen: seen(server.as_str(), false),
                 seconds: 0,
                 expected: CompetingServer::Unclear(Some(server.clone())),
             },
             Case {
-                name: "found, and still the same",
+                name: "not renewed for 5 s",
                 seen: seen(server.as_str(), false),
                 seconds: 5,
                 expected: CompetingServer::Unclear(Some(server.clone())),
             },
             Case {
-                name: "not renewed",
+                name: "not renewed for 6 s",
                 seen: seen(server.as_str(), false),
                 seconds: 6,
                 expected: CompetingServer::None,
@@ -130,7 +130,7 @@ mod tests {
                 expected: CompetingServer::Lives(server.clone()),
             },
             Case {
-                name: "renewed, until it can be taken",
+                name: "renewed 14 s ago",
                 seen: seen(server.as_str(), true),
                 seconds: 14,
                 expected: CompetingServer::Lives(server.clone()),

@@ -161,52 +161,52 @@ mod tests {
         let other = |seconds| lease("other", seconds, THEN, THEN, 4);
         let mine = |transitions| Step::Write(lease("me_serve_0000000000000001", Some(15), NOW, NOW, transitions));
         let cases = [
-            Case { name: "none is taken", spec: None, seconds: 0, expected: mine(0) },
+            Case { name: "a missing Lease", spec: None, seconds: 0, expected: mine(0) },
+            Case { name: "a Lease without a spec", spec: Some(LeaseSpec::default()), seconds: 0, expected: mine(1) },
             Case {
-                name: "one without a spec is taken",
-                spec: Some(LeaseSpec::default()),
-                seconds: 0,
-                expected: mine(1),
-            },
-            Case {
-                name: "one that was given back is taken at once",
+                name: "a Lease that was given back",
                 spec: Some(lease("", Some(1), THEN, THEN, 7)),
                 seconds: 0,
                 expected: mine(8),
             },
             Case {
-                name: "our own is renewed",
+                name: "its own Lease",
                 spec: Some(lease("me_serve_0000000000000001", Some(15), THEN, THEN, 7)),
                 seconds: 60,
                 expected: Step::Write(lease("me_serve_0000000000000001", Some(15), THEN, NOW, 7)),
             },
             Case {
-                name: "another's is not taken when first seen, however old its times are",
+                name: "another's when first seen, although its times are old",
                 spec: Some(other(Some(15))),
                 seconds: 0,
                 expected: Step::Wait,
             },
             Case {
-                name: "nor while it may be renewed",
+                name: "another's of 15 s, after 14 s",
                 spec: Some(other(Some(15))),
                 seconds: 14,
                 expected: Step::Wait,
             },
+            Case { name: "another's of 15 s, after 15 s", spec: Some(other(Some(15))), seconds: 15, expected: mine(5) },
             Case {
-                name: "it is when it was seen unchanged for its duration",
-                spec: Some(other(Some(15))),
-                seconds: 15,
-                expected: mine(5),
+                name: "another's of 60 s, after 59 s",
+                spec: Some(other(Some(60))),
+                seconds: 59,
+                expected: Step::Wait,
             },
-            Case { name: "a longer one is waited for", spec: Some(other(Some(60))), seconds: 59, expected: Step::Wait },
-            Case { name: "a longer one, too, ends", spec: Some(other(Some(60))), seconds: 60, expected: mine(5) },
+            Case { name: "another's of 60 s, after 60 s", spec: Some(other(Some(60))), seconds: 60, expected: mine(5) },
             Case {
-                name: "one without a duration has ours",
+                name: "another's without a duration, after 14 s",
                 spec: Some(other(None)),
                 seconds: 14,
                 expected: Step::Wait,
             },
-            Case { name: "and ends with it", spec: Some(other(None)), seconds: 15, expected: mine(5) },
+            Case {
+                name: "another's without a duration, after 15 s",
+                spec: Some(other(None)),
+                seconds: 15,
+                expected: mine(5),
+            },
         ];
         for Case { name, spec, seconds, expected } in cases {
             let seen = spec.map(|spec| Observed::first(spec, begin));
@@ -242,10 +242,10 @@ mod tests {
             good: bool,
         }
         let cases = [
-            Case { name: "as Kubernetes has them", lease: 15, deadline: 10, retry: 2, good: true },
+            Case { name: "the durations of Kubernetes", lease: 15, deadline: 10, retry: 2, good: true },
             Case { name: "a deadline as long as the lease", lease: 15, deadline: 15, retry: 2, good: false },
-            Case { name: "a try as rare as the deadline", lease: 15, deadline: 10, retry: 10, good: false },
-            Case { name: "without a pause", lease: 15, deadline: 10, retry: 0, good: false },
+            Case { name: "a retry pause as long as the deadline", lease: 15, deadline: 10, retry: 10, good: false },
+            Case { name: "no retry pause", lease: 15, deadline: 10, retry: 0, good: false },
         ];
         for Case { name, lease, deadline, retry, good } in cases {
             assert_eq!(Timing::new(lease * SECOND, deadline * SECOND, retry * SECOND).is_ok(), good, "{name}");

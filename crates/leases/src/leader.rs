@@ -15,7 +15,7 @@
 use std::future::Future;
 use std::pin::pin;
 
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -317,8 +317,9 @@ impl Leader {
         });
         match released.await {
             Ok(Ok(())) => tracing::info!("released the lease {}/{LEASE}", self.namespace),
-            Ok(Err(error)) => tracing::warn!(%error, "leader election: the next leader must wait until the lease \
-                                                      expires"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "leader election: the next leader must wait until the lease expires")
+            }
             Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
         }
     }
@@ -347,7 +348,7 @@ impl Leader {
     }
 
     fn failed(&self, what: &'static str, error: &KubeError) -> LeaderError {
-        LeaderError::Request { namespace: self.namespace.clone(), what, reason: words(error) }
+        LeaderError::Request { namespace: self.namespace.clone(), what, reason: error_message(error) }
     }
 
     fn publish_competing_server(&self, now: Instant) {

@@ -97,7 +97,7 @@ mod tests {
             Case { name: "strictARP", ipvs: true, all: (1, 2), own: (0, 0), expected: None },
             Case { name: "strict only on the interface", ipvs: true, all: (0, 0), own: (1, 2), expected: None },
             Case { name: "one setting on each scope", ipvs: true, all: (1, 0), own: (0, 2), expected: None },
-            Case { name: "stricter", ipvs: true, all: (2, 2), own: (0, 0), expected: None },
+            Case { name: "stricter than strictARP", ipvs: true, all: (2, 2), own: (0, 0), expected: None },
             Case { name: "arp_announce not strict", ipvs: true, all: (1, 1), own: (0, 0), expected: some(1, 1) },
             Case { name: "arp_ignore not strict", ipvs: true, all: (0, 2), own: (0, 0), expected: some(0, 2) },
         ];

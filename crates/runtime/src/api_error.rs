@@ -3,7 +3,7 @@
 use std::error::Error;
 
 /// The message of the API server, or the reason why it can't be reached, in one line and without the names of types.
-pub fn words(error: &kube::Error) -> String {
+pub fn error_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("the API server answers {}", status.code),
@@ -23,7 +23,7 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
 }
 
 /// The text of an error, followed by the texts of its sources that add something.
-pub fn chain(error: &dyn Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut words = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
@@ -73,7 +73,7 @@ mod tests {
             },
         ];
         for Case { name, error, expected } in cases {
-            assert_eq!(words(&error), expected, "{name}");
+            assert_eq!(error_message(&error), expected, "{name}");
         }
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use kube::runtime::utils::Backoff;
 
 /// The longest pause before a failed watch is tried again.
-pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
-/// The pauses between attempts: they double from 100 ms up to [`LONGEST_PAUSE`].
+/// The pauses between attempts: they double from 100 ms up to [`MAX_RETRY_PAUSE`].
 #[derive(Default)]
 pub struct RetryBackoff {
     failures: u32,
@@ -17,7 +17,7 @@ impl Iterator for RetryBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let longest = LONGEST_PAUSE.min(Duration::from_millis(100) * 2_u32.saturating_pow(self.failures.min(16)));
+        let longest = MAX_RETRY_PAUSE.min(Duration::from_millis(100) * 2_u32.saturating_pow(self.failures.min(16)));
         self.failures = self.failures.saturating_add(1);
         Some(longest)
     }

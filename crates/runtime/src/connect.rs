@@ -12,7 +12,7 @@ use kube::{Client, Config};
 use thiserror::Error;
 use tower::layer::layer_fn;
 
-use crate::api_error::words;
+use crate::api_error::error_message;
 use crate::api_requests::Bounded;
 
 /// The arguments of every command that talks to a cluster.
@@ -96,7 +96,7 @@ pub enum ConnectError {
     #[error("no kubeconfig was found: give --kubeconfig, or run the program in a Pod")]
     NoCluster(#[source] InferConfigError),
     /// The configuration can't be used.
-    #[error("the configuration of the cluster can't be used: {}", words(.0))]
+    #[error("the configuration of the cluster can't be used: {}", error_message(.0))]
     Client(kube::Error),
 }
 
@@ -244,7 +244,7 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = arguments.client().await.unwrap();
         std::fs::remove_file(arguments.kubeconfig.as_ref().unwrap()).unwrap();
-        words(&client.apiserver_version().await.unwrap_err())
+        error_message(&client.apiserver_version().await.unwrap_err())
     }
 
     #[tokio::test]

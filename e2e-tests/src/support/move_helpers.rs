@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use axum::http::{Method, Request};
-use clusterip::services::mover::{Limits, Mover, Order};
+use clusterip::services::mover::{Limits, MoveOrder, Mover};
 use clusterip::services::outcome::{Outcome, Unmoved};
-use clusterip::services::step::MOVING_NAME;
 use clusterip::services::targets::Targets;
+use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use futures::future::{BoxFuture, ready};
 use kube::Client;
@@ -45,7 +45,7 @@ impl Targets for These {
         Box::pin(ready(self.0.iter().any(|target| target == addresses)))
     }
 
-    fn judge<'a>(&'a self, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+    fn check_with_policy<'a>(&'a self, _: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(ready(Ok(())))
     }
 
@@ -82,9 +82,9 @@ pub async fn is_recorded(client: &Client, service: &Value) -> bool {
 }
 
 /// An order to move this Service.
-pub fn order(service: &Value, addresses: &[IpAddr]) -> Order {
+pub fn order(service: &Value, addresses: &[IpAddr]) -> MoveOrder {
     let text = |field| service["metadata"][field].as_str().unwrap().to_owned();
-    Order {
+    MoveOrder {
         namespace: text("namespace"),
         name: text("name"),
         uid: text("uid"),
@@ -183,7 +183,7 @@ pub fn step(seen: &Seen) -> Option<&'static str> {
     if seen.path.ends_with("/status") {
         return Some("status");
     }
-    let Some(marker) = seen.body["metadata"]["annotations"][MOVING_ANNOTATION].as_str() else { return Some("forget") };
+    let Some(marker) = seen.body["metadata"]["annotations"][MOVING_ANNOTATION].as_str() else { return Some("cleanup") };
     let marker: Value = serde_json::from_str(marker).unwrap();
     let both = marker["from"].as_array().is_some_and(|from| from.len() == 2);
     let single = both && seen.body["spec"]["clusterIPs"].as_array().is_some_and(|list| list.len() == 1);

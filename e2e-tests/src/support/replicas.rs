@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::http::Method;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip_host::cluster::yaml;
+use clusterip_host::yaml;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::Client;
 use kube::api::{Api, PostParams};
@@ -224,14 +224,6 @@ impl<'p> Replicas<'p> {
         let configuration = send(&self.client, Method::GET, CONFIGURATION, None).await.unwrap();
         let bundle = configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap_or_default();
         String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap()
-    }
-
-    /// Changes the settings of all replicas.
-    pub fn change_settings(&mut self, settings: &str) {
-        self.settings = settings.to_owned();
-        for nth in 0..self.hosts.len() {
-            self.change_settings_of(nth, settings);
-        }
     }
 
     /// Changes the settings of one replica.

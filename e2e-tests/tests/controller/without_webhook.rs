@@ -133,7 +133,7 @@ async fn services_created_without_the_webhook_are_moved() {
     // Services whose addresses the API server picks.
     let picked = cluster.place("picked").await;
     for number in 0..10 {
-        let spec = json!({"selector": {"app": "nobody"}});
+        let spec = json!({"selector": {"app": "without-pods"}});
         picked.service_named(&format!("web-{number}"), json!({"annotations": {OS: "windows"}}), spec).await;
     }
     let by_hand = cluster.place("hand-set").await;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use axum::http::Method;
 
+use super::fault_cluster::FaultCluster;
 use super::load::{Planned, REPLICAS, load};
 use super::outcome::Row;
-use super::scene::Scene;
 use crate::support::bad_client;
 use crate::support::control_plane::ControlPlane;
 use crate::support::move_helpers::{path, send};
@@ -18,9 +18,9 @@ use crate::support::replicas::Kind;
 const MEMORY: f64 = 268.0;
 
 pub async fn a_client_is_bad(plane: &'static ControlPlane, count: usize, requests: usize, stays: Duration) -> Row {
-    let scene = Scene::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
-    let (port, pid) = (scene.replicas.host(0).port(), scene.replicas.host(0).pid());
-    let trusted = scene.replicas.trusted().await;
+    let cluster = FaultCluster::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
+    let (port, pid) = (cluster.replicas.host(0).port(), cluster.replicas.host(0).pid());
+    let trusted = cluster.replicas.trusted().await;
     let (before, done) = (peak_memory(pid), AtomicBool::new(false));
     let bad = async {
         let taken = bad_client::send(port, &trusted, requests, stays).await;
@@ -29,13 +29,13 @@ pub async fn a_client_is_bad(plane: &'static ControlPlane, count: usize, request
     };
     // Creates each Service once, and then more of them until the bad requests end.
     let good = async {
-        let mut tally = load(&scene.client, &scene.namespace, &scene.planned, Duration::ZERO).await;
+        let mut tally = load(&cluster.client, &cluster.namespace, &cluster.planned, Duration::ZERO).await;
         let mut more = 0;
         while !done.load(Ordering::Acquire) {
             more += 1;
             let planned = Planned { name: format!("more-{more}"), os: "linux", late: false, replica: 0 };
-            tally.add(load(&scene.client, &scene.namespace, std::slice::from_ref(&planned), Duration::ZERO).await);
-            send(&scene.client, Method::DELETE, &path(&scene.namespace, &planned.name), None).await;
+            tally.add(load(&cluster.client, &cluster.namespace, std::slice::from_ref(&planned), Duration::ZERO).await);
+            send(&cluster.client, Method::DELETE, &path(&cluster.namespace, &planned.name), None).await;
         }
         tally
     };
@@ -46,6 +46,6 @@ pub async fn a_client_is_bad(plane: &'static ControlPlane, count: usize, request
         wrong.push(format!("{after:.0} MB of memory, not {MEMORY}"));
     }
     let fault = format!("{requests} bad requests to one replica (memory {before:.0} MB before, {after:.0} MB at most)");
-    let row = scene.row(fault, tally, Instant::now()).await;
+    let row = cluster.row(fault, tally, Instant::now()).await;
     Row { reached: true, wrong, ..row }
 }

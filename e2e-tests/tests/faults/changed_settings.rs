@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::fault_cluster::FaultCluster;
 use super::load::{REPLICAS, load};
 use super::outcome::{Row, state};
 use super::pools::{ADDED, Pools, SHRUNK, settings};
-use super::scene::Scene;
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::{PATIENCE, eventually};
 use crate::support::program;
@@ -25,8 +25,8 @@ async fn in_force(replicas: &Replicas<'_>) -> Option<String> {
 }
 
 pub async fn settings_are_changed(plane: &'static ControlPlane, count: usize, over: Duration) -> Row {
-    let scene = Scene::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
-    let Scene { replicas, client, namespace, planned, .. } = &scene;
+    let cluster = FaultCluster::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
+    let FaultCluster { replicas, client, namespace, planned, .. } = &cluster;
     let before = in_force(replicas).await.unwrap();
     let added = format!(
         "{{name: added, cidrs: [{ADDED}], match: {{os: linux, serviceSelector: {{matchLabels: {{{REPLICA}: \"2\"}}}}}}}}, "
@@ -81,6 +81,6 @@ pub async fn settings_are_changed(plane: &'static ControlPlane, count: usize, ov
     }
     let fault =
         format!("settings changed: a pool added, one shrunk ({reported} reported, and moved by `clusterip move`)");
-    let row = scene.row_in(Pools::Changed, fault, tally, begin).await;
+    let row = cluster.row_in(Pools::Changed, fault, tally, begin).await;
     Row { reached: true, wrong, ..row }
 }

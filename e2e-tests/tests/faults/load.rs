@@ -93,8 +93,14 @@ fn failure(error: &kube::Error) -> Failure {
     } else if has(&["does not match the current range"]) {
         // An API server that has just started has not read its ServiceCIDRs yet.
         Failure::NoServer
-    } else if has(&["etcdserver:", "can't be claimed:", "connection refused", "context deadline exceeded", "etcd"])
-        || (matches!(status.code, 429 | 503 | 504) && !has(&["denied the request"]))
+    } else if has(&[
+        "code = Unavailable",
+        "etcdserver:",
+        "can't be claimed:",
+        "connection refused",
+        "context deadline exceeded",
+        "etcd",
+    ]) || (matches!(status.code, 429 | 503 | 504) && !has(&["denied the request"]))
     {
         Failure::NoServer
     } else {

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::fault_cluster::FaultCluster;
 use super::load::{REPLICAS, load};
 use super::outcome::Row;
-use super::scene::Scene;
 use crate::support::control_plane::ControlPlane;
 use crate::support::replicas::Kind;
 
@@ -15,15 +15,15 @@ const FAKETIME: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
 
 pub async fn replicas_are_killed(plane: &'static ControlPlane, count: usize, over: Duration) -> Row {
-    let mut scene = Scene::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
+    let mut cluster = FaultCluster::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
     let done = AtomicBool::new(false);
-    let (client, namespace, planned) = (scene.client.clone(), scene.namespace.clone(), scene.planned.clone());
+    let (client, namespace, planned) = (cluster.client.clone(), cluster.namespace.clone(), cluster.planned.clone());
     let loaded = async {
         let tally = load(&client, &namespace, &planned, over).await;
         done.store(true, Ordering::Release);
         tally
     };
-    let replicas = &mut scene.replicas;
+    let replicas = &mut cluster.replicas;
     let killed = async {
         let mut kills = 0;
         while !done.load(Ordering::Acquire) {
@@ -35,16 +35,16 @@ pub async fn replicas_are_killed(plane: &'static ControlPlane, count: usize, ove
         kills
     };
     let (tally, kills) = tokio::join!(loaded, killed);
-    scene.row(format!("{REPLICAS} replicas, one killed every second ({kills})"), tally, Instant::now()).await
+    cluster.row(format!("{REPLICAS} replicas, one killed every second ({kills})"), tally, Instant::now()).await
 }
 
 pub async fn away(plane: &'static ControlPlane, count: usize, what: &str, seconds: u64) -> Row {
-    let scene = Scene::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
-    let (client, namespace, planned) = (scene.client.clone(), scene.namespace.clone(), scene.planned.clone());
+    let cluster = FaultCluster::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
+    let (client, namespace, planned) = (cluster.client.clone(), cluster.namespace.clone(), cluster.planned.clone());
     let is_etcd = what == "etcd";
     let fault = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let plane = scene.plane;
+        let plane = cluster.plane;
         tokio::task::spawn_blocking(move || {
             if is_etcd {
                 plane.stop_etcd();
@@ -63,7 +63,7 @@ pub async fn away(plane: &'static ControlPlane, count: usize, what: &str, second
     // The load begins before the fault and ends after it.
     let over = Duration::from_secs(seconds + 3);
     let (tally, back) = tokio::join!(load(&client, &namespace, &planned, over), fault);
-    let row = scene.row(format!("{what} away for {seconds} s"), tally, back).await;
+    let row = cluster.row(format!("{what} away for {seconds} s"), tally, back).await;
     Row { most: Some(10.0), away: true, ..row }
 }
 
@@ -73,24 +73,25 @@ pub async fn a_clock_is_wrong(plane: &'static ControlPlane, count: usize) -> Opt
     for (name, value) in [("LD_PRELOAD", *library), ("FAKETIME", "+1h"), ("FAKETIME_DONT_FAKE_MONOTONIC", "1")] {
         kinds[1].environment.push((name.to_owned(), value.to_owned()));
     }
-    let scene = Scene::new(plane, count, "Fail", kinds).await;
-    let (tally, now) = (load(&scene.client, &scene.namespace, &scene.planned, Duration::ZERO).await, Instant::now());
-    Some(scene.row("clock of one replica 1 h off", tally, now).await)
+    let cluster = FaultCluster::new(plane, count, "Fail", kinds).await;
+    let (tally, now) =
+        (load(&cluster.client, &cluster.namespace, &cluster.planned, Duration::ZERO).await, Instant::now());
+    Some(cluster.row("clock of one replica 1 h off", tally, now).await)
 }
 
 pub async fn the_webhook_is_away(plane: &'static ControlPlane, count: usize) -> Row {
-    let mut scene = Scene::new(plane, count, "Ignore", vec![Kind::usual(); REPLICAS]).await;
+    let mut cluster = FaultCluster::new(plane, count, "Ignore", vec![Kind::usual(); REPLICAS]).await;
     for nth in 0..REPLICAS {
-        scene.replicas.kill(nth);
+        cluster.replicas.kill(nth);
     }
-    let tally = load(&scene.client, &scene.namespace, &scene.planned, Duration::ZERO).await;
+    let tally = load(&cluster.client, &cluster.namespace, &cluster.planned, Duration::ZERO).await;
     for nth in 0..REPLICAS {
-        scene.replicas.spawn(nth);
+        cluster.replicas.spawn(nth);
     }
     let begin = Instant::now();
     for nth in 0..REPLICAS {
-        scene.replicas.is_ready(nth).await;
+        cluster.replicas.is_ready(nth).await;
     }
-    let row = scene.row("webhook away (failurePolicy: Ignore)", tally, begin).await;
+    let row = cluster.row("webhook away (failurePolicy: Ignore)", tally, begin).await;
     Row { most: Some(30.0), ..row }
 }

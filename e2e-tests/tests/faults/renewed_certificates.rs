@@ -10,10 +10,10 @@ use clusterip::webhook::issuer::{AUTHORITY_LIFE, Authority};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
+use super::fault_cluster::FaultCluster;
 use super::load::{ATTEMPT, REPLICAS, load};
 use super::outcome::Row;
 use super::pools::{WINDOWS, settings};
-use super::scene::Scene;
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::send;
@@ -48,13 +48,14 @@ pub async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize
     let secrets = format!("/api/v1/namespaces/{namespace}/secrets");
     send(&plane.client(), Method::POST, &secrets, Some(&secret)).await.unwrap();
     let kinds = vec![Kind::usual(); REPLICAS];
-    let scene =
-        Scene::with(Replicas::start_in(plane, namespace, &settings(WINDOWS, ""), "Fail", kinds).await, count).await;
-    let (replicas, done) = (&scene.replicas, AtomicBool::new(false));
+    let cluster =
+        FaultCluster::with(Replicas::start_in(plane, namespace, &settings(WINDOWS, ""), "Fail", kinds).await, count)
+            .await;
+    let (replicas, done) = (&cluster.replicas, AtomicBool::new(false));
     let left = (begin + SignedDuration::from_secs(signs + 2)).duration_since(Timestamp::now());
     let left = left.max(SignedDuration::from_secs(2));
     let loaded = async {
-        let tally = load(&scene.client, &scene.namespace, &scene.planned, left.unsigned_abs()).await;
+        let tally = load(&cluster.client, &cluster.namespace, &cluster.planned, left.unsigned_abs()).await;
         // A client that trusts only the new authority shows that all replicas have a certificate of it.
         for nth in 0..REPLICAS {
             let port = replicas.host(nth).port();
@@ -90,6 +91,6 @@ pub async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize
         wrong.push(format!("{renewed} certificates were renewed, not {least}"));
     }
     let fault = format!("new certificates ({renewed}), and a new authority ({made} handshakes)");
-    let row = scene.row(fault, tally, Instant::now()).await;
+    let row = cluster.row(fault, tally, Instant::now()).await;
     Row { reached: true, wrong, ..row }
 }

@@ -25,7 +25,7 @@ async fn api_server_faults_are_retried() {
         ("cut-after", Fault::CutAfter),
     ];
     let [to, _] = fresh();
-    for at in ["try", "release", "place", "status", "forget"] {
+    for at in ["try", "release", "place", "status", "cleanup"] {
         for (fault, what) in &faults {
             let name = format!("{fault}-{at}");
             create(&client, &namespace, &name, json!({"type": "LoadBalancer", "ports": [{"port": 80}]})).await;
@@ -55,5 +55,5 @@ async fn forbidden_target_keeps_the_old_address() {
     let after = again(&client, &before).await;
     assert_eq!((addresses(&after), but_addresses(&after)), (addresses(&before), but_addresses(&before)));
     let steps: Vec<_> = proxy.writes().iter().filter_map(step).collect();
-    assert_eq!(steps, ["try", "release", "place", "place", "forget"]);
+    assert_eq!(steps, ["try", "release", "place", "place", "cleanup"]);
 }

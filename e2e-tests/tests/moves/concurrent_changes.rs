@@ -2,7 +2,7 @@
 
 use axum::http::Method;
 use clusterip::services::outcome::{Outcome, Unmoved};
-use clusterip::services::step::MOVING_NAME;
+use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use kube::Client;
 use serde_json::{Value, json};
@@ -142,7 +142,7 @@ async fn changes_are_kept(client: &Client, namespace: &str, proxy: &Proxy) {
             expected: json!({"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}),
         },
     ];
-    for at in ["release", "place", "forget"] {
+    for at in ["release", "place", "cleanup"] {
         for Concurrent { name: row, change, expected } in &changes {
             let name = format!("{row}-{at}");
             let before = create(client, namespace, &name, spec.clone()).await;

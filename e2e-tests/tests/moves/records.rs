@@ -1,7 +1,7 @@
 //! The record of a move is the only journal that counts: the contents of a Service can't forge or replay a move.
 
 use clusterip::services::outcome::{Outcome, Unmoved};
-use clusterip::services::step::MOVING_NAME;
+use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ async fn forged_journal_is_ignored() {
         Row { name: "port", text: journal(json!({"spec": {"ports": [{"port": 99_999}]}})) },
         Row { name: "marker", text: json!({"from": ["172.21.0.250"], "to": [forged]}).to_string() },
     ];
-    let specs = [("at-home", cluster_ip()), ("half-moved", half_moved()), ("load-balancer", load_balancer())];
+    let specs = [("idle", cluster_ip()), ("half-moved", half_moved()), ("load-balancer", load_balancer())];
     for Row { name, text } in rows {
         for (state, spec) in &specs {
             let name = format!("{name}-{state}");

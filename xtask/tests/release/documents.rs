@@ -118,6 +118,15 @@ fn every_page_is_in_the_table_of_contents_once() {
 }
 
 #[test]
+fn the_table_of_contents_has_the_titles_of_the_pages() {
+    for line in read("docs/SUMMARY.md").lines() {
+        let Some((title, link)) = line.strip_prefix("- [").and_then(|entry| entry.split_once("](")) else { continue };
+        let page = read(&format!("docs/{}", link.trim_end_matches(')')));
+        assert_eq!(page.lines().next(), Some(format!("# {title}").as_str()), "{link}");
+    }
+}
+
+#[test]
 fn every_page_begins_with_the_question_that_it_answers() {
     let contents = Path::new("docs/SUMMARY.md");
     for page in pages().into_keys().filter(|page| page.starts_with("docs") && *page != contents) {

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use clusterip_host::cluster::yaml;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_host::policy::service_request::ServiceRequest;
+use clusterip_host::yaml;
 use serde_json::{Value, json};
 use xtask::metadata::Resource;
 
@@ -96,6 +96,25 @@ fn names_versions_texts_and_urls_agree() {
     let kinds: Vec<&str> = package["changes"].as_array().unwrap().iter().map(|c| c["kind"].as_str().unwrap()).collect();
     let known = ["added", "changed", "deprecated", "removed", "fixed", "security"];
     assert!(!kinds.is_empty() && kinds.iter().all(|kind| known.contains(kind)), "{kinds:?}");
+}
+
+#[test]
+fn crates_of_the_workspace_have_the_version_of_the_release() {
+    let cargo = read("Cargo.toml");
+    let dependencies = cargo.split("[workspace.dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let own: Vec<&str> = dependencies.lines().filter(|line| line.contains("path = \"")).collect();
+    assert!(!own.is_empty(), "Cargo.toml: no crates in workspace.dependencies");
+    for line in own {
+        assert!(
+            line.contains(&format!("version = \"{VERSION}\"")),
+            "Cargo.toml: another version than {VERSION}: {line}"
+        );
+    }
+    let members = cargo.split("members = [\n").nth(1).unwrap().split(']').next().unwrap();
+    for member in members.lines() {
+        let file = format!("{}/Cargo.toml", member.trim().trim_matches(['"', ',']));
+        assert!(read(&file).contains("\nversion.workspace = true\n"), "{file}: not the version of the workspace");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
-use clusterip_host::cluster::yaml;
+use clusterip_host::yaml;
 use serde_json::{Value, json};
 
 use crate::known_settings::{NONSENSE, known, settings, table};

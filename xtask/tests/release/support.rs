@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clusterip_host::cluster::yaml;
+use clusterip_host::policy::module::WASM_SIZE;
+use clusterip_host::yaml;
 use serde_json::Value;
 use xtask::annotate::annotate;
 use xtask::metadata::Metadata;
@@ -25,9 +26,11 @@ pub fn metadata() -> Metadata {
     Metadata::from_yaml(&read("policy-metadata.yml")).unwrap()
 }
 
-/// The module, as `make policy.wasm` builds it.
+/// The module, as `make policy.wasm` builds it and as the program embeds it.
 pub fn module() -> Vec<u8> {
-    fs::read(workspace().join("policy.wasm")).unwrap_or_else(|error| panic!("policy.wasm: {error}"))
+    let module = fs::read(workspace().join("policy.wasm")).unwrap_or_else(|error| panic!("policy.wasm: {error}"));
+    assert_eq!(module.len().to_string(), WASM_SIZE, "policy.wasm is not the module that the program embeds");
+    module
 }
 
 /// The module with the metadata and the usage text of the repository.

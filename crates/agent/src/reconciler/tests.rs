@@ -134,7 +134,7 @@ async fn addresses_are_held_announced_retried_and_released() {
     }
     let cases = [
         Case {
-            name: "it comes and goes",
+            name: "an address is held and released",
             plans: once(),
             failing_calls: &[],
             pauses: &[LATER],
@@ -143,7 +143,7 @@ async fn addresses_are_held_announced_retried_and_released() {
             expected_failures: None,
         },
         Case {
-            name: "it is announced again, so many times",
+            name: "announcements are repeated",
             plans: times(3),
             failing_calls: &[],
             pauses: &[SHORTLY, SHORTLY],
@@ -152,7 +152,7 @@ async fn addresses_are_held_announced_retried_and_released() {
             expected_failures: None,
         },
         Case {
-            name: "it is renewed, and its ports change",
+            name: "a hold is renewed, and its ports change",
             plans: vec![
                 PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 },
                 PlanStep { desired: desired(2, 80, longer), call: "hold [80]", times: 2 },
@@ -166,7 +166,7 @@ async fn addresses_are_held_announced_retried_and_released() {
             expected_failures: None,
         },
         Case {
-            name: "another program has removed it meanwhile",
+            name: "an address that another program removed is announced again",
             plans: vec![
                 PlanStep { desired: desired(1, 80, long), call: "announce", times: 1 },
                 PlanStep { desired: desired(2, 80, longer), call: "announce", times: 2 },
@@ -180,7 +180,7 @@ async fn addresses_are_held_announced_retried_and_released() {
             expected_failures: None,
         },
         Case {
-            name: "it does not come",
+            name: "a failed hold is retried",
             plans: once(),
             failing_calls: &["hold"],
             pauses: &[],
@@ -189,7 +189,7 @@ async fn addresses_are_held_announced_retried_and_released() {
             expected_failures: Some(failed("hold")),
         },
         Case {
-            name: "it is not announced",
+            name: "a failed announcement is retried",
             plans: times(2),
             failing_calls: &["announce"],
             pauses: &[LATER],
@@ -198,7 +198,7 @@ async fn addresses_are_held_announced_retried_and_released() {
             expected_failures: Some(failed("announce")),
         },
         Case {
-            name: "it does not go",
+            name: "a failed release is retried",
             plans: once(),
             failing_calls: &["release"],
             pauses: &[],
@@ -207,7 +207,7 @@ async fn addresses_are_held_announced_retried_and_released() {
             expected_failures: Some(failed("release")),
         },
         Case {
-            name: "it does not come, and is not wanted any more",
+            name: "a failed hold is released if it is no longer desired",
             plans: vec![PlanStep { desired: desired(1, 80, long), call: "hold", times: 1 }, nothing(2)],
             failing_calls: &["hold"],
             pauses: &[],
@@ -216,7 +216,7 @@ async fn addresses_are_held_announced_retried_and_released() {
             expected_failures: Some(failed("hold")),
         },
         Case {
-            name: "its time was over before it came",
+            name: "an expired hold is never added",
             plans: vec![PlanStep { desired: desired(1, 80, Instant::now()), call: "", times: 0 }],
             failing_calls: &[],
             pauses: &[],

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use clusterip_host::cluster::kubewarden_responses;
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls, map};
@@ -45,8 +45,7 @@ impl AuditLookups {
             Free::All => true,
             Free::But { own, .. } if own.contains(&address) => true,
             Free::But { in_flight, .. } => {
-                let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
-                !in_flight.contains(&address) && !snapshot.has_ip_address(address)
+                !in_flight.contains(&address) && !Snapshot::read(&self.snapshot).has_ip_address(address)
             }
         }
     }

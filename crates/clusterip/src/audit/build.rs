@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::PoisonError;
 
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::object::{self, name};
-use clusterip_host::cluster::ownership::chosen_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::address_set_by_hand::chosen_by_hand;
+use clusterip_host::cluster::snapshot::{Snapshot, addresses};
+use clusterip_host::object::{self, name};
 use serde_json::Value;
 
 use super::cache::AuditCache;
 use super::evaluate_services::{self, EvaluateError, EvaluatedService, Evaluation};
 use super::input::AuditInput;
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
-use super::{external_audit, findings, node_audit, ranges};
-use crate::service_placement::{Placement, Standing, Unasked};
+use super::{external_audit, node_audit, pool_ranges, service_findings};
+use crate::service_placement::{Placement, Skip, Standing};
 
 impl AuditInput<'_> {
     /// Audits the cluster. The policy is not asked again if an answer in `cache` still holds.
@@ -32,16 +31,16 @@ impl AuditInput<'_> {
             .iter()
             .map(|pool| Pool {
                 name: pool.name.clone(),
-                ranges: pool.cidrs.iter().map(|cidr| ranges::range(settings, pool, *cidr, &used)).collect(),
+                ranges: pool.cidrs.iter().map(|cidr| pool_ranges::range(settings, pool, *cidr, &used)).collect(),
             })
             .collect();
         let mut findings = Vec::new();
         for evaluated in &evaluated {
-            findings::of_service(settings, evaluated, &self.called, self.refused, &mut findings);
+            service_findings::of_service(settings, evaluated, &self.called, self.refused, &mut findings);
         }
         let kubernetes = self.kubernetes();
-        findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
-        findings.extend(findings::over_dns(settings, |address| used.contains_key(&address)));
+        service_findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
+        findings.extend(service_findings::over_dns(settings, |address| used.contains_key(&address)));
         let nodes = node_audit::audit(self.module, self.settings, self.snapshot, cache, &mut findings)?;
         let mut notes = self.notes.clone();
         let external = external_audit::audit(self, cache, &mut findings, &mut notes)?;
@@ -63,7 +62,7 @@ impl AuditInput<'_> {
 
     /// All objects of a kind in the snapshot.
     pub(super) fn objects(&self, api_version: &str, kind: &str) -> Vec<Value> {
-        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).all(api_version, kind).collect()
+        Snapshot::read(self.snapshot).all(api_version, kind).collect()
     }
 
     /// Every address that is used or in flight. A Service has precedence over an address in flight, and that over an
@@ -79,7 +78,7 @@ impl AuditInput<'_> {
             let (namespace, name) = owner.id();
             used.entry(*address).or_insert_with(|| bare(*address, State::InFlight, namespace, name));
         }
-        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = Snapshot::read(self.snapshot);
         for object in snapshot.all("networking.k8s.io/v1", "IPAddress") {
             if let Ok(address) = name(&object).parse() {
                 used.entry(address).or_insert_with(|| Address {
@@ -104,7 +103,7 @@ impl AuditInput<'_> {
 
     /// The addresses of `default/kubernetes`.
     fn kubernetes(&self) -> Vec<IpAddr> {
-        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = Snapshot::read(self.snapshot);
         snapshot.get("v1", "Service", "default", "kubernetes").map(|service| addresses(&service)).unwrap_or_default()
     }
 }
@@ -116,10 +115,10 @@ fn of_service(evaluated: &EvaluatedService) -> Vec<Address> {
     let by_hand = chosen_by_hand(&service);
     let own = addresses(&service).into_iter();
     match evaluated.evaluation.as_ref() {
-        Evaluation::Unasked(Unasked::Foreign) => {
+        Evaluation::Skipped(Skip::Unmanaged) => {
             own.map(|address| Address { by_hand, ..bare(address, State::Used, namespace, name) }).collect()
         }
-        Evaluation::Unasked(Unasked::HalfMoved) => own
+        Evaluation::Skipped(Skip::HalfMoved) => own
             .map(|address| Address {
                 evidence: Some("it looks as if a move has begun and has not ended".to_owned()),
                 ..bare(address, State::InFlight, namespace, name)
@@ -152,7 +151,7 @@ fn bare(address: IpAddr, state: State, namespace: &str, name: &str) -> Address {
 fn has_address(evaluated: &EvaluatedService) -> bool {
     match evaluated.evaluation.as_ref() {
         Evaluation::Placed(_) => true,
-        Evaluation::Unasked(_) => !addresses(&evaluated.service.value()).is_empty(),
+        Evaluation::Skipped(_) => !addresses(&evaluated.service.value()).is_empty(),
     }
 }
 

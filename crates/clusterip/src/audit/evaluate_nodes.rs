@@ -1,17 +1,17 @@
 //! Asks the policy which pool each Node belongs to.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
-use clusterip_host::cluster::object::Packed;
 use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::object::{Packed, blocks_of};
 use clusterip_host::policy::module::Module;
 use serde_json::Value;
 
 use super::evaluate_services::EvaluateError;
 use crate::nodes::block_placement::{self, Belonging, BlockPlacement};
-use crate::nodes::held_blocks::{HeldBlocks, blocks_of};
+use crate::nodes::held_blocks::HeldBlocks;
 
 /// A Node and the placement of its blocks.
 pub struct EvaluatedNode {
@@ -36,7 +36,7 @@ pub(super) fn all(
     cache: &mut NodeCache,
 ) -> Result<Vec<EvaluatedNode>, EvaluateError> {
     let nodes: Vec<(String, Packed)> = {
-        let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = Snapshot::read(snapshot);
         let names = snapshot.names("v1", "Node", None).into_iter();
         names.filter_map(|(_, name)| Some((name.clone(), snapshot.packed("v1", "Node", "", &name)?.clone()))).collect()
     };

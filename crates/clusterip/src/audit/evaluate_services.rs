@@ -7,15 +7,15 @@ use std::thread::{available_parallelism, scope};
 
 use clusterip_core::answer::Outcome;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::Packed;
 use clusterip_host::cluster::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::object::Packed;
 use clusterip_host::policy::module::{Module, ModuleError};
 use serde_json::Value;
 use thiserror::Error;
 
 use super::audit_lookups::{AuditLookups, Free};
-use crate::service_placement::{Placement, Unasked, as_if_created, unasked};
+use crate::service_placement::{Placement, Skip, as_if_created, skip_reason};
 
 /// The error of the policy for a Service or Node.
 #[derive(Debug, Error)]
@@ -38,7 +38,7 @@ impl EvaluateError {
 #[derive(Clone, Debug)]
 pub enum Evaluation {
     /// The policy is not asked about this Service.
-    Unasked(Unasked),
+    Skipped(Skip),
     /// The pool that the Service belongs to, and where its addresses lie.
     Placed(Box<Placement>),
 }
@@ -86,7 +86,7 @@ pub(super) struct ListedService {
 
 /// All Services, ordered by namespace and name. A later evaluation is at least as new as the returned revision.
 pub(super) fn listed(snapshot: &RwLock<Snapshot>) -> Vec<ListedService> {
-    let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+    let snapshot = Snapshot::read(snapshot);
     let service = |id: ServiceKey| {
         let service = snapshot.packed("v1", "Service", &id.namespace, &id.name)?.clone();
         let revision = snapshot.revision(&id.namespace);
@@ -169,8 +169,8 @@ pub fn one(
     snapshot: &Arc<RwLock<Snapshot>>,
     service: &Value,
 ) -> Result<Evaluation, ModuleError> {
-    if let Some(unasked) = unasked(&settings.settings, service) {
-        return Ok(Evaluation::Unasked(unasked));
+    if let Some(skip) = skip_reason(&settings.settings, service) {
+        return Ok(Evaluation::Skipped(skip));
     }
     let lookups = Arc::new(AuditLookups::new(snapshot, service, Free::All));
     let answer = module.validate(&as_if_created(service), &settings.document, lookups)?;

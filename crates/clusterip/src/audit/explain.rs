@@ -9,15 +9,14 @@ use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, Settings};
+use clusterip_host::cluster::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::control_plane_services::{Caller, MOVE_OPTION, called_by};
-use clusterip_host::cluster::object::Packed;
-use clusterip_host::cluster::object::{name, namespace, text};
-use clusterip_host::cluster::ownership::chosen_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::snapshot::{Snapshot, addresses};
+use clusterip_host::object::{Packed, name, namespace, text};
 use clusterip_host::policy::host_calls::HostCall;
 use clusterip_host::policy::module::ModuleError;
+use clusterip_host::policy::recorded_session::{Exchange, Recorder};
 use clusterip_host::policy::service_request::ServiceRequest;
-use clusterip_host::policy::session::{Exchange, Recorder};
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
@@ -27,9 +26,8 @@ use super::cache::AuditCache;
 use super::evaluate_services::{self, EvaluateError, EvaluatedService};
 use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
-use super::{external_audit, findings, ranges};
-use crate::service_placement::{Placement, Standing, Unasked, as_if_created, unasked};
-use crate::services::misplaced::merge;
+use super::{external_audit, pool_ranges, service_findings};
+use crate::service_placement::{Placement, Skip, Standing, as_if_created, merge, skip_reason};
 
 /// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -95,10 +93,7 @@ pub struct Asked {
 /// # Errors
 /// [`EvaluateError`] if the policy fails.
 pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Result<Option<Explanation>, EvaluateError> {
-    let service = {
-        let snapshot = input.snapshot.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        snapshot.get("v1", "Service", of.0, of.1)
-    };
+    let service = Snapshot::read(input.snapshot).get("v1", "Service", of.0, of.1);
     let Some(service) = service else { return Ok(None) };
     let failed = |error| EvaluateError::of_service(of.0, of.1, error);
     let mut why = why(input, &service).map_err(failed)?;
@@ -123,10 +118,10 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let own = addresses(service);
     // The owner of `clusterIP: None` has chosen no address.
     let by_hand = chosen_by_hand(service).filter(|_| !own.is_empty());
-    let unasked = unasked(settings, service);
+    let unasked = skip_reason(settings, service);
     // For a Service that is left alone, the policy gives the reason.
-    let request = match unasked {
-        Some(Unasked::Foreign) => {
+    let request = match skip {
+        Some(Skip::Unmanaged) => {
             ServiceRequest { uid: "", username: "clusterip", object: service, old: None, dry_run: true }.to_value()
         }
         _ => as_if_created(service),
@@ -141,13 +136,13 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let id = ServiceKey::of(service);
     let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
     let mut found = Vec::new();
-    findings::of_service(settings, &evaluated, &input.called, input.refused, &mut found);
+    service_findings::of_service(settings, &evaluated, &input.called, input.refused, &mut found);
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match unasked {
-        Some(Unasked::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
-        Some(Unasked::HalfMoved) => "finishes the move that has begun".to_owned(),
-        Some(Unasked::Foreign) => {
+        Some(Skip::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
+        Some(Skip::HalfMoved) => "finishes the move that has begun".to_owned(),
+        Some(Skip::Unmanaged) => {
             format!("does not move it: {}", said.as_deref().unwrap_or("clusterip does not manage it"))
         }
         None => moves(
@@ -179,7 +174,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
 fn place(settings: &Settings, address: IpAddr) -> Place {
     let pool = settings.pool_of(address);
     let range = pool.and_then(|pool| range_of(pool, address));
-    let spans = pool.zip(range).map(|(pool, range)| ranges::kept(settings, pool, range)).unwrap_or_default();
+    let spans = pool.zip(range).map(|(pool, range)| pool_ranges::kept(settings, pool, range)).unwrap_or_default();
     let kept = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
     Place { address, pool: pool.map(|pool| pool.name.clone()), range, kept }
 }

@@ -12,49 +12,51 @@ use clusterip_failover::holder_snapshot::HolderSnapshot;
 
 use super::evaluate_external::EvaluatedExternal;
 use super::model::{ExternalPool, ExternalUse, Finding, Kind};
+use crate::joined::joined;
 
 /// Adds the problems of one Service.
 pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings: &mut Vec<Finding>) {
-    let mut found = |kind, addresses: Vec<IpAddr>, message: String, way_out: &str| {
-        findings.push(about(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, way_out));
+    let mut found = |kind, addresses: Vec<IpAddr>, message: String, remedy: &str| {
+        findings.push(about(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, remedy));
     };
     if let Some(reason) = &one.refused.record {
         let message =
-            format!("{} is recorded, and the policy refuses it: {}", listed(&one.recorded), bare(one, reason));
-        let way_out = format!(
+            format!("{} is recorded, and the policy refuses it: {}", joined(&one.recorded, ","), bare(one, reason));
+        let remedy = format!(
             "no agent holds it: remove the annotation {RECORD_ANNOTATION}, and `clusterip serve` gives the Service \
              another address, if it should have one"
         );
-        found(Kind::RefusedExternal, one.recorded.clone(), message, &way_out);
+        found(Kind::RefusedExternal, one.recorded.clone(), message, &remedy);
     }
     let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
     match &one.refused.claims {
         Some(reason) => {
-            let message = format!("{} is claimed, and the policy refuses it: {}", listed(&claimed), bare(one, reason));
-            let way_out = "remove the claim: the policy did not see it, or it is older than the pool";
-            found(Kind::RefusedExternal, claimed, message, way_out);
+            let message =
+                format!("{} is claimed, and the policy refuses it: {}", joined(&claimed, ","), bare(one, reason));
+            let remedy = "remove the claim: the policy did not see it, or it is older than the pool";
+            found(Kind::RefusedExternal, claimed, message, remedy);
         }
         None => {
             for (place, address) in &one.claims {
                 let message =
                     format!("{address} {}, and is used by {place}: no agent holds it", lies(settings, *address));
-                let way_out = "use type: LoadBalancer with the loadBalancerClass of the settings, so that the Service \
+                let remedy = "use type: LoadBalancer with the loadBalancerClass of the settings, so that the Service \
                                gets an address, or exclude this address from the pool";
-                found(Kind::ForeignExternal, vec![*address], message, way_out);
+                found(Kind::ForeignExternal, vec![*address], message, remedy);
             }
         }
     }
     if one.served && one.recorded.is_empty() {
         let message = "it has no external address, but should have one".to_owned();
-        let way_out = "`clusterip serve` gives it one; if it can't, its log and the Events of the Service say why";
-        found(Kind::NoExternal, Vec::new(), message, way_out);
+        let remedy = "`clusterip serve` gives it one; if it can't, its log and the Events of the Service say why";
+        found(Kind::NoExternal, Vec::new(), message, remedy);
     }
     let strange: Vec<IpAddr> = one.shown.iter().copied().filter(|address| !one.recorded.contains(address)).collect();
     if one.served && !strange.is_empty() {
-        let recorded = if one.recorded.is_empty() { "nothing".to_owned() } else { listed(&one.recorded) };
-        let message = format!("{} is shown in its status, but it has recorded {recorded}", listed(&strange));
-        let way_out = "`clusterip serve` writes the status of these Services: stop the other program that writes it";
-        found(Kind::WrongIngress, strange, message, way_out);
+        let recorded = if one.recorded.is_empty() { "nothing".to_owned() } else { joined(&one.recorded, ",") };
+        let message = format!("{} is shown in its status, but it has recorded {recorded}", joined(&strange, ","));
+        let remedy = "`clusterip serve` writes the status of these Services: stop the other program that writes it";
+        found(Kind::WrongIngress, strange, message, remedy);
     }
 }
 
@@ -72,10 +74,10 @@ pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<Extern
                 words.push(format!("{} more", services.len() - 1 - SHOWN));
             }
             let message = format!("{address} is used by it ({}), and also by {}", one.by, words.join(", "));
-            let way_out = "let only one of them keep the address: agents hold it for the one whose status shows it, \
+            let remedy = "let only one of them keep the address: agents hold it for the one whose status shows it, \
                            or else for the first by namespace and name";
             let subject = (&one.namespace, &one.name);
-            findings.push(about(settings, Kind::SharedExternal, subject, vec![*address], message, way_out));
+            findings.push(about(settings, Kind::SharedExternal, subject, vec![*address], message, remedy));
         }
     }
 }
@@ -99,7 +101,7 @@ pub fn of_holders(
         };
         let no_node_may = nodes && assignment.nodes.is_empty();
         let message = if no_node_may { format!("{message}, and no node may hold it") } else { message };
-        let way_out = match no_node_may {
+        let remedy = match no_node_may {
             true => "check the nodes: no ready node matches `nodes` of the pool",
             false => {
                 "another node takes it over within half a minute, if `clusterip agent` runs there; otherwise \
@@ -107,17 +109,17 @@ pub fn of_holders(
             }
         };
         let subject = (&assignment.service.namespace, &assignment.service.name);
-        findings.push(about(settings, Kind::NotHeld, subject, vec![*address], message, way_out));
+        findings.push(about(settings, Kind::NotHeld, subject, vec![*address], message, remedy));
     }
     for (address, holder) in holders.all().filter(|(address, _)| !assigned.contains_key(address)) {
         let lease = external_claims::name(address);
         let message = format!("Node {}: {address} is held by it (Lease {lease}), but no Service has it", holder.node);
-        let way_out = "agents give it back within a minute; if no agent runs any more, delete the Lease";
+        let remedy = "agents give it back within a minute; if no agent runs any more, delete the Lease";
         findings.push(Finding {
             node: Some(holder.node),
             addresses: vec![address],
             pool: pool(settings, address),
-            ..Finding::new(Kind::IdleClaim, message, way_out)
+            ..Finding::new(Kind::IdleClaim, message, remedy)
         });
     }
 }
@@ -133,8 +135,8 @@ pub fn of_pools(settings: &ExternalSettings, pools: &[ExternalPool], findings: &
             let usable = ranges.iter().fold(0_u128, |sum, range| sum.saturating_add(range.counts.usable));
             let ranges = ranges.iter().map(|range| range.range.as_str()).collect::<Vec<_>>().join(", ");
             let message = format!("external pool {} ({ranges}) is full: all {usable} addresses are used", pool.name);
-            let way_out = "add a range to the pool, or delete Services that are not needed";
-            let found = Finding::new(Kind::FullExternalPool, message, way_out);
+            let remedy = "add a range to the pool, or delete Services that are not needed";
+            let found = Finding::new(Kind::FullExternalPool, message, remedy);
             findings.push(Finding { pool: Some(pool.name.clone()), ..found });
         }
     }
@@ -146,14 +148,14 @@ fn about(
     (namespace, name): (&String, &String),
     addresses: Vec<IpAddr>,
     message: String,
-    way_out: &str,
+    remedy: &str,
 ) -> Finding {
     Finding {
         namespace: Some(namespace.clone()),
         name: Some(name.clone()),
         pool: addresses.iter().find_map(|address| pool(settings, *address)),
         addresses,
-        ..Finding::new(kind, format!("Service {namespace}/{name}: {message}"), way_out)
+        ..Finding::new(kind, format!("Service {namespace}/{name}: {message}"), remedy)
     }
 }
 
@@ -175,8 +177,4 @@ fn lies(settings: &ExternalSettings, address: IpAddr) -> String {
         (Some(pool), Some(range)) => format!("lies in pool {} ({range})", pool.name),
         _ => "lies in no pool".to_owned(),
     }
-}
-
-fn listed(addresses: &[IpAddr]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -97,7 +97,7 @@ mod tests {
                 },
             },
             Case {
-                name: "a range, and what is excluded of it, and reaches beyond it",
+                name: "a range with exclusions, one of which reaches beyond it",
                 cidr: "10.0.9.10-10.0.9.40",
                 exclude: &["10.0.9.20", "10.0.9.36-10.0.9.60"],
                 used: &["10.0.9.10", "10.0.9.20"],
@@ -135,7 +135,7 @@ mod tests {
                 },
             },
             Case {
-                name: "over a boundary",
+                name: "a range across the boundary of a /24",
                 cidr: "10.0.9.250-10.0.10.5",
                 exclude: &[],
                 used: &[],
@@ -173,7 +173,7 @@ mod tests {
                 },
             },
             Case {
-                name: "all of a family but the first half",
+                name: "a large range without its first half",
                 cidr: "fd00::/8",
                 exclude: &["fd00::/9"],
                 used: &[],

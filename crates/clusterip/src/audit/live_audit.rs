@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_failover::observer::Observer;
 use clusterip_host::evaluator::Evaluator;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
@@ -75,7 +75,7 @@ impl LiveAudit {
         let Some(leases) = &self.leases else { return Err("Leases are not read here".to_owned()) };
         let runtime = Handle::try_current().map_err(|error| error.to_string())?;
         let of_agents = ListParams::default().labels(&Observer::labels());
-        let leases = runtime.block_on(leases.list(&of_agents)).map_err(|error| words(&error))?;
+        let leases = runtime.block_on(leases.list(&of_agents)).map_err(|error| error_message(&error))?;
         let mut holders = HolderSnapshot::new(Some(Timestamp::now()));
         leases.items.iter().for_each(|lease| holders.see(lease));
         Ok(holders)

@@ -1,7 +1,7 @@
 //! Auditing a cluster: how its addresses and blocks are used, and which problems there are.
 //!
-//! - Services: [`evaluate_services`] asks the policy about every Service, [`ranges`] counts addresses, and
-//!   [`findings`] describes problems.
+//! - Services: [`evaluate_services`] asks the policy about every Service, [`pool_ranges`] counts addresses, and
+//!   [`service_findings`] describes problems.
 //! - Nodes and their blocks: [`evaluate_nodes`], [`node_audit`] and [`node_findings`] do the same.
 //! - External addresses: [`evaluate_external`], [`external_ranges`], [`external_audit`] and [`external_findings`] do
 //!   the same.
@@ -22,11 +22,11 @@ pub mod external_audit;
 pub mod external_findings;
 pub mod external_ranges;
 pub mod fail_on;
-pub mod findings;
 pub mod input;
 pub mod live_audit;
 pub mod model;
 pub mod node_audit;
 pub mod node_findings;
-pub mod ranges;
+pub mod pool_ranges;
+pub mod service_findings;
 pub mod source;

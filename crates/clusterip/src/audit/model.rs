@@ -302,12 +302,12 @@ pub struct Finding {
     /// The problem in words, with the Service, Node or pool, the address, the range and the evidence.
     pub message: String,
     /// The remedy, in words that also fit other findings of this kind.
-    pub way_out: String,
+    pub remedy: String,
 }
 
 impl Finding {
     /// A finding that names no object.
-    pub fn new(kind: Kind, message: String, way_out: &str) -> Self {
+    pub fn new(kind: Kind, message: String, remedy: &str) -> Self {
         Self {
             kind,
             namespace: None,
@@ -318,7 +318,7 @@ impl Finding {
             pool: None,
             evidence: None,
             message,
-            way_out: way_out.to_owned(),
+            remedy: remedy.to_owned(),
         }
     }
 }

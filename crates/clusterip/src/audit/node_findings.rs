@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use super::evaluate_nodes::EvaluatedNode;
 use super::model::{self, BlockRange, Finding, Kind};
+use crate::joined::joined;
 use crate::nodes::block_placement::BlockStanding;
 
 /// The remedy for a Node with a wrong block: the API server refuses to change the blocks of a Node.
@@ -19,8 +20,8 @@ pub fn of_node(settings: &Settings, evaluated: &EvaluatedNode, findings: &mut Ve
     let own = placement.pool.as_deref().and_then(|name| pool(settings, name));
     if let Some(own) = own.filter(|_| placement.blocks.is_empty()) {
         let message = format!("it has no block, and it belongs to {}", belongs(evaluated, own));
-        let way_out = "`clusterip serve` assigns one; if it can't, its log and the Events of the Node say why";
-        findings.push(about(Kind::NoBlock, evaluated, Vec::new(), message, way_out));
+        let remedy = "`clusterip serve` assigns one; if it can't, its log and the Events of the Node say why";
+        findings.push(about(Kind::NoBlock, evaluated, Vec::new(), message, remedy));
     }
     for (block, standing) in &placement.blocks {
         let belongs = || match own {
@@ -67,24 +68,24 @@ pub fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut V
             let message = format!(
                 "node pool {} ({}) is full: Nodes have all {} blocks of /{}{withheld}",
                 pool.name,
-                listed(ranges.iter().map(|range| range.cidr)),
+                joined(ranges.iter().map(|range| range.cidr), ", "),
                 sum(|range| range.counts.usable),
                 pool.block_size.of(family),
             );
-            let way_out = "add a range to the pool, or delete Nodes that no longer exist";
-            let found = Finding::new(Kind::FullNodePool, message, way_out);
+            let remedy = "add a range to the pool, or delete Nodes that no longer exist";
+            let found = Finding::new(Kind::FullNodePool, message, remedy);
             findings.push(Finding { pool: Some(pool.name.clone()), ..found });
         }
     }
 }
 
-fn about(kind: Kind, evaluated: &EvaluatedNode, blocks: Vec<IpNet>, message: String, way_out: &str) -> Finding {
+fn about(kind: Kind, evaluated: &EvaluatedNode, blocks: Vec<IpNet>, message: String, remedy: &str) -> Finding {
     Finding {
         node: Some(evaluated.name.clone()),
         blocks,
         pool: evaluated.placement.pool.clone(),
         evidence: evaluated.placement.evidence.clone(),
-        ..Finding::new(kind, format!("Node {}: {message}", evaluated.name), way_out)
+        ..Finding::new(kind, format!("Node {}: {message}", evaluated.name), remedy)
     }
 }
 
@@ -95,14 +96,14 @@ fn pool<'s>(settings: &'s Settings, name: &str) -> Option<&'s NodePool> {
 /// Such as `pool linux (172.20.0.0/18): kubernetes.io/os=linux (Node linux-1)`.
 fn belongs(evaluated: &EvaluatedNode, own: &NodePool) -> String {
     let evidence = evaluated.placement.evidence.as_deref().unwrap_or("it takes all");
-    format!("pool {} ({}): {evidence}", own.name, listed(own.cidrs.iter().copied()))
+    format!("pool {} ({}): {evidence}", own.name, joined(&own.cidrs, ", "))
 }
 
 /// Such as `lies in pool windows (172.20.128.0/17)`.
 fn lies(pool: &NodePool, block: IpNet) -> String {
     match pool.cidr_of(block) {
         Some(range) => format!("lies in pool {} ({range})", pool.name),
-        None => format!("lies partly in pool {} ({})", pool.name, listed(pool.cidrs.iter().copied())),
+        None => format!("lies partly in pool {} ({})", pool.name, joined(&pool.cidrs, ", ")),
     }
 }
 
@@ -124,8 +125,4 @@ fn withheld(range: IpNet, why: Withheld<'_>) -> String {
         Withheld::ServicePool(name) => format!("{range} of the pool {name} of Services"),
         Withheld::Excluded => format!("{range}, which is excluded from its pool"),
     }
-}
-
-fn listed(ranges: impl Iterator<Item = IpNet>) -> String {
-    ranges.map(|range| range.to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -11,19 +11,19 @@ use clusterip_core::settings::Settings;
 use clusterip_failover::external_claims::EXTERNAL;
 use clusterip_failover::heartbeat_state::AGENT;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
+use clusterip_host::cluster::api_server_lists::{self, ApiServerError};
 use clusterip_host::cluster::control_plane_services::ControlPlaneServices;
 use clusterip_host::cluster::json_list;
 use clusterip_host::cluster::kinds::{self, Kind};
-use clusterip_host::cluster::live_cluster::{self, LiveError};
 use clusterip_host::cluster::manifests;
-use clusterip_host::cluster::object;
 use clusterip_host::cluster::partial_object::PartialObject;
 use clusterip_host::cluster::projection::Projection;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::object;
 use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL};
 use clusterip_leases::owner::Owner;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
@@ -164,19 +164,19 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
 /// Leases of agents in `agents_namespace`.
 ///
 /// # Errors
-/// [`LiveError`] if the API server refuses a list.
+/// [`ApiServerError`] if the API server refuses a list.
 pub async fn of_cluster(
     client: &Client,
     settings: &Settings,
     namespace: &str,
     agents_namespace: &str,
-) -> Result<Source, LiveError> {
+) -> Result<Source, ApiServerError> {
     let mut collector = Collector::new(settings);
     for kind in kinds::asked(settings) {
-        live_cluster::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
+        api_server_lists::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
     }
     for kind in kinds::callers() {
-        match live_cluster::each(client, &kind, &mut |object| collector.called.take(&kind, object)).await {
+        match api_server_lists::each(client, &kind, &mut |object| collector.called.take(&kind, object)).await {
             Ok(()) => collector.called.listed(&kind),
             Err(error) => collector.called.failed(&kind, error.to_string()),
         }
@@ -201,7 +201,7 @@ pub async fn of_cluster(
         Err(error) => notes.push(format!(
             "the addresses in flight are unknown: leases can't be listed: {}; name their namespaces with \
              --server-namespace and --agents-namespace",
-            words(&error)
+            error_message(&error)
         )),
     }
     Ok(collector.end(notes))

@@ -10,7 +10,7 @@ use clusterip_core::settings::Settings;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, judge};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::chain;
+use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::terminal::harmless_lines;
 use jiff::Timestamp;
@@ -27,7 +27,7 @@ use crate::audit::input::AuditInput;
 use crate::audit::source::{self, Source};
 use crate::report::columns::Layout;
 use crate::report::map::About;
-use crate::report::{audit_table, junit, map, markdown, names, sarif, why_table};
+use crate::report::{audit_table, junit, map, markdown, names, sarif, explanation_table};
 
 /// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
@@ -157,7 +157,7 @@ impl Audit {
                 let why = explain::of(&input, (namespace, name))?;
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
                 let text = match self.output {
-                    Output::Table | Output::Wide => why_table::why(&why, layout),
+                    Output::Table | Output::Wide => explanation_table::why(&why, layout),
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",
                     other => anyhow::bail!("--service can't be printed as {}: use -o table or -o json", other.name()),
                 };

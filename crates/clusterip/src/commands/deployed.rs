@@ -9,7 +9,7 @@ use clusterip_leases::election::{self, Timing};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::leader::LEASE;
 use clusterip_leases::observed::Observed;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
@@ -20,7 +20,7 @@ use crate::services::settings_in_use::{Origin, SettingsInUse};
 
 /// How long to wait until the Lease of a server shows the settings that the command read: the server may have started
 /// or read new settings a moment ago.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for the next server if the last one has given its Lease back, as in a rolling update.
 const RESTART: Duration = Duration::from_secs(5);
 /// How often the Lease is read meanwhile.
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How often Leases are read to find out whether their holders are alive.
 const LOOK_AT_HOLDERS: Duration = Duration::from_secs(1);
 /// A holder whose Lease has not expired after this time counts as alive.
-const LONGEST_DOUBT: Duration = Duration::from_secs(20);
+const MAX_DOUBT: Duration = Duration::from_secs(20);
 
 /// The server that leads in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Deployed {
             bail!("no server leads in {place}, so its settings are unknown: {REMEDY}");
         };
         let at = format!("server {leader} in namespace {}", self.namespace);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             let problem = match self.in_use(client).await? {
                 None => format!("{at} does not show its settings: it is starting, or of an older version"),
@@ -161,7 +161,7 @@ impl Deployed {
     /// # Errors
     /// If the server uses other settings, or does not show which ones it uses.
     pub async fn check_version(&self, client: &Client, version: &str, source: &Source) -> anyhow::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             let in_use = self.in_use(client).await?;
             let problem = match &in_use {
@@ -226,7 +226,7 @@ async fn all_leases(client: &Client) -> anyhow::Result<Option<Vec<Lease>>> {
     match Api::<Lease>::all(client.clone()).list(&only).await {
         Ok(leases) => Ok(Some(leases.items)),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-        Err(error) => bail!("leases can't be listed: {}", words(&error)),
+        Err(error) => bail!("leases can't be listed: {}", error_message(&error)),
     }
 }
 
@@ -235,7 +235,7 @@ async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Le
     match Api::<Lease>::namespaced(client.clone(), namespace).get_opt(LEASE).await {
         Ok(lease) => Ok(lease),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-        Err(error) => bail!("lease {namespace}/{LEASE} can't be read: {}", words(&error)),
+        Err(error) => bail!("lease {namespace}/{LEASE} can't be read: {}", error_message(&error)),
     }
 }
 
@@ -243,7 +243,7 @@ async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Le
 /// a process that has ended.
 async fn alive(client: &Client, mut undecided: Vec<Held>) -> anyhow::Result<Vec<Held>> {
     let mut alive = Vec::new();
-    let limit = Instant::now() + LONGEST_DOUBT;
+    let limit = Instant::now() + MAX_DOUBT;
     if !undecided.is_empty() {
         let list = listed(&undecided);
         notice(&format!("finding out whether these processes are alive: {list}"));

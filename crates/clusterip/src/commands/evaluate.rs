@@ -11,16 +11,16 @@ use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
 use clusterip_core::answer::Answer;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::live_lookups::LiveLookups;
+use clusterip_host::cluster::api_server_lookups::ApiServerLookups;
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::HostCalls;
 use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
-use clusterip_host::policy::request;
+use clusterip_host::policy::recorded_session::{self, Recorder, Replay};
+use clusterip_host::policy::request_file;
 use clusterip_host::policy::response::AdmissionResponse;
-use clusterip_host::policy::session::{self, Recorder, Replay};
-use clusterip_runtime::api_error::chain;
+use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
@@ -81,7 +81,7 @@ pub enum Output {
 enum Source {
     Snapshot(SnapshotCalls),
     Session(Arc<Replay>),
-    Cluster(Arc<LiveLookups>),
+    Cluster(Arc<ApiServerLookups>),
 }
 
 impl Evaluate {
@@ -105,7 +105,8 @@ impl Evaluate {
         if let Some(file) = &self.record {
             // The session is written even if the policy failed: it reproduces the bug in a test.
             let exchanges = recorder.exchanges();
-            fs::write(file, session::write(&exchanges)).with_context(|| format!("record: {}", file.display()))?;
+            fs::write(file, recorded_session::write(&exchanges))
+                .with_context(|| format!("record: {}", file.display()))?;
         }
         if let Source::Session(replay) = &source {
             self.fits(replay)?;
@@ -121,17 +122,17 @@ impl Evaluate {
 
     fn request(&self) -> anyhow::Result<Value> {
         let source = super::read_text(&self.request).context("request")?;
-        request::read(&source.text).with_context(|| format!("request: {}", source.name))
+        request_file::read(&source.text).with_context(|| format!("request: {}", source.name))
     }
 
     fn source(&self, settings: &Settings) -> anyhow::Result<Source> {
         if let Some(file) = &self.session {
             let text = manifests::read_file(file).context("session")?.text;
-            let exchanges = session::read(&text).with_context(|| format!("session: {}", file.display()))?;
+            let exchanges = recorded_session::read(&text).with_context(|| format!("session: {}", file.display()))?;
             return Ok(Source::Session(Arc::new(Replay::new(exchanges))));
         }
         if self.cluster {
-            let lookups = LiveLookups::new(&self.connection)?;
+            let lookups = ApiServerLookups::new(&self.connection)?;
             self.compare_ranges(settings, &lookups.service_cidrs());
             return Ok(Source::Cluster(Arc::new(lookups)));
         }
@@ -162,9 +163,9 @@ impl Evaluate {
     /// Checks that the policy asked for what was recorded.
     fn fits(&self, replay: &Replay) -> anyhow::Result<()> {
         let file = self.session.as_deref().unwrap_or(Path::new("-")).display();
-        if let Some(misfit) = replay.misfit() {
+        if let Some(mismatch) = replay.mismatch() {
             anyhow::bail!(
-                "session: {file}: {misfit}\nit was recorded with another request, other settings or another policy: \
+                "session: {file}: {mismatch}\nit was recorded with another request, other settings or another policy: \
                  record it again"
             );
         }

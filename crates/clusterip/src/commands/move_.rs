@@ -3,20 +3,20 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::ledger::Ledger;
-use clusterip_host::cluster::object::text;
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::cluster::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::live_settings::{Follower, Source};
+use clusterip_host::object::text;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
@@ -225,7 +225,7 @@ impl Move {
     ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
         let ids = {
             let stores = reconciler.evaluator().stores();
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            let snapshot = stores.read_snapshot();
             if let Some(namespace) = namespace {
                 scope::check(&snapshot, namespace)?;
             }
@@ -238,13 +238,13 @@ impl Move {
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
-            let Some(service) = stored(reconciler, &id) else { continue };
+            let Some(service) = stores.service(&id) else { continue };
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator().clone(), service.clone());
             let request = self.request(&id, text(&service, &["metadata", "uid"]));
-            let look = move || misplaced::look(&evaluator, &at, this.allowed(), Some(&request));
-            let finding = tokio::task::spawn_blocking(look).await?;
-            let finding = finding.with_context(|| format!("service {}/{}", id.namespace, id.name))?;
+            let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed(), Some(&request));
+            let inspection = tokio::task::spawn_blocking(inspect).await?;
+            let inspection = inspection.with_context(|| format!("service {}/{}", id.namespace, id.name))?;
             let mut row = Row {
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),
@@ -255,8 +255,8 @@ impl Move {
                 stuck: false,
             };
             match finding {
-                Finding::InPlace | Finding::Unmatched { .. } => continue,
-                Finding::HalfMoved => {
+                Inspection::InPlace | Inspection::Unmatched { .. } => continue,
+                Inspection::HalfMoved => {
                     row.why = "it looks as if a move has begun".to_owned();
                     match reconciler.recorded(text(&service, &["metadata", "uid"])).await? {
                         Some(journal) => {
@@ -266,7 +266,7 @@ impl Move {
                         None => row.stays = Some(Unmoved::NotRecorded.to_string()),
                     }
                 }
-                Finding::Misplaced(misplaced) => {
+                Inspection::Misplaced(misplaced) => {
                     row.why = misplaced.why();
                     match (reconciler.movable(&id, &misplaced).await, &misplaced.verdict) {
                         // The Service was changed a moment ago: its author is working on it.
@@ -274,7 +274,7 @@ impl Move {
                         (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
                         (Err(error), _) => {
                             row.stuck = true;
-                            row.stays = Some(format!("it can't be read: {}", words(&error)));
+                            row.stays = Some(format!("it can't be read: {}", error_message(&error)));
                         }
                         (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
                             row.stuck = *reason == Reason::PoolFull;
@@ -312,7 +312,7 @@ impl Move {
 }
 
 fn stored(reconciler: &Reconciler, id: &ServiceKey) -> Option<Value> {
-    let snapshot = reconciler.evaluator().stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
+    let snapshot = reconciler.evaluator().stores().read_snapshot();
     snapshot.get("v1", "Service", &id.namespace, &id.name)
 }
 

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::api_server_lists;
 use clusterip_host::cluster::manifest_files::{self, Input};
 use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::addresses;
-use clusterip_host::cluster::{live_cluster, object};
 use clusterip_host::live_settings::complete;
+use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::chain;
+use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::terminal::harmless_lines;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -112,7 +113,7 @@ impl Plan {
                     &complete(written.clone(), &ServiceRanges::default()),
                     self.settings.as_deref(),
                 )?;
-                live_cluster::objects(&settings, &self.connection)?
+                api_server_lists::objects(&settings, &self.connection)?
             }
             None => Vec::new(),
         };
@@ -138,9 +139,9 @@ impl Plan {
         bar.end();
 
         let text = match self.output {
-            Output::Table => report::table::plan(&plan, Layout::of_stdout(self.no_headers)),
-            Output::Json => report::json::plan(&plan)?,
-            Output::Yaml => report::filled::manifests(&sources, &manifests, &plan)?,
+            Output::Table => report::plan_table::plan(&plan, Layout::of_stdout(self.no_headers)),
+            Output::Json => report::plan_json::plan(&plan)?,
+            Output::Yaml => report::filled_manifests::manifests(&sources, &manifests, &plan)?,
         };
         super::output(text.as_bytes())?;
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -202,7 +203,7 @@ struct Bar {
 }
 
 impl Bar {
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
     fn new(planned: u64) -> Self {
         let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::hidden());
@@ -210,7 +211,7 @@ impl Bar {
     }
 
     fn show(&mut self, done: u64) {
-        if self.wanted && self.begin.elapsed() > Self::PATIENCE {
+        if self.wanted && self.begin.elapsed() > Self::PROGRESS_DELAY {
             self.wanted = false;
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} to go") {

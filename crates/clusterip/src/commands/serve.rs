@@ -45,7 +45,7 @@ Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.
 const LOG_TARGET: &str = module_path!();
 
 /// The minimum number of threads for evaluations.
-const FEWEST_THREADS: usize = 2;
+const MIN_THREADS: usize = 2;
 /// The minimum number if each evaluation waits for its claim.
 const CLAIMING_THREADS: usize = 16;
 
@@ -137,7 +137,7 @@ impl Serve {
         self.logging.start()?;
         // Evaluations are bound by the CPU, so more threads than this make them no faster. But the allocator keeps
         // some megabytes of freed memory for each thread: in a large cluster more than the cluster itself takes.
-        let fewest = if self.claims == replica_claims::Kept::Lease { CLAIMING_THREADS } else { FEWEST_THREADS };
+        let fewest = if self.claims == replica_claims::Kept::Lease { CLAIMING_THREADS } else { MIN_THREADS };
         let threads = fewest.max(available_parallelism().map_or(1, usize::from));
         let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
         let done = runtime.block_on(self.serve());

@@ -12,11 +12,11 @@ use clusterip_failover::external_claims::EXTERNAL;
 use clusterip_failover::heartbeat_state::AGENT;
 use clusterip_host::cluster::control_plane_services::CallerObject;
 use clusterip_host::cluster::kinds::{self, Kind};
-use clusterip_host::cluster::live_cluster;
+use clusterip_host::cluster::api_server_lists;
 use clusterip_host::cluster::partial_object::PartialObject;
 use clusterip_host::cluster::projection::Projection;
 use clusterip_leases::claim_lease::{CLAIM, LABEL};
-use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::terminal::harmless_lines;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -110,14 +110,14 @@ async fn read(client: &Client, settings: &Settings) -> anyhow::Result<Contents> 
         let projection = Projection::new(&kind);
         let objects = &mut contents.objects;
         let mut add = |object: PartialObject| objects.extend(reduced(&projection, object));
-        live_cluster::each(client, &kind, &mut add).await?;
+        api_server_lists::each(client, &kind, &mut add).await?;
         contents.kinds.push(kind);
     }
     if let Err(error) = contents.add_callers(client).await {
         warn(&format!("{error}; an audit can't know which Services the control plane calls"));
     }
     if let Err(error) = contents.add_leases(client).await {
-        let reason = words(&error);
+        let reason = error_message(&error);
         warn(&format!("leases can't be listed: {reason}; an audit can't know which addresses are in flight or held"));
     }
     Ok(contents)
@@ -136,11 +136,11 @@ fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
 impl Contents {
     /// Adds the objects that make the control plane call Services: those of all kinds, or, if one can't be listed, of
     /// none.
-    async fn add_callers(&mut self, client: &Client) -> Result<(), live_cluster::LiveError> {
+    async fn add_callers(&mut self, client: &Client) -> Result<(), api_server_lists::ApiServerError> {
         let mut found = Vec::new();
         for kind in kinds::callers() {
             let mut add = |object: CallerObject| found.extend(caller(&kind, &object));
-            live_cluster::each(client, &kind, &mut add).await?;
+            api_server_lists::each(client, &kind, &mut add).await?;
         }
         self.kinds.extend(kinds::callers());
         self.objects.append(&mut found);

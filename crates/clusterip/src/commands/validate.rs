@@ -9,7 +9,7 @@ use clusterip_host::cluster::manifests::Source;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{LiveSettings, judge, settings_in};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
@@ -138,7 +138,7 @@ impl Cluster {
         let addresses: Api<IPAddress> = Api::all(self.client.clone());
         let found = self.runtime.block_on(addresses.get_opt(&dns.address.to_string()));
         let found =
-            found.map_err(|error| anyhow::anyhow!("ipaddress {} can't be read: {}", dns.address, words(&error)))?;
+            found.map_err(|error| anyhow::anyhow!("ipaddress {} can't be read: {}", dns.address, error_message(&error)))?;
         Ok(found.is_none().then_some(dns))
     }
 }

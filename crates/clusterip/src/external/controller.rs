@@ -13,22 +13,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_core::external::RECORD_ANNOTATION;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::observer::Observer;
-use clusterip_host::cluster::object::{service_path, text};
 use clusterip_host::cluster::partial_object::PartialObject;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::external::assignment_builder::assignments;
 use clusterip_host::external::policy_check::refusal;
 use clusterip_host::external::service_fields::{is_served, recorded, shown};
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::object::{service_path, text};
 use clusterip_leases::leader::Leadership;
-use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::background;
 use clusterip_runtime::backoff::RetryBackoff;
 use futures::StreamExt;
@@ -47,11 +47,12 @@ mod assign;
 use super::address_usage;
 use super::holder_reports::{Assigned, HolderReport, HolderReports};
 use crate::external::external_metrics::ExternalMetrics;
-use crate::services::activation::called;
-use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
+use crate::joined::joined;
+use crate::services::event_recorder::{CONTROLLER, EventContent, publish_event};
+use crate::services::leader_activation::wait_until_active;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
-const GATHERED: Duration = Duration::from_millis(300);
+const GATHER_TIME: Duration = Duration::from_millis(300);
 /// How long after a refusal the policy is asked again about a Service without an address, if the Service does not
 /// change.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -101,7 +102,7 @@ impl Controller {
 
     /// Runs until the settings or the leadership are not published any more.
     async fn work(&mut self) {
-        while called(&mut self.settings, &mut self.leadership, has_pools).await {
+        while wait_until_active(&mut self.settings, &mut self.leadership, has_pools).await {
             let ended = self.term().await;
             // Only the leader reports these metrics.
             self.metrics.pools(&[]);
@@ -146,7 +147,7 @@ impl Controller {
                 () = changed.notified() => {}
                 () = sleep_until(due.unwrap_or(now)), if due.is_some() => {}
             }
-            sleep(GATHERED).await;
+            sleep(GATHER_TIME).await;
             if term.complete {
                 term.holders = term.observer.holders(Instant::now());
                 self.reconcile(&mut term).await;
@@ -228,7 +229,7 @@ impl Controller {
                 false => tracing::info!(namespace, name, note, "an external address is held"),
             }
             let about = about(&assignment.service, report.uid());
-            tell_about(&self.client, about, "Hold", Told { uid: report.uid(), warning, reason, note }).await;
+            publish_event(&self.client, about, "Hold", EventContent { uid: report.uid(), warning, reason, note }).await;
         }
     }
 
@@ -237,14 +238,14 @@ impl Controller {
         let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
         let known = background::run_long(move || {
             let external = &settings.settings.external;
-            let snapshot = evaluator.stores().snapshot();
+            let stores = evaluator.stores();
             let (services, nodes): (Vec<Value>, Vec<Value>) = {
-                let snapshot = snapshot.read().unwrap_or_else(PoisonError::into_inner);
+                let snapshot = stores.read_snapshot();
                 let concerned = |service: &Value| is_served(service, external) || !record(service).is_empty();
                 (snapshot.all("v1", "Service").filter(concerned).collect(), snapshot.all("v1", "Node").collect())
             };
             let admits = &mut |service: &Value| {
-                let refusal = refusal(evaluator.module(), &settings, snapshot, service);
+                let refusal = refusal(evaluator.module(), &settings, stores.snapshot(), service);
                 refusal.unwrap_or_else(|error| Some(error.to_string()))
             };
             let (assigned, _) = assignments(external, services.iter().cloned(), &nodes, admits);
@@ -259,17 +260,21 @@ impl Controller {
         let own = |address: &IpAddr| assigned.get(address).is_some_and(|assigned| assigned.service == id);
         let held: Vec<IpAddr> =
             has.iter().copied().filter(|address| own(address) && term.holders.contains_key(address)).collect();
-        if shown(service) == held.iter().copied().collect() {
+        // The texts are compared: other programs read them, and may not accept another spelling of an address.
+        let written = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array).into_iter().flatten();
+        let written: BTreeSet<&str> = written.filter_map(|entry| entry.get("ip")?.as_str()).collect();
+        let texts: Vec<String> = held.iter().map(ToString::to_string).collect();
+        if written == texts.iter().map(String::as_str).collect() {
             return;
         }
         let ingress: Vec<Value> = held.iter().map(|address| json!({"ip": address, "ipMode": "VIP"})).collect();
         let uid = text(service, &["metadata", "uid"]);
         let patch = json!({"metadata": {"uid": uid}, "status": {"loadBalancer": {"ingress": ingress}}});
-        let addresses = listed(&held);
+        let addresses = joined(&held, ",");
         match self.patch(&format!("{}/status", service_path(&id.namespace, &id.name)), &patch).await {
             Ok(_) => tracing::info!(namespace = id.namespace, name = id.name, addresses, "external addresses are held"),
             Err(error) => {
-                let reason = words(&error);
+                let reason = error_message(&error);
                 tracing::warn!(
                     namespace = id.namespace,
                     name = id.name,
@@ -304,7 +309,7 @@ impl Term {
             Ok(Event::Apply(lease)) => self.observer.see(&lease, now),
             Ok(Event::Delete(lease)) => self.observer.gone(&lease, now),
             Err(error) => {
-                tracing::warn!(reason = chain(&error), "the leases of agents can't be watched, trying again");
+                tracing::warn!(reason = error_chain(&error), "the leases of agents can't be watched, trying again");
                 return false;
             }
         }
@@ -330,8 +335,4 @@ fn about(id: &ServiceKey, uid: &str) -> ObjectReference {
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     }
-}
-
-fn listed(addresses: &[IpAddr]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 
 label_values! {
     /// The result of assigning external addresses to a Service that did not get them at admission.
-    Given {
+    AssignmentResult {
         /// The Service has its addresses.
         Assigned = "assigned",
         /// The Service was changed by another client meanwhile.
@@ -46,8 +46,8 @@ struct AddressLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct GivenLabels {
-    result: Given,
+struct AssignmentLabels {
+    result: AssignmentResult,
 }
 
 /// The metrics of external addresses.
@@ -55,7 +55,7 @@ struct GivenLabels {
 pub struct ExternalMetrics {
     lock: ScrapeLock,
     addresses: Labelled<AddressLabels, Number>,
-    given: Labelled<GivenLabels, Counter>,
+    assignments: Labelled<AssignmentLabels, Counter>,
     takeovers: Counter,
     waiting: Gauge,
 }
@@ -71,7 +71,7 @@ impl Component for ExternalMetrics {
         registry.register(
             "external_assignments",
             "Assignments of external addresses to Services after their admission, by result",
-            self.given.clone(),
+            self.assignments.clone(),
         );
         registry.register(
             "external_takeovers",
@@ -83,8 +83,8 @@ impl Component for ExternalMetrics {
             "Services that wait for an external address; 0 if this process is not the leader",
             self.waiting.clone(),
         );
-        for &result in Given::ALL {
-            drop(self.given.get_or_create(&GivenLabels { result }));
+        for &result in AssignmentResult::ALL {
+            drop(self.assignments.get_or_create(&AssignmentLabels { result }));
         }
     }
 }
@@ -110,8 +110,8 @@ impl ExternalMetrics {
     }
 
     /// Records an attempt to assign external addresses to a Service.
-    pub fn given(&self, result: Given) {
-        self.given.get_or_create(&GivenLabels { result }).inc();
+    pub fn assigned(&self, result: AssignmentResult) {
+        self.assignments.get_or_create(&AssignmentLabels { result }).inc();
     }
 
     /// Records that another node than before holds an external address.

@@ -140,16 +140,16 @@ mod tests {
         assert_eq!(
             held(&planned, &claiming("10.0.9.2")),
             ["10.0.9.1 shop/old", "10.0.9.3 shop/asks"],
-            "but for who names it, too"
+            "except for manifests that name it too"
         );
         assert_eq!(planned.used(), ["10.0.9.1".parse::<IpAddr>().unwrap()]);
         planned.set_planned(0, "shop/a", None, None);
         planned.set_planned(1, "shop/b", Some(&claiming("10.0.9.2")), None);
         let expected = ["10.0.9.1 shop/old", "10.0.9.2 shop/b", "10.0.9.3 shop/asks"];
-        assert_eq!(held(&planned, &claiming("10.0.9.2")), expected, "who was refused has none");
+        assert_eq!(held(&planned, &claiming("10.0.9.2")), expected, "a denied manifest keeps no address");
         let shown = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.9.4"}]}}});
         planned.set_planned(3, "shop/old", Some(&plain), Some(&shown));
         let expected = ["10.0.9.2 shop/b", "10.0.9.3 shop/asks", "10.0.9.4 shop/old"];
-        assert_eq!(held(&planned, &plain), expected, "what it had is free, but for what its status shows");
+        assert_eq!(held(&planned, &plain), expected, "the old address is free, and the status counts");
     }
 }

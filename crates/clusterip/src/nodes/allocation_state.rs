@@ -26,7 +26,7 @@ use crate::nodes::node_metrics::Misplaced;
 /// How soon a Node is tried again after its blocks could not be written. Each further failure doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause before a Node is tried again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// The state of all Nodes of a cluster.
 #[derive(Default)]

@@ -20,6 +20,7 @@ use clusterip_host::cluster::partial_object::PartialObject;
 use clusterip_host::cluster::stores::Stores;
 use clusterip_host::host_metrics::EvaluationMetrics;
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::object::blocks_of;
 use clusterip_host::policy::module::Module;
 use clusterip_host::policy::node_request::NodeRequest;
 use clusterip_leases::leader::Leadership;
@@ -33,18 +34,18 @@ use tokio::time::{Instant, sleep_until};
 use super::allocation_state::{AllocationState, Decision, Task};
 use super::asker::Asker;
 use super::block_placement::Belonging;
-use super::held_blocks::blocks_of;
 use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
+use crate::joined::joined;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::nodes::node_metrics::{Assignment, Misplaced};
-use crate::services::activation::called;
+use crate::services::leader_activation::wait_until_active;
 
 /// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
 /// 60 at once save nothing further.
-const AT_ONCE: usize = 60;
+const MAX_PARALLEL_WRITES: usize = 60;
 
 /// Gives Nodes their blocks.
 pub struct Assigner {
@@ -91,7 +92,11 @@ impl Assigner {
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                called = called(&mut self.settings, &mut self.leadership, has_pools) => if !called { return },
+                active = wait_until_active(&mut self.settings, &mut self.leadership, has_pools) => {
+                    if !active {
+                        return;
+                    }
+                }
             }
             let stop = self.term(shutdown.as_mut()).await;
             self.metrics.none_waiting();
@@ -118,7 +123,7 @@ impl Assigner {
         let mut writes: JoinSet<(BlockWrite, WriteOutcome)> = JoinSet::new();
         let stop = loop {
             term.update_metrics();
-            let free = term.complete && writes.len() < AT_ONCE && term.allocation_state.has_task();
+            let free = term.complete && writes.len() < MAX_PARALLEL_WRITES && term.allocation_state.has_task();
             let due = term.allocation_state.due();
             tokio::select! {
                 biased;
@@ -320,7 +325,7 @@ impl Term {
 
     fn written(&mut self, write: &BlockWrite, outcome: WriteOutcome) {
         let name = write.node.name.as_str();
-        let blocks = || write.blocks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let blocks = || joined(&write.blocks, ", ");
         match &outcome {
             WriteOutcome::Written => {
                 self.metrics.assigned(Assignment::Assigned);

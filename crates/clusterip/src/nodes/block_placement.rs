@@ -144,18 +144,18 @@ mod tests {
             expected: BlockStanding,
         }
         let cases = [
-            Case { name: "where it belongs", os: "linux", block: "10.0.1.0/24", expected: BlockStanding::InPlace },
+            Case { name: "in its pool", os: "linux", block: "10.0.1.0/24", expected: BlockStanding::InPlace },
             Case {
-                name: "the same of another size",
+                name: "in its pool, with another size",
                 os: "linux",
                 block: "10.0.2.0/23",
                 expected: BlockStanding::InPlace,
             },
             Case { name: "IPv6", os: "linux", block: "fd00:0:0:5::/64", expected: BlockStanding::InPlace },
             Case { name: "in another pool", os: "linux", block: "10.1.1.0/24", expected: wrong("windows") },
-            Case { name: "over another pool", os: "linux", block: "10.0.0.0/15", expected: wrong("windows") },
+            Case { name: "contains another pool", os: "linux", block: "10.0.0.0/15", expected: wrong("windows") },
             Case { name: "in no pool", os: "linux", block: "10.2.1.0/24", expected: BlockStanding::Outside },
-            Case { name: "over its own", os: "linux", block: "fd00::/47", expected: BlockStanding::Outside },
+            Case { name: "contains its own pool", os: "linux", block: "fd00::/47", expected: BlockStanding::Outside },
             Case {
                 name: "in a Service range",
                 os: "linux",
@@ -163,7 +163,7 @@ mod tests {
                 expected: BlockStanding::Withheld(net("10.0.8.0/22")),
             },
             Case {
-                name: "over a Service range",
+                name: "contains a Service range",
                 os: "linux",
                 block: "10.0.0.0/20",
                 expected: BlockStanding::Withheld(net("10.0.8.0/22")),
@@ -175,25 +175,25 @@ mod tests {
                 expected: BlockStanding::Withheld(net("10.0.255.0/24")),
             },
             Case {
-                name: "no pool is for the Node, and it lies in none",
+                name: "no pool matches the Node, the block is in no pool",
                 os: "darwin",
                 block: "10.2.1.0/24",
                 expected: BlockStanding::InPlace,
             },
             Case {
-                name: "no pool is for the Node, and it lies in one",
+                name: "no pool matches the Node, the block is in a pool",
                 os: "darwin",
                 block: "10.1.1.0/24",
                 expected: wrong("windows"),
             },
             Case {
-                name: "no pool is for the Node, and it lies over one",
+                name: "no pool matches the Node, the block contains a pool",
                 os: "darwin",
                 block: "10.0.0.0/8",
                 expected: wrong("windows"),
             },
             Case {
-                name: "another one has a part of it",
+                name: "another Node has a part of the block",
                 os: "linux",
                 block: "10.0.200.0/23",
                 expected: BlockStanding::Shared(vec![("other".to_owned(), net("10.0.201.0/24"))]),

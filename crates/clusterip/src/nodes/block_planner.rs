@@ -8,8 +8,8 @@ use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::settings::{NodePool, Settings};
 use clusterip_host::cluster::manifests::{Manifest, Origin};
-use clusterip_host::cluster::object::{self, Packed};
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::object::{self, Packed, blocks_of};
 use clusterip_host::policy::module::{Module, ModuleError};
 use clusterip_host::policy::node_request::NodeRequest;
 use ipnet::IpNet;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::block_usage;
-use super::held_blocks::{HeldBlocks, blocks_of, fields_of};
+use super::held_blocks::{HeldBlocks, fields_of};
 
 /// The planned result for a Node.
 #[derive(Clone, Debug, Serialize)]
@@ -89,7 +89,7 @@ impl<'m> NodePlanner<'m> {
     ) -> Self {
         let mut planner =
             Self { module, document, settings, snapshot, held: HeldBlocks::default(), there: BTreeMap::new() };
-        let nodes: Vec<Value> = snapshot.read().unwrap_or_else(PoisonError::into_inner).all("v1", "Node").collect();
+        let nodes: Vec<Value> = Snapshot::read(snapshot).all("v1", "Node").collect();
         for node in nodes {
             let name = object::name(&node).to_owned();
             planner.held.learn(&name, blocks_of(&node));

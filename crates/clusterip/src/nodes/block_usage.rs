@@ -135,7 +135,7 @@ mod tests {
                 expected_counts: Counts { usable: 256, used: 6, free: 250, withheld: 0, used_anyway: 0 },
             },
             Case {
-                name: "a Service range, and what is excluded, partly of it",
+                name: "a Service range, and exclusions inside and outside of it",
                 services: json!({"serviceCIDRs": ["10.0.8.0/22"]}),
                 pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.11.0/24", "10.0.12.128/25"]}),
                 held: &["10.0.9.0/24", "10.0.12.0/24", "10.0.13.0/24"],
@@ -181,7 +181,7 @@ mod tests {
                 },
             },
             Case {
-                name: "all addresses that there are",
+                name: "all IPv6 addresses",
                 services: none(),
                 pool: json!({"cidrs": ["::/0"], "blockSize": {"ipv6": 128}}),
                 held: &["::/0"],

@@ -5,7 +5,6 @@ use std::ops::RangeInclusive;
 
 use clusterip_core::address::{Family, Occupancy, Span, overlap};
 use clusterip_core::node::Allocation;
-use clusterip_core::node::object::blocks;
 use clusterip_core::settings::NodeSettings;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde_json::{Map, Value};
@@ -107,18 +106,6 @@ impl HeldBlocks {
             Family::V6 => &mut self.v6,
         }
     }
-}
-
-/// The blocks of a Node object, from its `spec`.
-pub fn blocks_of(node: &Value) -> Vec<IpNet> {
-    blocks_in(node.get("spec"))
-}
-
-/// The blocks in the `spec` of a Node, from `podCIDR` and `podCIDRs`.
-pub fn blocks_in(spec: Option<&Value>) -> Vec<IpNet> {
-    let first = spec.and_then(|spec| spec.get("podCIDR")).into_iter();
-    let all = spec.and_then(|spec| spec.get("podCIDRs")).and_then(Value::as_array).into_iter().flatten();
-    blocks(first.chain(all).filter_map(Value::as_str))
 }
 
 /// The fields of a Node's `spec` that contain its blocks: `podCIDR` and `podCIDRs`. The API server refuses one

@@ -5,10 +5,10 @@ use kube::Client;
 use tokio::sync::mpsc;
 
 use super::watched_node::WatchedNode;
-use crate::services::event_recorder::{Told, tell_about};
+use crate::services::event_recorder::{EventContent, publish_event};
 
 /// The number of Events that may wait to be written. Further Events are dropped; the log contains all of them.
-const WAITING: usize = 1000;
+const MAX_WAITING: usize = 1000;
 
 /// Why a Node has no blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub struct EventQueue(mpsc::Sender<(ObjectReference, Reason, String)>);
 impl EventQueue {
     /// Starts a task that writes Events with `client`. It ends when the queue is dropped and all Events are written.
     pub fn start(client: Client) -> Self {
-        let (sender, mut queue) = mpsc::channel::<(ObjectReference, Reason, String)>(WAITING);
+        let (sender, mut queue) = mpsc::channel::<(ObjectReference, Reason, String)>(MAX_WAITING);
         tokio::spawn(async move {
             while let Some((about, reason, note)) = queue.recv().await {
                 let uid = about.uid.clone().unwrap_or_default();
-                let told = Told { uid: &uid, warning: true, reason: reason.as_str(), note };
-                tell_about(&client, about, "Assign", told).await;
+                let content = EventContent { uid: &uid, warning: true, reason: reason.as_str(), note };
+                publish_event(&client, about, "Assign", content).await;
             }
         });
         Self(sender)

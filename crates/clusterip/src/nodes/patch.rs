@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use clusterip_host::cluster::partial_object::PartialObject;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use http::Request;
 use ipnet::IpNet;
 use kube::api::ApiResource;
@@ -25,9 +25,9 @@ use crate::services::event_recorder::CONTROLLER;
 
 /// How long the API server has for one request: less than the time between the end of a term and the moment at which
 /// another process may lead.
-const LONGEST: Duration = Duration::from_secs(4);
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(4);
 /// If less than this is left of a term, no request is begun.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_REQUEST_TIME: Duration = Duration::from_millis(100);
 /// The number of tries in a row if another program changes the Node each time.
 const TRIES: usize = 5;
 
@@ -112,13 +112,13 @@ impl Writer {
                     Some(reason)
                 }
             };
-            let found = match timeout(LONGEST, self.nodes.get_opt(&node.name)).await {
+            let found = match timeout(MAX_REQUEST_TIME, self.nodes.get_opt(&node.name)).await {
                 Ok(Ok(found)) => found.as_ref().and_then(WatchedNode::of),
                 Ok(Err(error)) => {
-                    return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or_else(|| words(&error)) };
+                    return WriteOutcome::Unclear { doubt, reason: failure.unwrap_or_else(|| error_message(&error)) };
                 }
                 Err(_) => {
-                    let reason = failure.unwrap_or_else(|| format!("no answer within {LONGEST:?}"));
+                    let reason = failure.unwrap_or_else(|| format!("no answer within {MAX_REQUEST_TIME:?}"));
                     return WriteOutcome::Unclear { doubt, reason };
                 }
             };
@@ -144,8 +144,8 @@ impl Writer {
 
     async fn send(&self, node: &WatchedNode, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {
         let left = self.term.borrow().map(|end| end.saturating_duration_since(Instant::now())).unwrap_or_default();
-        let limit = left.min(LONGEST);
-        if limit < SHORTEST {
+        let limit = left.min(MAX_REQUEST_TIME);
+        if limit < MIN_REQUEST_TIME {
             return Err(Failure::TooLate);
         }
         let patch = json!({"metadata": {"uid": node.uid, "resourceVersion": version}, "spec": fields_of(blocks)});
@@ -170,9 +170,9 @@ fn failure(error: &kube::Error) -> Failure {
         kube::Error::Api(status) => match status.code {
             404 => Failure::Gone,
             409 => Failure::Conflict,
-            408 | 429 | 500.. => Failure::NoAnswer(words(error)),
-            _ => Failure::Refused(words(error)),
+            408 | 429 | 500.. => Failure::NoAnswer(error_message(error)),
+            _ => Failure::Refused(error_message(error)),
         },
-        other => Failure::NoAnswer(words(other)),
+        other => Failure::NoAnswer(error_message(other)),
     }
 }

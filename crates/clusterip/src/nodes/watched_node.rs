@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use clusterip_host::cluster::object::Packed;
 use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::object::{Packed, blocks_in};
 use ipnet::IpNet;
 use serde::Serialize;
-
-use super::held_blocks::blocks_in;
 
 /// The part of a Node that the policy gets. It is serialised at once, because thousands of Nodes may arrive together.
 #[derive(Serialize)]

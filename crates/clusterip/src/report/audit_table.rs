@@ -8,10 +8,11 @@ use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
 use super::finding::{Severity, Subject, belongs_to, kind_help, kind_name, places, problem};
-use super::table::count;
+use super::plan_table::count;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
 };
+use crate::joined::joined;
 use crate::nodes::block_usage;
 
 /// The length of a fill bar, in characters, if there is room for it.
@@ -196,12 +197,12 @@ fn group(kind: Kind, findings: &[Finding], layout: Layout) -> String {
     text.push('\n');
     let mut ways: Vec<&str> = Vec::new();
     for finding in findings {
-        if !ways.contains(&finding.way_out.as_str()) {
-            ways.push(&finding.way_out);
+        if !ways.contains(&finding.remedy.as_str()) {
+            ways.push(&finding.remedy);
         }
     }
     let of_way =
-        |way: &'_ str| findings.iter().filter(move |finding| finding.way_out == way).map(row).collect::<Vec<_>>();
+        |way: &'_ str| findings.iter().filter(move |finding| finding.remedy == way).map(row).collect::<Vec<_>>();
     // All findings of the kind share the same columns.
     let rows: Vec<Vec<Vec<String>>> = ways.iter().map(|way| of_way(way)).collect();
     let mut lines = columns::lines(rows.iter().flatten().cloned(), 2, layout).into_iter();

@@ -25,7 +25,7 @@ pub fn junit(audit: &Audit) -> String {
         let _ = writeln!(cases, "      <failure type=\"{name}\" message=\"{message}\">");
         for finding in findings {
             let _ = writeln!(cases, "{}", escaped(&finding.message));
-            let _ = writeln!(cases, "  =&gt; {}", escaped(&finding.way_out));
+            let _ = writeln!(cases, "  =&gt; {}", escaped(&finding.remedy));
         }
         cases.push_str("      </failure>\n    </testcase>\n");
     }

@@ -76,7 +76,7 @@ fn cells<const N: usize>(texts: [String; N], numbers: &[u128]) -> Vec<String> {
 }
 
 fn row(finding: &Finding) -> Vec<String> {
-    [Subject::of(finding).to_string().as_str(), problem(finding), finding.way_out.as_str()].map(escaped).to_vec()
+    [Subject::of(finding).to_string().as_str(), problem(finding), finding.remedy.as_str()].map(escaped).to_vec()
 }
 
 /// The text on one line, without any markup.

@@ -2,15 +2,15 @@
 
 pub mod audit_table;
 pub mod columns;
-pub mod filled;
+pub mod explanation_table;
+pub mod filled_manifests;
 pub mod finding;
-pub mod json;
 pub mod junit;
 pub mod map;
 pub mod markdown;
 pub mod move_json;
 pub mod move_table;
 pub mod names;
+pub mod plan_json;
+pub mod plan_table;
 pub mod sarif;
-pub mod table;
-pub mod why_table;

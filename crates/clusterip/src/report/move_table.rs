@@ -6,6 +6,7 @@ use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
+use crate::joined::joined;
 
 /// A misplaced Service, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,17 +50,12 @@ pub fn table(rows: &[Row], layout: Layout) -> String {
     table
 }
 
-/// The addresses, separated by commas.
-pub fn listed(addresses: &[IpAddr]) -> String {
-    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-}
-
 fn cells(row: &Row) -> Vec<String> {
     let to = match &row.to {
         Some(to) if to.is_empty() => paint(style::FAINT, "(as recorded)"),
-        Some(to) => paint(style::GOOD, &listed(to)),
+        Some(to) => paint(style::GOOD, &joined(to, ",")),
         None => paint(style::WARNING, "stays"),
     };
-    let from = if row.from.is_empty() { "-".to_owned() } else { listed(&row.from) };
+    let from = if row.from.is_empty() { "-".to_owned() } else { joined(&row.from, ",") };
     vec![harmless(&row.namespace), harmless(&row.name), from, to, harmless(&row.why)]
 }

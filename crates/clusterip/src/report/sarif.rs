@@ -145,7 +145,7 @@ fn found(finding: &Finding, rule_index: usize) -> Found {
         rule_id: kind_name(finding.kind),
         rule_index,
         level: level(finding.kind),
-        message: Text { text: format!("{}; {}", finding.message, finding.way_out) },
+        message: Text { text: format!("{}; {}", finding.message, finding.remedy) },
         locations: [Location { logical_locations: [logical] }],
     }
 }

@@ -9,7 +9,7 @@ use clusterip_core::answer::Outcome;
 use clusterip_host::host_metrics::ClaimResult;
 
 use super::ServerMetrics;
-use crate::external::external_metrics::{ExternalFill, Given};
+use crate::external::external_metrics::{AssignmentResult, ExternalFill};
 use crate::nodes::node_metrics::{Assignment, BlockFill, Misplaced as MisplacedNodes};
 use crate::services::service_metrics::{FamilyFill, Misplaced, MoveResult, PoolFill};
 use crate::webhook::admission_metrics::{Decision, ResourceKind};
@@ -89,7 +89,7 @@ fn filled() -> ServerMetrics {
     let external = |pool: &str, family| ExternalFill { pool: pool.into(), family, usable: 31, assigned: 3, held: 2 };
     metrics.external.pools(&[external("gone", Family::V4)]);
     metrics.external.pools(&[external("edge", Family::V4), external("edge", Family::V6)]);
-    metrics.external.given(Given::Refused);
+    metrics.external.assigned(AssignmentResult::Refused);
     metrics.external.taken_over();
     metrics.external.waiting(1);
     metrics

@@ -7,16 +7,16 @@ use tokio::time::Instant;
 
 use super::journal::{Journal, ReleaseMethod};
 use super::outcome::shown;
-use super::step::{Placement, Without};
+use super::step::{TargetAddresses, Without};
 use super::targets::Targets;
 
 /// How many targets are tried while the Service has no address.
-const MOST_TARGETS: usize = 5;
+const MAX_TARGETS: usize = 5;
 
 /// The current attempt to place a Service, and what earlier attempts found out.
 pub(super) struct Attempt {
     /// Where the Service is placed in this attempt.
-    pub(super) placement: Placement,
+    pub(super) target: TargetAddresses,
     refused: Vec<IpAddr>,
     /// How many targets were refused.
     tried: usize,
@@ -29,9 +29,9 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    fn new(placement: Placement, refused: Vec<IpAddr>) -> Self {
+    fn new(target: TargetAddresses, refused: Vec<IpAddr>) -> Self {
         let notes = refused.iter().map(|address| format!("{address} is taken")).collect();
-        Self { placement, refused, tried: 0, notes, waiting: None, without: Without::default() }
+        Self { target, refused, tried: 0, notes, waiting: None, without: Without::default() }
     }
 
     /// The first attempt: at the addresses in the journal, if this process `ordered` them or the policy still gives
@@ -44,12 +44,12 @@ impl Attempt {
     ) -> Self {
         let to = journal.to.as_slice();
         let trusted = !to.is_empty() && (ordered == Some(to) || targets.fits(to).await);
-        let target = if trusted { Some(to.to_vec()) } else { next_target(targets, &[], &journal.from).await };
-        let placement = match target {
-            Some(to) => Placement::At(to),
+        let found = if trusted { Some(to.to_vec()) } else { next_target(targets, &[], &journal.from).await };
+        let target = match found {
+            Some(to) => TargetAddresses::These(to),
             None => Self::old(journal, &[]),
         };
-        let mut attempt = Self::new(placement, refused.to_vec());
+        let mut attempt = Self::new(target, refused.to_vec());
         if !trusted && !to.is_empty() {
             attempt.notes.push(format!("the policy does not give it {} any more", shown(to)));
         }
@@ -58,17 +58,17 @@ impl Attempt {
 
     /// The addresses of this attempt; empty if the API server picks them.
     pub(super) fn addresses(&self) -> &[IpAddr] {
-        match &self.placement {
-            Placement::At(addresses) => addresses,
-            Placement::Anywhere => &[],
+        match &self.target {
+            TargetAddresses::These(addresses) => addresses,
+            TargetAddresses::AnyFree => &[],
         }
     }
 
     /// The old addresses; any address if there are no old ones, or if one of them was refused.
-    fn old(journal: &Journal, refused: &[IpAddr]) -> Placement {
+    fn old(journal: &Journal, refused: &[IpAddr]) -> TargetAddresses {
         match journal.from.is_empty() || journal.from.iter().any(|address| refused.contains(address)) {
-            true => Placement::Anywhere,
-            false => Placement::At(journal.from.clone()),
+            true => TargetAddresses::AnyFree,
+            false => TargetAddresses::These(journal.from.clone()),
         }
     }
 
@@ -80,20 +80,21 @@ impl Attempt {
         reason: &str,
         targets: &dyn Targets,
     ) -> bool {
-        let Placement::At(tried) = &self.placement else { return false };
+        let TargetAddresses::These(tried) = &self.target else { return false };
         self.notes.push(format!("{} is not available: {reason}", shown(tried)));
         // If the second address is refused, the API server keeps the first one allocated for about a minute, so both
         // are lost. The address that a single-stack Service kept is not allocated again, and so never refused.
-        let stays =
-            |address: &IpAddr| journal.way == ReleaseMethod::SingleStack && journal.from.first() == Some(address);
+        let stays = |address: &IpAddr| {
+            journal.release_method == ReleaseMethod::SingleStack && journal.from.first() == Some(address)
+        };
         let lost = if which.is_some() && which == tried.first().copied() { &tried[..1] } else { tried };
         self.refused.extend(lost.iter().filter(|address| !stays(address)));
         self.tried += 1;
         let next =
-            if self.tried < MOST_TARGETS { next_target(targets, &self.refused, &journal.from).await } else { None };
-        self.placement = match next {
-            Some(next) => Placement::At(next),
-            None if *tried == journal.from => Placement::Anywhere,
+            if self.tried < MAX_TARGETS { next_target(targets, &self.refused, &journal.from).await } else { None };
+        self.target = match next {
+            Some(next) => TargetAddresses::These(next),
+            None if *tried == journal.from => TargetAddresses::AnyFree,
             None => Self::old(journal, &self.refused),
         };
         true
@@ -102,10 +103,10 @@ impl Attempt {
     /// Goes on to the old addresses after the new ones were forbidden. Returns `false` if there is nothing left to
     /// try.
     pub(super) fn after_refusal(&mut self, journal: &Journal, reason: &str) -> bool {
-        let Placement::At(tried) = &self.placement else { return false };
+        let TargetAddresses::These(tried) = &self.target else { return false };
         self.notes.push(format!("{} was refused: {reason}", shown(tried)));
-        self.placement = match *tried == journal.from {
-            true => Placement::Anywhere,
+        self.target = match *tried == journal.from {
+            true => TargetAddresses::AnyFree,
             false => Self::old(journal, &self.refused),
         };
         true
@@ -113,7 +114,7 @@ impl Attempt {
 
     /// Goes on without the external addresses after the policy refused the Service, and if that was refused too, to
     /// the old addresses. Returns `false` if there is nothing left to try.
-    pub(super) fn after_judgement(&mut self, journal: &Journal, has_external: bool, reason: &str) -> bool {
+    pub(super) fn after_policy_refusal(&mut self, journal: &Journal, has_external: bool, reason: &str) -> bool {
         if has_external && !self.without.external {
             self.without.external = true;
             self.notes.push(format!("its external addresses were not restored: {reason}"));

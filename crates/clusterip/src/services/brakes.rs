@@ -8,17 +8,18 @@ use clusterip_core::service_key::ServiceKey;
 use super::misplaced::AskedBy;
 
 /// The most Services that are moved within a minute.
-pub const MOST_A_MINUTE: usize = 200;
-/// The most Services of one namespace that are moved within a minute: half of [`MOST_A_MINUTE`].
-pub const MOST_OF_NAMESPACE: usize = 100;
-/// How many Services of a namespace may move within a minute even if other namespaces have used up [`MOST_A_MINUTE`].
-pub const SHARE_OF_NAMESPACE: usize = 10;
+pub const MAX_MOVES_PER_MINUTE: usize = 200;
+/// The most Services of one namespace that are moved within a minute: half of [`MAX_MOVES_PER_MINUTE`].
+pub const MAX_NAMESPACE_MOVES_PER_MINUTE: usize = 100;
+/// How many Services of a namespace may move within a minute even if other namespaces have used up
+/// [`MAX_MOVES_PER_MINUTE`].
+pub const MIN_MOVES_PER_NAMESPACE: usize = 10;
 /// How long a Service stays where it is after a move.
 pub const COOLDOWN: Duration = Duration::from_secs(60);
-/// The Services that new settings would move wait for consent if they are more than this many, and more than one in
-/// [`ONE_IN`] of all that are managed.
-const MANY: usize = 20;
-/// See [`MANY`].
+/// How many Services new settings may move without the consent of an administrator. More may move without consent
+/// if they are at most one in [`ONE_IN`] of all that are managed.
+const MAX_MOVES_WITHOUT_CONSENT: usize = 20;
+/// See [`MAX_MOVES_WITHOUT_CONSENT`].
 const ONE_IN: usize = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -69,8 +70,8 @@ impl Brakes {
             }
             let own = self.recent.iter().filter(|(_, namespace)| *namespace == id.namespace);
             let of_namespace = own.clone().count();
-            let all_is_used = self.recent.len() >= MOST_A_MINUTE && of_namespace >= SHARE_OF_NAMESPACE;
-            let first = if of_namespace >= MOST_OF_NAMESPACE {
+            let all_is_used = self.recent.len() >= MAX_MOVES_PER_MINUTE && of_namespace >= MIN_MOVES_PER_NAMESPACE;
+            let first = if of_namespace >= MAX_NAMESPACE_MOVES_PER_MINUTE {
                 own.clone().next()
             } else {
                 self.recent.front().filter(|_| all_is_used)
@@ -87,7 +88,7 @@ impl Brakes {
     /// Notes that new settings are in force, by which `misplaced` of `managed` Services would move. Returns whether
     /// these Services must wait.
     pub fn settings_changed(&mut self, misplaced: BTreeSet<ServiceKey>, managed: usize) -> bool {
-        let too_many = misplaced.len() > MANY && misplaced.len() * ONE_IN > managed;
+        let too_many = misplaced.len() > MAX_MOVES_WITHOUT_CONSENT && misplaced.len() * ONE_IN > managed;
         self.waiting = if too_many { misplaced } else { BTreeSet::new() };
         too_many
     }
@@ -131,18 +132,18 @@ mod tests {
         let later = begin + Duration::from_secs(30);
         let full = Err(Brake::Rate { until: begin + MINUTE });
         let bank = |number: usize| ServiceKey::new("bank", format!("web-{number}"));
-        for number in 0..MOST_OF_NAMESPACE {
+        for number in 0..MAX_NAMESPACE_MOVES_PER_MINUTE {
             let at = begin + Duration::from_millis(2 * number as u64);
             assert_eq!(brakes.take(&id(number), Controller, at), Ok(()));
         }
         assert_eq!(brakes.take(&id(999), Controller, later), full, "half of all is of one namespace");
-        for number in 0..MOST_A_MINUTE - MOST_OF_NAMESPACE {
+        for number in 0..MAX_MOVES_PER_MINUTE - MAX_NAMESPACE_MOVES_PER_MINUTE {
             assert_eq!(brakes.take(&bank(number), Controller, later), Ok(()), "the other half");
         }
         assert_eq!(brakes.take(&id(999), Controller, later), full);
         assert_eq!(brakes.take(&id(999), Author, later), full, "an author does not lift the brake");
         let other = |number: usize| ServiceKey::new("third", format!("web-{number}"));
-        for number in 0..SHARE_OF_NAMESPACE {
+        for number in 0..MIN_MOVES_PER_NAMESPACE {
             assert_eq!(brakes.take(&other(number), Controller, later), Ok(()), "the share of another namespace");
         }
         assert_eq!(brakes.take(&other(999), Controller, later), full, "more than its share");
@@ -160,10 +161,10 @@ mod tests {
             waits: bool,
         }
         let cases = [
-            Case { name: "few, but all of them", misplaced: 20, managed: 20, waits: false },
-            Case { name: "many of few", misplaced: 21, managed: 100, waits: true },
-            Case { name: "many of many", misplaced: 21, managed: 210, waits: false },
-            Case { name: "a little more than one in ten", misplaced: 22, managed: 210, waits: true },
+            Case { name: "20 of 20", misplaced: 20, managed: 20, waits: false },
+            Case { name: "more than 20, more than a tenth", misplaced: 21, managed: 100, waits: true },
+            Case { name: "more than 20, a tenth", misplaced: 21, managed: 210, waits: false },
+            Case { name: "more than 20, a little more than a tenth", misplaced: 22, managed: 210, waits: true },
         ];
         for Case { name, misplaced, managed, waits } in cases {
             let mut brakes = Brakes::default();

@@ -2,8 +2,8 @@
 
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Pool;
-use clusterip_host::cluster::object::text;
 use clusterip_host::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, map};
+use clusterip_host::object::text;
 use serde_json::Value;
 
 /// How many ready endpoints a move of this Service would disturb: those on nodes that a pool in `lies_in` fits.

@@ -8,37 +8,37 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 /// The `reportingController` of all Events.
 pub const CONTROLLER: &str = "clusterip";
 /// The longest note of an Event that the API server accepts, in bytes.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 /// The content of an Event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told<'t> {
+pub struct EventContent<'e> {
     /// The UID of the object.
-    pub uid: &'t str,
+    pub uid: &'e str,
     /// Whether the Event is of type `Warning`, because the object needs attention.
     pub warning: bool,
     /// The reason, in one word such as `AddressMoved`.
-    pub reason: &'t str,
+    pub reason: &'e str,
     /// The full message. It is cut to 1024 bytes.
     pub note: String,
 }
 
 /// Writes an Event about a Service. `request` is the request that the Event answers, if there is one. Events are for
 /// people, and no decision depends on them, so a failure is only logged.
-pub async fn tell(client: &Client, id: &ServiceKey, told: Told<'_>, request: Option<ObjectReference>) {
+pub async fn tell(client: &Client, id: &ServiceKey, told: EventContent<'_>, request: Option<ObjectReference>) {
     let about = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Service".to_owned()),
         namespace: Some(id.namespace.clone()),
         name: Some(id.name.clone()),
-        uid: Some(told.uid.to_owned()),
+        uid: Some(content.uid.to_owned()),
         ..ObjectReference::default()
     };
     publish(client, about, "Move", told, request).await;
 }
 
 /// Writes an Event about any object. `action` names what was done or tried.
-pub async fn tell_about(client: &Client, about: ObjectReference, action: &str, told: Told<'_>) {
+pub async fn publish_event(client: &Client, about: ObjectReference, action: &str, told: EventContent<'_>) {
     publish(client, about, action, told, None).await;
 }
 
@@ -46,11 +46,11 @@ async fn publish(
     client: &Client,
     about: ObjectReference,
     action: &str,
-    told: Told<'_>,
+    told: EventContent<'_>,
     secondary: Option<ObjectReference>,
 ) {
-    let Told { warning, reason, mut note, .. } = told;
-    while note.len() > LONGEST_NOTE {
+    let EventContent { warning, reason, mut note, .. } = told;
+    while note.len() > MAX_NOTE {
         note.pop();
     }
     let event = Event {

@@ -2,7 +2,7 @@
 //!
 //! A set of fields is a tree. A node is in the set if it has no children, or has the child `.`.
 
-use clusterip_host::cluster::ownership::MANAGER;
+use clusterip_host::cluster::address_set_by_hand::MANAGER;
 use serde_json::{Map, Value, json};
 
 type Fields = Map<String, Value>;
@@ -112,7 +112,7 @@ mod tests {
         let owner = entry("owner", "1", spec(json!({"f:type": {}, "f:selector": {}})));
         let cases = [
             Case {
-                name: "no other writer: as before",
+                name: "without another writer, the owner gets its fields back",
                 original: json!([owner]),
                 now: json!([
                     entry("owner", "1", spec(json!({"f:selector": {}}))),
@@ -121,13 +121,13 @@ mod tests {
                 expected: json!([owner]),
             },
             Case {
-                name: "an owner who had lost everything is there again",
+                name: "an owner without fields gets them back",
                 original: json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
                 now: json!([entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
                 expected: json!([entry("owner", "1", spec(json!({"f:type": {}})))]),
             },
             Case {
-                name: "another owner took the selector meanwhile: it keeps it",
+                name: "an owner that took the selector during the move keeps it",
                 original: json!([owner]),
                 now: json!([
                     entry(MANAGER, "2", spec(json!({"f:type": {}}))),
@@ -139,7 +139,7 @@ mod tests {
                 ]),
             },
             Case {
-                name: "the owner wrote more meanwhile: that stays with the owner",
+                name: "fields that the owner wrote during the move stay with the owner",
                 original: json!([owner]),
                 now: json!([
                     entry("owner", "3", spec(json!({"f:selector": {}, "f:sessionAffinity": {}}))),
@@ -169,13 +169,13 @@ mod tests {
                 )]),
             },
             Case {
-                name: "nothing known: ours alone goes",
+                name: "without known owners, only the entry of the move is removed",
                 original: json!([]),
                 now: json!([owner, entry(MANAGER, "2", spec(json!({"f:type": {}})))]),
                 expected: json!([owner]),
             },
             Case {
-                name: "what is not a tree owns nothing",
+                name: "a field set that is not a tree owns nothing",
                 original: json!([{"manager": "owner", "fieldsV1": 5}]),
                 now: json!([{"manager": "owner", "fieldsV1": {"f:x": 5}}]),
                 expected: json!([{"manager": "owner", "fieldsV1": {"f:x": {}}}]),

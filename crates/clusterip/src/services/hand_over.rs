@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_host::cluster::snapshot::addresses;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DynamicObject, ListParams};
@@ -16,9 +16,9 @@ use super::event_recorder::CONTROLLER;
 use super::requests::{self, Request};
 
 /// How long the server may take to deal with a request.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How often the request is looked up until the server has dealt with it.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Asks the server in `server_namespace` to move a Service away from the addresses `from`, and waits until it has
 /// done so. Returns the addresses that the Service has then. The server also finishes a move that has begun already.
@@ -35,18 +35,18 @@ pub async fn hand_over(
     let request_uid = requests::ask(client, server_namespace, request)
         .await
         .map_err(|error| requests::refused(&error, server_namespace))?;
-    let deadline = Instant::now() + PATIENCE;
-    while requests::is_open(client, server_namespace, &request.uid).await.map_err(|error| words(&error))? {
+    let deadline = Instant::now() + MAX_WAIT;
+    while requests::is_open(client, server_namespace, &request.uid).await.map_err(|error| error_message(&error))? {
         if Instant::now() > deadline {
             // The server must not carry out the request later, when no command waits for it any more.
             let _ = requests::withdraw(client, server_namespace, &request.uid).await;
-            return Err(format!("the server did not take it up within {} s", PATIENCE.as_secs()));
+            return Err(format!("the server did not take it up within {} s", MAX_WAIT.as_secs()));
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
     let resource = ApiResource::erase::<Service>(&());
     let services: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let Some(service) = services.get_opt(name).await.map_err(|error| words(&error))? else {
+    let Some(service) = services.get_opt(name).await.map_err(|error| error_message(&error))? else {
         return Err("it is gone".to_owned());
     };
     let now = addresses(&json!({"spec": service.data.get("spec")}));

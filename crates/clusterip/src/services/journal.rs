@@ -35,8 +35,9 @@ pub struct Journal {
     /// When the move was recorded, in seconds since 1970. A status is not restored long after that.
     #[serde(default)]
     pub recorded_at: i64,
-    /// How the old address is released.
-    pub way: ReleaseMethod,
+    /// How the old address is released. Records call it `way`.
+    #[serde(rename = "way")]
+    pub release_method: ReleaseMethod,
     /// The old addresses, primary first.
     pub from: Vec<IpAddr>,
     /// The new addresses, primary first.

@@ -1,15 +1,14 @@
 //! Finds out whether a Service is misplaced, and whether it moves.
 
 use std::net::IpAddr;
-use std::sync::PoisonError;
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::settings::Pool;
 use clusterip_host::cluster::control_plane_services::{MOVE_OPTION, called_by};
-use clusterip_host::cluster::lookups::Subject;
-use clusterip_host::cluster::object::{name, namespace, text};
 use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::watched_lookups::Subject;
 use clusterip_host::evaluator::{Evaluation, Evaluator};
+use clusterip_host::object::{name, namespace, text};
 use clusterip_host::policy::module::ModuleError;
 use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;
@@ -19,7 +18,7 @@ use thiserror::Error;
 use super::endpoints;
 use super::journal::Journal;
 use super::requests::Request;
-use crate::service_placement::{Placement, Standing, Unasked, as_if_created, fits, unasked};
+use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, skip_reason};
 use crate::services::service_metrics::Misplaced as Reason;
 
 /// Which misplaced Services may be moved.
@@ -33,8 +32,8 @@ pub struct Allowed {
     pub load_balancers: bool,
 }
 
-/// The result of [`look`].
-pub enum Finding {
+/// The result of [`inspect`].
+pub enum Inspection {
     /// The Service is in place, or is ignored.
     InPlace,
     /// No pool is for the Service, but its address lies in a pool.
@@ -105,29 +104,29 @@ impl Misplaced {
     }
 }
 
-/// Looks at a Service as the stores show it. `request` is an administrator's request to move it. Holds no address.
+/// Inspects a Service as the stores show it. `request` is an administrator's request to move it. Holds no address.
 ///
 /// # Errors
 /// [`ModuleError`] if the policy does not answer.
-pub fn look(
+pub fn inspect(
     evaluator: &Evaluator,
     service: &Value,
     allowed: Allowed,
     request: Option<&Request>,
-) -> Result<Finding, ModuleError> {
+) -> Result<Inspection, ModuleError> {
     let settings = evaluator.settings();
     let settings = &settings.settings;
-    match unasked(settings, service) {
-        Some(Unasked::HalfMoved) => return Ok(Finding::HalfMoved),
-        Some(Unasked::Foreign) => return Ok(Finding::InPlace),
+    match skip_reason(settings, service) {
+        Some(Skip::HalfMoved) => return Ok(Inspection::HalfMoved),
+        Some(Skip::Unmanaged) => return Ok(Inspection::InPlace),
         None => {}
     }
     let answer = ask(evaluator, service, true)?.answer;
     let placement = Placement::of(settings, service, &answer);
     let pool = match (placement.standing, placement.pool) {
-        (Standing::Unmatched, _) => return Ok(Finding::Unmatched { pools: placement.lies_in }),
+        (Standing::Unmatched, _) => return Ok(Inspection::Unmatched { pools: placement.lies_in }),
         (Standing::Misplaced, Some(pool)) => pool,
-        _ => return Ok(Finding::InPlace),
+        _ => return Ok(Inspection::InPlace),
     };
     let (namespace, name) = (namespace(service), name(service));
     let wish = Move::of(service);
@@ -138,10 +137,7 @@ pub fn look(
     };
     let report = |reason, detail: String| Verdict::Report { reason, detail };
     let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
-    let disturbed = {
-        let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-        endpoints::disturbed(&snapshot, namespace, name, &lies_in)
-    };
+    let disturbed = endpoints::disturbed(&evaluator.stores().read_snapshot(), namespace, name, &lies_in);
     let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
         report(Reason::Never, "this server moves nothing".to_owned())
     } else if wish == Some(Move::Never) {
@@ -157,7 +153,7 @@ pub fn look(
     } else {
         Verdict::Move
     };
-    Ok(Finding::Misplaced(Box::new(Misplaced {
+    Ok(Inspection::Misplaced(Box::new(Misplaced {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: text(service, &["metadata", "uid"]).to_owned(),
@@ -223,7 +219,7 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
 ///
 /// # Errors
 /// The reason, if the policy refuses the Service or does not answer.
-pub fn judge(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
+pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
     let uid = text(service, &["metadata", "uid"]);
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
     let owner = Owner::new(namespace(service), name(service), "");
@@ -235,10 +231,10 @@ pub fn judge(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
     }
 }
 
-/// Asks the policy. With `look`, no address is held.
-fn ask(evaluator: &Evaluator, service: &Value, look: bool) -> Result<Evaluation, ModuleError> {
+/// Asks the policy. With `dry_run`, no address is held.
+fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluation, ModuleError> {
     let owner = Owner::new(namespace(service), name(service), "");
-    let subject = Subject { owner, own: addresses(service), dry_run: look };
+    let subject = Subject { owner, own: addresses(service), dry_run };
     evaluator.evaluate(&as_if_created(service), &subject)
 }
 
@@ -255,13 +251,4 @@ pub fn as_it_was(service: &Value, journal: &Journal) -> Value {
     let mut was = service.clone();
     was["spec"] = spec.into();
     was
-}
-
-/// The addresses after a move: for each family the present address if it fits the pool, otherwise the new one.
-pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
-    let target = |address: &IpAddr| {
-        let of_family = new.iter().find(|new| new.is_ipv4() == address.is_ipv4());
-        of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)
-    };
-    from.iter().map(target).collect()
 }

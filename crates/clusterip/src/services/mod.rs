@@ -5,16 +5,17 @@
 //! [`field_ownership`] restore the Service and keep what others changed meanwhile. [`queue`] shares the places among
 //! the namespaces, and [`requests`] holds what administrators ask for.
 
-pub mod activation;
 pub mod affected;
 pub mod applied_settings;
 mod attempt;
 pub mod brakes;
+pub mod controller;
 pub mod endpoints;
 pub mod event_recorder;
 pub mod field_ownership;
 pub mod hand_over;
 pub mod journal;
+pub mod leader_activation;
 pub mod misplaced;
 pub mod mover;
 pub mod outcome;
@@ -24,7 +25,6 @@ pub mod records;
 pub mod refusal;
 pub mod replicas;
 pub mod requests;
-pub mod service_controller;
 pub mod service_metrics;
 pub mod settings_in_use;
 pub mod spec_merge;

@@ -24,9 +24,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_host::cluster::object::service_path;
-use clusterip_host::cluster::ownership::set_by_hand;
+use clusterip_core::annotations::looks_half_moved;
+use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::object::service_path;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -41,7 +42,7 @@ pub use self::move_error::MoveError;
 use self::placing::Placing;
 use super::attempt::{Attempt, next_target, same_families};
 use super::journal::Journal;
-use super::outcome::{LARGEST, Outcome, Unmoved, shown};
+use super::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
 use super::records::Records;
 use super::refusal::Refusal;
 use super::step::{self, Step};
@@ -49,7 +50,7 @@ use super::targets::Targets;
 
 /// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct MoveOrder {
     /// The namespace of the Service.
     pub namespace: String,
     /// The name of the Service.
@@ -85,7 +86,7 @@ impl Default for Limits {
 /// For how many seconds after a move was recorded the status of a load balancer is restored.
 const STATUS_LASTS: i64 = 120;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// Moves Services.
 #[derive(Clone)]
@@ -116,7 +117,7 @@ impl Mover {
     ///
     /// # Errors
     /// [`MoveError`] if the move is not finished.
-    pub async fn start(&self, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+    pub async fn start(&self, order: &MoveOrder, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
         match run.read("read").await? {
             Some(service) => run.begin(service, order, targets).await,
@@ -129,7 +130,12 @@ impl Mover {
     ///
     /// # Errors
     /// [`MoveError`] if the move is not finished.
-    pub async fn start_from(&self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+    pub async fn start_from(
+        &self,
+        service: Value,
+        order: &MoveOrder,
+        targets: &dyn Targets,
+    ) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &order.namespace, &order.name, &order.uid);
         match run.same_service(service) {
             Some(service) => run.begin(service, order, targets).await,
@@ -197,7 +203,7 @@ impl<'m> Run<'m> {
     }
 
     /// Begins a move of the Service that was read, and finishes it.
-    async fn begin(&mut self, service: Value, order: &Order, targets: &dyn Targets) -> Result<Outcome, MoveError> {
+    async fn begin(&mut self, service: Value, order: &MoveOrder, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let ended = self.move_from(service, order, targets).await;
         // A record that outlives its move could be replayed. But if the API server did not answer a release, the
         // release may still be carried out and needs the record. Then the next move of the Service, or the next
@@ -212,20 +218,20 @@ impl<'m> Run<'m> {
     async fn move_from(
         &mut self,
         mut service: Value,
-        order: &Order,
+        order: &MoveOrder,
         targets: &dyn Targets,
     ) -> Result<Outcome, MoveError> {
         let mut to = order.addresses.clone();
         let was_by_hand = set_by_hand(&service);
         loop {
-            if step::looks_half_moved(&service) {
+            if looks_half_moved(&service) {
                 return self.finish_recorded(service, targets).await;
             }
             if let Some(unmoved) = step::unmovable(&service, &to, order.load_balancers) {
                 return Ok(Outcome::Unmoved(unmoved));
             }
             let bytes = service.to_string().len();
-            if bytes > LARGEST {
+            if bytes > MAX_SERVICE_BYTES {
                 return Ok(Outcome::Unmoved(Unmoved::TooLarge { bytes }));
             }
             let from = addresses(&service);
@@ -284,14 +290,14 @@ impl<'m> Run<'m> {
         loop {
             let mut next = step::next(&service, journal);
             if next == Step::RestoreStatus && skip_status {
-                next = Step::Forget;
+                next = Step::Cleanup;
             }
             let (name, result) = match next {
                 // The record stays as long as a release without an answer may still arrive.
-                Step::AtHome if step::may_still_begin(&service, journal) => {
+                Step::Idle if step::may_still_begin(&service, journal) => {
                     return Ok(Outcome::Unmoved(Unmoved::NotBegun));
                 }
-                Step::AtHome => {
+                Step::Idle => {
                     let _ = self.discard().await;
                     return Ok(match reached {
                         Outcome::Overtaken { from, why, .. } => {
@@ -303,7 +309,7 @@ impl<'m> Run<'m> {
                 Step::Place => {
                     // A user may have removed all traces of the move. Then it has ended like this.
                     reached = self.ending(&service, journal);
-                    match self.place(&service, journal, targets).await? {
+                    match self.place(&service, journal, targets).await {
                         Ok(Placing::Again) => continue,
                         Ok(Placing::Done(written)) => ("place", Ok(written)),
                         Err(refusal) => ("place", Err(refusal)),
@@ -318,15 +324,15 @@ impl<'m> Run<'m> {
                     skip_status = result.is_ok();
                     ("status", result)
                 }
-                Step::Forget => {
+                Step::Cleanup => {
                     reached = self.ending(&service, journal);
-                    let result = self.put("", &step::forgotten(&service, journal, keep_owners)).await;
+                    let result = self.put("", &step::cleaned_up(&service, journal, keep_owners)).await;
                     // If the API server rejects the restored owners, the present ones stay, so that the move ends.
                     if matches!(result, Err(Refusal::Refused(_))) && !keep_owners {
                         keep_owners = true;
                         continue;
                     }
-                    ("forget", result)
+                    ("cleanup", result)
                 }
             };
             service = match result {

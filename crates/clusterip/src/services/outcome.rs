@@ -3,13 +3,13 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use clusterip_core::annotations::MOVING_ANNOTATION;
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 
-use super::step::MOVING_NAME;
+use crate::joined::joined;
 
 /// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace at once fit into the memory of
 /// a server.
-pub const LARGEST: usize = 256 << 10;
+pub const MAX_SERVICE_BYTES: usize = 256 << 10;
 
 /// How a move ended. The Service has an address, and nothing of the move is left on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl Outcome {
 pub(super) fn shown(addresses: &[IpAddr]) -> String {
     match addresses {
         [] => "none".to_owned(),
-        _ => addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
+        _ => joined(addresses, ", "),
     }
 }
 
@@ -174,8 +174,8 @@ impl fmt::Display for Unmoved {
             Self::TooLarge { bytes } => {
                 write!(
                     f,
-                    "it has {bytes} bytes, and Services of more than {LARGEST} are not moved: delete it and create it \
-                     again"
+                    "it has {bytes} bytes, and Services of more than {MAX_SERVICE_BYTES} are not moved: delete it and \
+                     create it again"
                 )
             }
             Self::NotBegun => f.write_str("its recorded move has not begun"),

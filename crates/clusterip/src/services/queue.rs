@@ -1,7 +1,7 @@
 //! Decides which Service comes next. Services wait in one queue for each namespace, and the namespaces take turns.
 //!
 //! A namespace can't keep others waiting, however many of its Services wait, and however long each of them takes: it
-//! has at most [`MOST_OF_NAMESPACE`] of the [`MOST`] places, and the places are given round robin.
+//! has at most [`MAX_RUNNING_PER_NAMESPACE`] of the [`MAX_RUNNING`] places, and the places are given round robin.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -9,9 +9,9 @@ use std::ops::Bound;
 use clusterip_core::service_key::ServiceKey;
 
 /// How many Services are looked at or moved at once.
-pub const MOST: usize = 64;
+pub const MAX_RUNNING: usize = 64;
 /// How many Services of one namespace are looked at or moved at once.
-pub const MOST_OF_NAMESPACE: usize = 16;
+pub const MAX_RUNNING_PER_NAMESPACE: usize = 16;
 
 /// The Services that wait for a place, and those that have one.
 #[derive(Debug, Default)]
@@ -40,10 +40,11 @@ impl FairQueue {
 
     /// Takes the next Service. Returns `None` if no place is free, or if no waiting Service may take one.
     pub fn take(&mut self) -> Option<ServiceKey> {
-        if self.running.len() >= MOST {
+        if self.running.len() >= MAX_RUNNING {
             return None;
         }
-        let has_place = |namespace: &&String| self.busy.get(*namespace).is_none_or(|busy| *busy < MOST_OF_NAMESPACE);
+        let has_place =
+            |namespace: &&String| self.busy.get(*namespace).is_none_or(|busy| *busy < MAX_RUNNING_PER_NAMESPACE);
         let after = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
         let mut namespaces = self.waiting.range(after).chain(&self.waiting).map(|(namespace, _)| namespace);
         let namespace = namespaces.find(has_place)?.clone();
@@ -94,11 +95,11 @@ mod tests {
     fn a_namespace_takes_at_most_its_share_of_places() {
         let mut queue = FairQueue::default();
         (0..100).for_each(|number| queue.push(id("mallory", number)));
-        assert_eq!(taken(&mut queue).len(), MOST_OF_NAMESPACE);
+        assert_eq!(taken(&mut queue).len(), MAX_RUNNING_PER_NAMESPACE);
         queue.push(id("shop", 1));
         assert_eq!(taken(&mut queue), [id("shop", 1)], "at once, though 84 others wait longer");
         assert!(!queue.done(&id("mallory", 0)));
-        assert_eq!(taken(&mut queue), [id("mallory", MOST_OF_NAMESPACE)], "in their order");
+        assert_eq!(taken(&mut queue), [id("mallory", MAX_RUNNING_PER_NAMESPACE)], "in their order");
     }
 
     #[test]
@@ -118,11 +119,11 @@ mod tests {
             (0..10).for_each(|number| queue.push(id(&format!("team-{namespace}"), number)));
         }
         let first = taken(&mut queue);
-        assert_eq!(first.len(), MOST);
+        assert_eq!(first.len(), MAX_RUNNING);
         for id in &first {
             queue.done(id);
         }
-        assert_eq!(taken(&mut queue).len(), 100 - MOST);
+        assert_eq!(taken(&mut queue).len(), 100 - MAX_RUNNING);
     }
 
     #[test]

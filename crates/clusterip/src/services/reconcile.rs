@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::{service_path, text};
 use clusterip_host::evaluator::Evaluator;
-use clusterip_runtime::api_error::words;
+use clusterip_host::object::{service_path, text};
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::background;
 use http::Request;
 use kube::Client;
@@ -23,7 +23,7 @@ mod run_move;
 use self::left_moves::{AfterLeft, Left};
 use self::retries::Failures;
 use super::brakes::Brakes;
-use super::misplaced::{self, Allowed, AskedBy, Finding, Misplaced, Verdict};
+use super::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, Verdict};
 use super::mover::Mover;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
@@ -170,6 +170,17 @@ impl Reconciler {
         waiting.map(|(id, _)| id.clone()).collect()
     }
 
+    /// The Services that stay because of the control plane, although it is known now that it does not call them.
+    pub fn free_of_callers(&self) -> Vec<ServiceKey> {
+        let callers = self.evaluator.stores().control_plane_services();
+        if !callers.complete() {
+            return Vec::new();
+        }
+        let found = self.found();
+        let kept = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::ControlPlane);
+        kept.map(|(id, _)| id).filter(|id| callers.known_callers(&id.namespace, &id.name).is_empty()).cloned().collect()
+    }
+
     /// Finishes a move of the Service that another leader left. Then looks at the Service as the stores show it, and
     /// moves or reports it.
     pub async fn reconcile(self: &Arc<Self>, id: &ServiceKey) -> Next {
@@ -187,32 +198,32 @@ impl Reconciler {
 
     /// Looks at a Service as the stores show it, and moves or reports it.
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
-        let Some(service) = self.stored(id) else {
+        let Some(service) = self.evaluator.stores().service(id) else {
             self.settled(id);
             // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
             self.answer_request(id).await;
             return Next::Change;
         };
-        match self.look(id, service.clone()).await {
-            Ok(Finding::InPlace) => {
+        match self.inspect(id, service.clone()).await {
+            Ok(Inspection::InPlace) => {
                 self.settled(id);
                 self.tell_requester(id, &service, "not moved: by the settings of the server it is in place").await;
                 self.answer_wish(id, &service).await
             }
-            Ok(Finding::Unmatched { pools }) => {
+            Ok(Inspection::Unmatched { pools }) => {
                 self.settled(id);
                 self.found().unmatched.insert(id.clone(), pools);
                 self.tell_requester(id, &service, "not moved: by the settings of the server no pool is for it").await;
                 self.answer_wish(id, &service).await
             }
-            Ok(Finding::HalfMoved) => {
+            Ok(Inspection::HalfMoved) => {
                 let next = self.half_moved(id, &service).await;
                 self.answer_request(id).await;
                 next
             }
-            Ok(Finding::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
-            Ok(Finding::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
+            Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
+            Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
                 tracing::error!(namespace = id.namespace, name = id.name, error, "the policy did not answer");
                 Next::After(REPORTED)
@@ -220,14 +231,14 @@ impl Reconciler {
         }
     }
 
-    async fn look(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Finding, String> {
+    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Inspection, String> {
         let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
-        let look = move || {
-            misplaced::look(&this.evaluator, &service, this.allowed, request.as_ref())
+        let inspect = move || {
+            misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref())
                 .map_err(|error| error.to_string())
         };
-        background::run(look).await.map_err(|error| error.to_string())?
+        background::run(inspect).await.map_err(|error| error.to_string())?
     }
 
     async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {
@@ -294,7 +305,7 @@ impl Reconciler {
             tracing::warn!(
                 namespace = id.namespace,
                 name = id.name,
-                error = words(&error),
+                error = error_message(&error),
                 "the request for a move was not deleted"
             );
         }
@@ -310,11 +321,6 @@ impl Reconciler {
         }
     }
 
-    fn stored(&self, id: &ServiceKey) -> Option<Value> {
-        let snapshot = self.evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-        snapshot.get("v1", "Service", &id.namespace, &id.name)
-    }
-
     fn found(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,7 +328,7 @@ impl Reconciler {
 
 /// What follows if a Service can't be read: it is tried again.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
-    tracing::warn!(namespace = id.namespace, name = id.name, error = words(error), "the service can't be read");
+    tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the service can't be read");
     Next::After(UNFINISHED)
 }
 

@@ -13,7 +13,7 @@
 pub use clusterip_core::annotations::MOVE_OBJECT_LABEL as LABEL;
 use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, DeleteParams, ListParams, Preconditions};
@@ -156,7 +156,7 @@ impl Records {
     }
 
     fn request(&self, error: &KubeError) -> RecordError {
-        RecordError::Request { namespace: self.namespace.clone(), reason: words(error) }
+        RecordError::Request { namespace: self.namespace.clone(), reason: error_message(error) }
     }
 }
 

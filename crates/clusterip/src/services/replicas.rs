@@ -20,7 +20,7 @@ use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::identity::Identity;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -42,9 +42,9 @@ const DURATION: Duration = Duration::from_secs(20);
 /// How often the Lease is renewed.
 const RENEWAL: Duration = Duration::from_secs(5);
 /// How long a renewal may take.
-const PATIENCE: Duration = Duration::from_secs(4);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
 /// How often the other replicas are checked for Leases that have ended.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// After how many times its duration a Lease that was left behind is removed.
 const LEFT_BEHIND: u32 = 3;
 /// How many times a write is tried if it conflicts with another.
@@ -195,7 +195,7 @@ impl Replicas {
         let mut events = pin!(watcher(self.leases.clone(), config).default_backoff());
         let mut renewal = interval(RENEWAL);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut look = interval(LOOK);
+        let mut look = interval(CHECK_INTERVAL);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // When the settings can't change any more, everything else still goes on.
         let mut followed = true;
@@ -219,12 +219,11 @@ impl Replicas {
             }
             self.publish(leads());
         }
-        let removed = timeout(PATIENCE, self.leases.delete(&self.name, &DeleteParams::default())).await;
+        let removed = timeout(REQUEST_TIMEOUT, self.leases.delete(&self.name, &DeleteParams::default())).await;
         if !matches!(removed, Ok(Ok(_))) {
             tracing::warn!(
                 lease = self.name,
-                "the lease of this replica can't be removed: other replicas wait until \
-                                               it expires"
+                "the lease of this replica can't be removed: other replicas wait until it expires"
             );
         }
     }
@@ -255,7 +254,7 @@ impl Replicas {
             tokio::spawn(async move {
                 let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
                 // A deletion that fails is tried again later.
-                if timeout(PATIENCE, leases.delete(&name, &params)).await.is_ok_and(|removed| removed.is_ok()) {
+                if timeout(REQUEST_TIMEOUT, leases.delete(&name, &params)).await.is_ok_and(|removed| removed.is_ok()) {
                     tracing::info!(lease = name, "the lease of a replica that is gone was removed");
                 }
             });
@@ -263,10 +262,10 @@ impl Replicas {
     }
 
     async fn renew(&mut self) {
-        let failed = match timeout(PATIENCE, self.write()).await {
+        let failed = match timeout(REQUEST_TIMEOUT, self.write()).await {
             Ok(Ok(())) => return,
-            Ok(Err(error)) => words(&error),
-            Err(_) => format!("no answer within {PATIENCE:?}"),
+            Ok(Err(error)) => error_message(&error),
+            Err(_) => format!("no answer within {REQUEST_TIMEOUT:?}"),
         };
         // The Lease may have been written nevertheless.
         self.version = None;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -179,7 +179,7 @@ pub fn refused(error: &KubeError, namespace: &str) -> String {
     format!(
         "the server in namespace {namespace} can't be asked: {}; it takes requests as controllerrevisions of that \
          namespace (verbs create, get, delete)",
-        words(error)
+        error_message(error)
     )
 }
 

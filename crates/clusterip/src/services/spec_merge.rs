@@ -79,17 +79,17 @@ mod tests {
             },
             Case { name: "no selector", change: json!({"selector": null}), expected: json!({"selector": null}) },
             Case {
-                name: "a field that is new",
+                name: "a new field",
                 change: json!({"sessionAffinity": "ClientIP"}),
                 expected: json!({"sessionAffinity": "ClientIP"}),
             },
             Case {
-                name: "a field that the release had taken out",
+                name: "a field that the release had removed",
                 change: json!({"externalTrafficPolicy": "Cluster"}),
                 expected: json!({"externalTrafficPolicy": "Cluster"}),
             },
             Case {
-                name: "a port renamed, one gone, one new",
+                name: "a port renamed, one removed, one added",
                 change: json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns"}, {"protocol": "TCP", "port": 443}]}),
                 expected: json!({"ports": [{"protocol": "UDP", "port": 80, "name": "dns", "nodePort": 30081}, {"protocol": "TCP", "port": 443}]}),
             },

@@ -1,15 +1,15 @@
 //! The steps of a move: decides which step is next, and what it writes.
 //!
 //! ```text
-//!              release               place              restore the status       forget
-//!   at home ───────────▶ released ───────────▶ placed ───────────────────────▶ ──────────▶ at home
+//!           release               place              restore the status       cleanup
+//!   idle ───────────▶ released ───────────▶ placed ───────────────────────▶ ──────────▶ idle
 //! ```
 //! The stored Service shows the state of a move, and the journal says what to write. Without a journal, nothing is
 //! written.
 
 use std::net::IpAddr;
 
-use clusterip_core::annotations::{MOVING_ANNOTATION, Moving};
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving};
 use clusterip_core::service::Service;
 use clusterip_host::cluster::snapshot::addresses;
 use serde_json::{Map, Value, json};
@@ -19,9 +19,6 @@ use super::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
 use super::outcome::{Outcome, Unmoved};
 use super::spec_merge;
 
-/// The external name of a Service that is being moved. It never resolves (RFC 2606).
-pub const MOVING_NAME: &str = "moving.invalid";
-
 /// The next step of a move. A move may be cut off before or after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -29,10 +26,10 @@ pub enum Step {
     Place,
     /// The API server has dropped the status of the load balancer: restore it, as [`with_status`] does.
     RestoreStatus,
-    /// The Service has its address: remove the marker and restore the field owners, as [`forgotten`] does.
-    Forget,
+    /// The Service has its address: remove the marker and restore the field owners, as [`cleaned_up`] does.
+    Cleanup,
     /// The Service shows no trace of the move.
-    AtHome,
+    Idle,
 }
 
 /// The next step of a recorded move, given the Service as it is stored.
@@ -40,11 +37,11 @@ pub fn next(service: &Value, journal: &Journal) -> Step {
     if is_released(service, journal) {
         Step::Place
     } else if !Moving::is_on(service) && !has_leftover_name(service) {
-        Step::AtHome
+        Step::Idle
     } else if wants_status(service, journal) {
         Step::RestoreStatus
     } else {
-        Step::Forget
+        Step::Cleanup
     }
 }
 
@@ -54,13 +51,7 @@ pub fn may_still_begin(service: &Value, journal: &Journal) -> bool {
     version == Some(journal.resource_version.as_str())
 }
 
-/// Whether a Service looks as if its move had begun and not ended. Every user who may edit the Service can make it look
-/// so; only a record proves it.
-pub fn looks_half_moved(service: &Value) -> bool {
-    Moving::is_on(service) || text(service, "externalName") == Some(MOVING_NAME)
-}
-
-/// How the move of this journal ends, once only [`Step::Forget`] is left. `to` are the addresses of the last attempt.
+/// How the move of this journal ends, once only [`Step::Cleanup`] is left. `to` are the addresses of the last attempt.
 pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String]) -> Outcome {
     let now = addresses(service);
     let Journal { from, why, .. } = journal.clone();
@@ -70,7 +61,7 @@ pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String
         () if now == from => Outcome::Kept { from, why, notes },
         () if to.is_empty() => Outcome::Elsewhere { from, to: now, why, notes },
         // If only the second address moves, the first is always the same, and so proves nothing.
-        () if now == to || now.first() == to.first() && journal.way == ReleaseMethod::ExternalName => {
+        () if now == to || now.first() == to.first() && journal.release_method == ReleaseMethod::ExternalName => {
             Outcome::Moved { from, to: now, why, notes }
         }
         () => Outcome::Overtaken { from, now, why },
@@ -114,7 +105,7 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
         resource_version: metadata("resourceVersion"),
         recorded_at: 0,
         // With `SingleStack`, the Service keeps its first address throughout.
-        way: if from.len() == 2 && from.first() == to.first() {
+        release_method: if from.len() == 2 && from.first() == to.first() {
             ReleaseMethod::SingleStack
         } else {
             ReleaseMethod::ExternalName
@@ -134,7 +125,7 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
 pub fn released(service: &Value, journal: &Journal) -> Value {
     let mut service = bare(service);
     annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, &journal.to)));
-    match journal.way {
+    match journal.release_method {
         ReleaseMethod::SingleStack => {
             let first: Vec<String> = journal.from.iter().take(1).map(IpAddr::to_string).collect();
             if let Some(families) = service.pointer_mut("/spec/ipFamilies").and_then(Value::as_array_mut) {
@@ -156,13 +147,13 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
     service
 }
 
-/// Where a Service is placed.
+/// The addresses that a Service gets when it is placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// At these addresses, primary first.
-    At(Vec<IpAddr>),
-    /// At addresses that the API server picks.
-    Anywhere,
+pub enum TargetAddresses {
+    /// These addresses, primary first.
+    These(Vec<IpAddr>),
+    /// Free addresses that the API server picks.
+    AnyFree,
 }
 
 /// What a Service does not get back.
@@ -175,16 +166,16 @@ pub struct Without {
 }
 
 /// The Service as it was before, at its new addresses, still with the marker.
-pub fn placed(service: &Value, journal: &Journal, placement: &Placement, without: &Without) -> Value {
+pub fn placed(service: &Value, journal: &Journal, target: &TargetAddresses, without: &Without) -> Value {
     let mut spec = spec_merge::merged(&journal.spec, &journal.released, &spec(service));
-    let to = match placement {
-        Placement::At(addresses) => addresses.as_slice(),
-        Placement::Anywhere => &[],
+    let to = match target {
+        TargetAddresses::These(addresses) => addresses.as_slice(),
+        TargetAddresses::AnyFree => &[],
     };
-    let kept = match (placement, journal.way) {
-        (Placement::At(addresses), _) => addresses.clone(),
-        (Placement::Anywhere, ReleaseMethod::SingleStack) => journal.from.iter().take(1).copied().collect(),
-        (Placement::Anywhere, ReleaseMethod::ExternalName) => Vec::new(),
+    let kept = match (target, journal.release_method) {
+        (TargetAddresses::These(addresses), _) => addresses.clone(),
+        (TargetAddresses::AnyFree, ReleaseMethod::SingleStack) => journal.from.iter().take(1).copied().collect(),
+        (TargetAddresses::AnyFree, ReleaseMethod::ExternalName) => Vec::new(),
     };
     let kept: Vec<String> = kept.iter().map(IpAddr::to_string).collect();
     spec.remove("clusterIP");
@@ -235,7 +226,7 @@ pub fn with_status(service: &Value, journal: &Journal) -> Value {
 }
 
 /// The Service without a trace of the move. With `keep_owners`, the field owners stay as they are.
-pub fn forgotten(service: &Value, journal: &Journal, keep_owners: bool) -> Value {
+pub fn cleaned_up(service: &Value, journal: &Journal, keep_owners: bool) -> Value {
     let original = if keep_owners { &[] } else { journal.managed_fields.as_slice() };
     let owners = field_ownership::restored(original, &managed_fields(service));
     let mut service = bare(service);
@@ -273,7 +264,7 @@ fn restore_source_ranges(service: &mut Value, journal: &Journal) {
 
 /// Whether a Service is in the state in which the release of this journal leaves it.
 fn is_released(service: &Value, journal: &Journal) -> bool {
-    match journal.way {
+    match journal.release_method {
         ReleaseMethod::ExternalName => {
             text(service, "type") == Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
         }

@@ -13,8 +13,8 @@ use super::misplaced;
 
 /// Chooses and checks the target addresses of one Service.
 pub trait Targets: Send + Sync {
-    /// Other addresses for the Service, as in [`Order::addresses`](super::mover::Order::addresses), without any that
-    /// is in `refused`; `None` if there are no such addresses.
+    /// Other addresses for the Service, as in [`MoveOrder::addresses`](super::mover::MoveOrder::addresses), without any
+    /// that is in `refused`; `None` if there are no such addresses.
     fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>>;
 
     /// Whether the policy still gives the Service these addresses, which are the target of a recorded move.
@@ -25,7 +25,7 @@ pub trait Targets: Send + Sync {
     ///
     /// # Errors
     /// The reason, if the policy refuses the Service or does not answer.
-    fn judge<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>>;
+    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>>;
 
     /// Whether the mover may restore this `status.loadBalancer`. A status with an address of an external pool is
     /// written only by the controller of external addresses.
@@ -69,9 +69,9 @@ impl Targets for Alternatives {
         Box::pin(async move { ask.await.unwrap_or_default() })
     }
 
-    fn judge<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         let (evaluator, service) = (self.evaluator.clone(), service.clone());
-        let ask = background::run(move || misplaced::judge(&evaluator, &service));
+        let ask = background::run(move || misplaced::check_with_policy(&evaluator, &service));
         Box::pin(async move { ask.await.map_err(|error| error.to_string())? })
     }
 

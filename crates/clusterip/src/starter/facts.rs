@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use clusterip_core::address::{Family, overlap};
 use clusterip_core::pod_spec::OS_LABEL;
-use clusterip_host::cluster::live_cluster::{self, LiveError};
+use clusterip_host::cluster::api_server_lists::{self, ApiServerError};
 use clusterip_host::cluster::service_ranges::ServiceRanges;
-use clusterip_host::cluster::yaml;
-use clusterip_runtime::api_error::words;
+use clusterip_host::yaml;
+use clusterip_runtime::api_error::error_message;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use kube::api::ListParams;
@@ -45,7 +45,7 @@ pub struct Ranges {
 pub enum FactsError {
     /// A list failed.
     #[error(transparent)]
-    List(#[from] LiveError),
+    List(#[from] ApiServerError),
     /// The Nodes can't be listed.
     #[error("nodes can't be listed: {0}; name the operating systems with --os")]
     Nodes(String),
@@ -87,11 +87,11 @@ impl Ranges {
 /// Reads the ServiceCIDRs of a cluster; no ranges if the cluster has none, as before Kubernetes 1.33.
 ///
 /// # Errors
-/// [`LiveError`] if they can't be listed.
-pub async fn service_cidrs(client: &Client) -> Result<ServiceRanges, LiveError> {
+/// [`ApiServerError`] if they can't be listed.
+pub async fn service_cidrs(client: &Client) -> Result<ServiceRanges, ApiServerError> {
     let mut objects = Vec::new();
     let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-    live_cluster::list(client, &kind, &mut objects).await?;
+    api_server_lists::list(client, &kind, &mut objects).await?;
     Ok(ServiceRanges::of(objects))
 }
 
@@ -151,7 +151,7 @@ async fn minor_version(client: &Client) -> Option<u32> {
 /// [`FactsError::Nodes`] if the Nodes can't be listed.
 pub async fn systems(client: &Client) -> Result<BTreeSet<Os>, FactsError> {
     let nodes = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default()).await;
-    let nodes = nodes.map_err(|error| FactsError::Nodes(words(&error)))?;
+    let nodes = nodes.map_err(|error| FactsError::Nodes(error_message(&error)))?;
     let labels = nodes.items.iter().filter_map(|node| node.metadata.labels.as_ref()?.get(OS_LABEL));
     Ok(labels.filter_map(|os| Os::of_label(os)).collect())
 }

@@ -107,7 +107,7 @@ impl MapServer {
             silence: limits.silence,
             idle: limits.idle,
         });
-        let time = TimeLimits { head: limits.head, silence: limits.silence, drain: limits.drain };
+        let time = TimeLimits { head: limits.head, drain: limits.drain };
         let turns = Semaphore::new(limits.audits);
         let app = Arc::new(AppState { source, address: server.local_addr(), turns, limits, about });
         server.serve(router(app), connections.clone(), connections, time, shutdown).await

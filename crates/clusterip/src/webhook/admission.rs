@@ -6,23 +6,23 @@ use std::time::{Duration, Instant};
 use clusterip_core::answer::{Answer, Audit, Outcome};
 use clusterip_core::external::External;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::Subject;
-use clusterip_host::cluster::object::text;
 use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::watched_lookups::Subject;
 use clusterip_host::evaluator::Evaluator;
+use clusterip_host::object::{blocks_of, text};
 use clusterip_host::policy::response::AdmissionResponse;
 use clusterip_leases::owner::Owner;
 use serde_json::Value;
 
 use super::node_review;
 use super::review::{Reviewer, about};
-use crate::nodes::held_blocks::blocks_of;
+use crate::joined::joined;
 use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
 /// answered as `--on-error` says. Objects that others created meanwhile are unknown here; the API server refuses an
 /// address that is already allocated, so the worst result is a refused request.
-pub const LONGEST_BLINDNESS: Duration = Duration::from_secs(300);
+pub const MAX_STALENESS: Duration = Duration::from_secs(300);
 
 /// What happens to a request that the policy has not answered. A Node is allowed in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -49,7 +49,7 @@ impl Admission {
 
     fn answer(&self, request: &Value) -> Result<Answer, String> {
         if let Some(since) = self.evaluator.stores().stale_since()
-            && since.elapsed() > LONGEST_BLINDNESS
+            && since.elapsed() > MAX_STALENESS
         {
             return Err(format!("the cluster could not be watched for {} s", since.elapsed().as_secs()));
         }
@@ -220,9 +220,9 @@ fn log(kind: ResourceKind, request: &Value, answer: &Answer, failed: bool) {
     }
     // For a Node, the blocks that others have set are logged; for a Service, the addresses that it gets.
     let is_node = kind == ResourceKind::Node;
-    let podcidrs = is_node.then(|| listed(&blocks_of(object)));
+    let podcidrs = is_node.then(|| joined(blocks_of(object), ","));
     let warnings = answer.warnings.as_ref().filter(|_| is_node).map(|warnings| warnings.join("; "));
-    let clusterip = (!is_node).then(|| listed(&answer.mutated_object.as_ref().map(addresses).unwrap_or_default()));
+    let clusterip = (!is_node).then(|| joined(answer.mutated_object.as_ref().map(addresses).unwrap_or_default(), ","));
     tracing::info!(
         kind = kind_name,
         namespace,
@@ -238,8 +238,4 @@ fn log(kind: ResourceKind, request: &Value, answer: &Answer, failed: bool) {
         warnings,
         "decision"
     );
-}
-
-fn listed<T: ToString>(items: &[T]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -33,9 +33,9 @@ const SUCCESSION: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// How long a successor is trusted before it signs, because other API servers may learn of it late.
 const SETTLED: SignedDuration = SignedDuration::from_hours(24);
 /// How often the Secret and the certificate are checked if nothing is due earlier.
-const EVERY: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The time limit for an answer of the API server.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a write is attempted when another process changes the Secret first.
 const TRIES: usize = 8;
 
@@ -46,7 +46,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[derive(Debug, Error)]
 pub enum AuthorityError {
     /// The API server refuses a request.
-    #[error("Secret {namespace}/{SECRET} can't be {verb}: {}", words(.reason), verb = .verb)]
+    #[error("Secret {namespace}/{SECRET} can't be {verb}: {}", error_message(.reason), verb = .verb)]
     Cluster {
         /// The namespace of the Secret.
         namespace: String,
@@ -68,7 +68,7 @@ pub enum AuthorityError {
         reason: String,
     },
     /// The API server does not answer in time.
-    #[error("Secret {namespace}/{SECRET}: no answer from the API server within {PATIENCE:?}")]
+    #[error("Secret {namespace}/{SECRET}: no answer from the API server within {REQUEST_TIMEOUT:?}")]
     Silent {
         /// The namespace of the Secret.
         namespace: String,
@@ -95,14 +95,14 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
 
 /// The content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Kept {
+struct StoredAuthority {
     current: issuer::Authority,
     next: Option<issuer::Authority>,
     /// One is enough: it expires long before its successor has a successor.
     previous: Option<(String, Timestamp)>,
 }
 
-impl Kept {
+impl StoredAuthority {
     fn new(now: Timestamp) -> Result<Self, IssuingError> {
         Ok(Self { current: issuer::Authority::generate(now)?, next: None, previous: None })
     }
@@ -158,8 +158,8 @@ impl Kept {
                     return Ok(None);
                 }
                 let previous = Some((self.current.certificate().to_owned(), self.current.not_after()));
-                let kept = Self { current: next.clone(), next: None, previous };
-                Ok(Some((kept, "the next certificate authority signs from now on")))
+                let stored = Self { current: next.clone(), next: None, previous };
+                Ok(Some((stored, "the next certificate authority signs from now on")))
             }
             _ if ended => Ok(Some((Self::new(now)?, "the certificate authority has ended; a new one was made"))),
             None if self.current.not_after() - SUCCESSION <= now => {
@@ -177,7 +177,7 @@ pub struct Authority {
     namespace: String,
     names: Vec<String>,
     clock: Clock,
-    kept: Kept,
+    stored: StoredAuthority,
     leaf: Leaf,
     certificate: Certificate,
     bundle: watch::Sender<String>,
@@ -241,10 +241,10 @@ impl Authority {
         let created = &mut self.created;
         let kept = advance(&self.secrets, &self.namespace, Some(&self.kept), registered, now, created);
         let silent = |_| AuthorityError::Silent { namespace: self.namespace.clone() };
-        let kept = timeout(PATIENCE, kept).await.map_err(silent).flatten();
+        let stored = timeout(REQUEST_TIMEOUT, stored).await.map_err(silent).flatten();
         // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
-        let renewed = kept.map(|kept| self.kept = kept);
-        let bundle = self.kept.bundle(now);
+        let renewed = stored.map(|stored| self.stored = stored);
+        let bundle = self.stored.bundle(now);
         self.bundle.send_if_modified(|known| {
             let other = *known != bundle;
             if other {
@@ -252,11 +252,11 @@ impl Authority {
             }
             other
         });
-        let signer = self.kept.current.certificate();
+        let signer = self.stored.current.certificate();
         // An authority that an administrator has put into the Secret signs once the API server trusts it.
         let succeeded = self.leaf.issued_by != signer && registered.contains(signer);
         if succeeded || self.leaf.renewal <= now {
-            let leaf = self.kept.current.issue(&self.names, now)?;
+            let leaf = self.stored.current.issue(&self.names, now)?;
             self.certificate.replace(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes())?;
             tracing::info!(renewal = %leaf.renewal, "the server's certificate was renewed");
             self.leaf = leaf;
@@ -295,11 +295,11 @@ impl Authority {
         let parameters =
             DeleteParams::default().preconditions(Preconditions { uid: Some(uid), resource_version: None });
         let secret = format!("{}/{SECRET}", self.namespace);
-        match timeout(PATIENCE, self.secrets.delete(SECRET, &parameters)).await {
+        match timeout(MAX_WAIT, self.secrets.delete(SECRET, &parameters)).await {
             Ok(Ok(_)) => tracing::info!(secret, "the certificate authority was removed"),
             // The Secret is gone, or another process has created it again.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
-            Ok(Err(error)) => tracing::warn!(secret, error = words(&error), "the Secret could not be deleted"),
+            Ok(Err(error)) => tracing::warn!(secret, error = error_message(&error), "the Secret could not be deleted"),
             Err(_) => tracing::warn!(secret, "the Secret could not be deleted in time"),
         }
     }
@@ -307,9 +307,9 @@ impl Authority {
     /// How long until the next step may be due, at most a minute. A step that is due and failed also waits that long.
     fn pause(&self) -> Duration {
         let now = (self.clock)();
-        let settled = self.kept.next.as_ref().map(|next| next.made() + SETTLED);
+        let settled = self.stored.next.as_ref().map(|next| next.made() + SETTLED);
         let due = settled.into_iter().chain([self.leaf.renewal]).filter(|due| *due > now).min();
-        due.map_or(EVERY, |due| due.duration_since(now).unsigned_abs().min(EVERY))
+        due.map_or(CHECK_INTERVAL, |due| due.duration_since(now).unsigned_abs().min(CHECK_INTERVAL))
     }
 }
 
@@ -319,7 +319,7 @@ impl Authority {
 async fn advance(
     secrets: &Api<Secret>,
     namespace: &str,
-    known: Option<&Kept>,
+    known: Option<&StoredAuthority>,
     registered: &str,
     now: Timestamp,
     created: &mut Option<String>,
@@ -335,20 +335,20 @@ async fn advance(
             ..Secret::default()
         });
         let data = secret.data.get_or_insert_default();
-        let (kept, what) = if exists {
+        let (stored, what) = if exists {
             let broken = |(key, reason)| AuthorityError::Broken { namespace: namespace(), key, reason };
-            let kept = Kept::read(data).map_err(broken)?;
-            match kept.step(registered, now)? {
-                None => return Ok(kept),
+            let stored = StoredAuthority::read(data).map_err(broken)?;
+            match stored.step(registered, now)? {
+                None => return Ok(stored),
                 Some(due) => due,
             }
         } else {
             match known {
                 Some(known) => (known.clone(), "the Secret was gone; the certificate authority is kept again"),
-                None => (Kept::new(now)?, "a certificate authority was made"),
+                None => (StoredAuthority::new(now)?, "a certificate authority was made"),
             }
         };
-        kept.write(data);
+        stored.write(data);
         let parameters = PostParams::default();
         let written = if exists {
             secrets.replace(SECRET, &parameters, &secret).await.map_err(|error| ("updated", error))

@@ -1,5 +1,5 @@
-//! The admission webhook: an HTTPS server that asks the policy, and the ledger that keeps parallel requests from
-//! getting the same address.
+//! The admission webhook: an HTTPS server that asks the policy about each request, its certificates, and its
+//! registration with the API server.
 
 pub mod admission;
 pub mod admission_metrics;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::yaml::YamlError;
 use clusterip_host::live_settings::LiveSettings;
-use clusterip_runtime::api_error::words;
+use clusterip_host::yaml::YamlError;
+use clusterip_runtime::api_error::error_message;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -31,9 +31,9 @@ use self::configuration::{manifest, more_webhooks, trust};
 /// The name of the configuration in the deployment, and of the deployment's own namespace.
 pub const NAME: &str = "clusterip-policy";
 /// How often the configuration is checked if nothing else asks for a check: a watch may be denied, or hang.
-const EVERY: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The time limit for an answer of the API server.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long to wait before a failed attempt is repeated.
 const RETRY: Duration = Duration::from_secs(2);
 /// The shortest time between two writes, in case another client keeps overwriting the configuration.
@@ -45,7 +45,7 @@ const TRIES: usize = 8;
 #[derive(Debug, Error)]
 pub enum RegistrationError {
     /// The API server refuses a request.
-    #[error("MutatingWebhookConfiguration {name} can't be {verb}: {}", words(.reason))]
+    #[error("MutatingWebhookConfiguration {name} can't be {verb}: {}", error_message(.reason))]
     Cluster {
         /// The name of the configuration.
         name: String,
@@ -70,7 +70,7 @@ pub enum RegistrationError {
     #[error("MutatingWebhookConfiguration {0} was taken over by another --register-url, for {1}")]
     TakenOver(String, String),
     /// The API server does not answer in time.
-    #[error("MutatingWebhookConfiguration {0}: no answer from the API server within {PATIENCE:?}")]
+    #[error("MutatingWebhookConfiguration {0}: no answer from the API server within {REQUEST_TIMEOUT:?}")]
     Silent(String),
     /// Other clients changed the configuration before every attempt to write it.
     #[error("MutatingWebhookConfiguration {0} was changed by others {TRIES} times in a row")]
@@ -189,7 +189,7 @@ impl Registration {
         let review = Api::<SelfSubjectReview>::all(client.clone())
             .create(&PostParams::default(), &SelfSubjectReview::default())
             .await
-            .map_err(|error| who(words(&error)))?;
+            .map_err(|error| who(error_message(&error)))?;
         let user =
             review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who("no name".to_owned()))?;
         let (manifest, more) = (manifest(name, url, &user)?, more_webhooks(url, &user)?);
@@ -224,7 +224,7 @@ impl Registration {
         let metadata: Api<PartialObjectMeta<MutatingWebhookConfiguration>> = Api::all(self.client.clone());
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut changes = pin!(watcher(metadata, only).default_backoff());
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
         let mut issuing = true;
@@ -257,7 +257,7 @@ impl Registration {
             }
         }
         let silent = |_| RegistrationError::Silent(self.name.clone());
-        timeout(PATIENCE, self.remove()).await.map_err(silent)?
+        timeout(REQUEST_TIMEOUT, self.remove()).await.map_err(silent)?
     }
 
     /// Writes what is missing in the configuration, if anything is.
@@ -266,7 +266,7 @@ impl Registration {
     /// If the configuration can't be written, or doesn't exist and is not this program's own.
     pub async fn keep(&mut self) -> Result<(), RegistrationError> {
         let bundle = self.bundle.borrow().clone();
-        let seen = match timeout(PATIENCE, self.write(&bundle)).await {
+        let seen = match timeout(REQUEST_TIMEOUT, self.write(&bundle)).await {
             Ok(seen) => seen,
             Err(_) => Err(RegistrationError::Silent(self.name.clone())),
         };

@@ -179,7 +179,7 @@ fn missing(field: &'static str, found: Option<&Value>, expected: &'static str) -
 /// Describes a value in a few words. Bodies come from anywhere and messages are logged, so only the start of a text is
 /// shown.
 fn shown(found: Option<&Value>) -> String {
-    const LONGEST: usize = 60;
+    const MAX_CHARACTERS: usize = 60;
     match found {
         None => "missing".to_owned(),
         Some(Value::Null) => "null".to_owned(),
@@ -187,8 +187,8 @@ fn shown(found: Option<&Value>) -> String {
         Some(Value::Number(_)) => "a number".to_owned(),
         Some(Value::Array(_)) => "a list".to_owned(),
         Some(Value::Object(_)) => "an object".to_owned(),
-        Some(Value::String(text)) if text.chars().count() > LONGEST => {
-            format!("{:?}…", text.chars().take(LONGEST).collect::<String>())
+        Some(Value::String(text)) if text.chars().count() > MAX_CHARACTERS => {
+            format!("{:?}…", text.chars().take(MAX_CHARACTERS).collect::<String>())
         }
         Some(Value::String(text)) => format!("{text:?}"),
     }

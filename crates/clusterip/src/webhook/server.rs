@@ -88,7 +88,7 @@ impl WebhookServer {
         });
         let tls = RustlsAcceptor::new(certificate.config()).handshake_timeout(limits.handshake);
         let tls = Identifier(tls.acceptor(connections.clone()));
-        let time = TimeLimits { head: limits.head, silence: limits.silence, drain: limits.drain };
+        let time = TimeLimits { head: limits.head, drain: limits.drain };
         let app = Arc::new(AppState::new(backend, limits, connections.clone(), certificate.asks_for_clients()));
         let stopping = async {
             shutdown.await;

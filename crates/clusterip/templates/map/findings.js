@@ -11,7 +11,7 @@ function findingsAt(address) {
 
 // The problem and its remedy.
 function sentenceOf(finding) {
-  return finding.wayOut ? `${finding.message}; ${finding.wayOut}` : finding.message;
+  return finding.remedy ? `${finding.message}; ${finding.remedy}` : finding.message;
 }
 
 function addressLink(address) {

@@ -88,10 +88,10 @@ const KINDS = {
 };
 
 // Numbers from here on are written as a power of ten.
-const LONGEST = 1e15;
+const ROUNDED_FROM = 1e15;
 
 function formatNumber(number) {
-  if (number >= LONGEST) return Number(number).toExponential(1).replace("e+", " × 10^");
+  if (number >= ROUNDED_FROM) return Number(number).toExponential(1).replace("e+", " × 10^");
   return Number(number).toLocaleString("en");
 }
 

@@ -205,7 +205,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
         service: Value,
         more: Vec<Value>,
         called: bool,
-        way_out: &'static str,
+        remedy: &'static str,
         notes: usize,
     }
     let by_option = "`clusterip move --called-by-control-plane NAMESPACE/NAME` moves it: the control plane can't call it for a moment";
@@ -215,7 +215,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("web", "172.21.0.70", on("windows")),
             more: vec![hook.clone(), own.clone()],
             called: true,
-            way_out: by_option,
+            remedy: by_option,
             notes: 0,
         },
         Row {
@@ -223,7 +223,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("web", "172.21.0.70", on("windows")),
             more: vec![hook.clone()],
             called: true,
-            way_out: by_option,
+            remedy: by_option,
             notes: 1,
         },
         Row {
@@ -231,7 +231,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("other", "172.21.0.70", on("windows")),
             more: vec![hook.clone(), own.clone()],
             called: false,
-            way_out: "`clusterip move` moves it",
+            remedy: "`clusterip move` moves it",
             notes: 0,
         },
         Row {
@@ -239,7 +239,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("web", "172.21.0.70", by_hand("windows")),
             more: vec![hook],
             called: false,
-            way_out: "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it again",
+            remedy: "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it again",
             notes: 0,
         },
     ];
@@ -250,7 +250,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
         let message = told["findings"][0]["message"].as_str().unwrap();
         let called = message.ends_with("; it is called by ValidatingWebhookConfiguration web-hook");
         assert_eq!(called, row.called, "{}: {message}", row.name);
-        assert_eq!(told["findings"][0]["wayOut"], row.way_out, "{}", row.name);
+        assert_eq!(told["findings"][0]["remedy"], row.remedy, "{}", row.name);
         assert_eq!(told["notes"].as_array().unwrap().len(), row.notes, "{}: {}", row.name, told["notes"]);
     }
 }
@@ -260,30 +260,30 @@ fn move_is_recommended_only_if_it_accepts_the_settings() {
     struct Case {
         name: &'static str,
         range: &'static str,
-        way_out: &'static str,
+        remedy: &'static str,
         moves: &'static str,
     }
     let cases = [
         Case {
             name: "the pools are in the range of the cluster",
             range: "172.21.0.0/16",
-            way_out: "`clusterip move` moves it",
+            remedy: "`clusterip move` moves it",
             moves: "moves it to 172.21.1.",
         },
         Case {
             name: "the pools are outside",
             range: "10.96.0.0/16",
-            way_out: "correct the settings, which `clusterip serve` and `clusterip move` refuse: they don't fit the Service \
+            remedy: "correct the settings, which `clusterip serve` and `clusterip move` refuse: they don't fit the Service \
                       ranges of the cluster",
             moves: "would move it to 172.21.1.",
         },
     ];
     let folder = Folder::new("audit-refused");
-    for Case { name, range, way_out, moves } in cases {
+    for Case { name, range, remedy, moves } in cases {
         let items = || vec![service_cidr("kubernetes", range, json!({})), service("web", "172.21.0.70", on("windows"))];
         let told: Value = serde_json::from_str(&audit(&folder, items(), &["-o", "json"]).stdout).unwrap();
         let finding = told["findings"].as_array().unwrap().iter().find(|finding| finding["name"] == "web").unwrap();
-        assert_eq!(finding["wayOut"], way_out, "{name}");
+        assert_eq!(finding["remedy"], remedy, "{name}");
         let why = audit(&folder, items(), &["-o", "json", "--service", "shop/web"]);
         let why: Value = serde_json::from_str(&why.stdout).unwrap();
         assert!(why["move"].as_str().unwrap().starts_with(moves), "{name}: {why}");

@@ -16,7 +16,7 @@ fn session_mismatch_names_expected_and_actual_look_up() {
         text: String,
         message: String,
     }
-    let folder = copy_of("evaluate-misfits", WEB);
+    let folder = copy_of("evaluate-mismatches", WEB);
     let recorded = read(&folder, "session.yml");
     let exchanges = recorded.split("- type: Exchange").count() - 1;
     assert_eq!(exchanges, 2, "{recorded}");

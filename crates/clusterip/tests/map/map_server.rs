@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::audits;
 
 /// Longer than any operation takes on a machine under load.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 fn small() -> Source {
     Arc::new(|| Ok(audits::small()))
@@ -36,7 +36,7 @@ async fn asked(address: SocketAddr, head: &str) -> (u16, Vec<String>, String) {
     let head = head.replace("PORT", &address.port().to_string());
     stream.write_all(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    tokio::time::timeout(MAX_WAIT, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();

@@ -54,8 +54,8 @@ fn unread(detail: &str) -> Option<String> {
 #[test]
 fn only_names_and_blocks_of_a_node_list_are_read() {
     let taken = |block: &str, name: &str| {
-        let way_out = "omit podCIDR and podCIDRs, or use a free block of the Node's pool";
-        Some(format!("Node w1: 10.0.0.0/24 overlaps {block} of Node {name}; {way_out}"))
+        let remedy = "omit podCIDR and podCIDRs, or use a free block of the Node's pool";
+        Some(format!("Node w1: 10.0.0.0/24 overlaps {block} of Node {name}; {remedy}"))
     };
     check(vec![
         Case { name: "no items", list: b"{}", message: None },

@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use clusterip_core::workload::WorkloadKind;
-use clusterip_host::cluster::{kinds, yaml};
+use clusterip_host::cluster::kinds;
 use clusterip_host::permissions::{Duties, Need, Registration, needs};
+use clusterip_host::yaml;
 use serde_json::Value;
 
 /// Namespace, group, resource, name and verb.

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
-use clusterip_host::cluster::yaml;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_host::yaml;
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 

@@ -11,8 +11,8 @@ use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_host::policy::recorded_session::{self, Exchange, Recorder, Replay};
 use clusterip_host::policy::response::AdmissionResponse;
-use clusterip_host::policy::session::{self, Exchange, Recorder, Replay};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -63,7 +63,7 @@ impl Folder {
 
     fn record(&self) {
         if let Some((_, exchanges)) = self.recorded() {
-            self.write("session.yml", &session::write(&exchanges));
+            self.write("session.yml", &recorded_session::write(&exchanges));
         }
         let (response, _) = self.replayed();
         self.write("response.json", &format!("{response:#}\n"));
@@ -74,7 +74,8 @@ impl Folder {
     }
 
     fn session(&self) -> Vec<Exchange> {
-        session::read(&self.text("session.yml")).unwrap_or_else(|error| panic!("{}/session.yml: {error}", self.name))
+        recorded_session::read(&self.text("session.yml"))
+            .unwrap_or_else(|error| panic!("{}/session.yml: {error}", self.name))
     }
 
     /// The cluster that the session was recorded from; `None` if the session was written by hand.
@@ -149,7 +150,11 @@ fn recorded_session_matches_the_answers_of_the_native_host() {
     for folder in Folder::all() {
         let Some((response, exchanges)) = folder.recorded() else { continue };
         if exchanges != folder.session() {
-            problems.push(format!("{}: session.yml is out of date:\n{}", folder.name, session::write(&exchanges)));
+            problems.push(format!(
+                "{}: session.yml is out of date:\n{}",
+                folder.name,
+                recorded_session::write(&exchanges)
+            ));
         }
         let differences = differences(&folder.json("response.json"), &response);
         problems.extend(differences.into_iter().map(|difference| format!("{}: {difference}", folder.name)));
@@ -169,7 +174,7 @@ fn session_file_survives_reading_and_writing() {
     let mut problems = Vec::new();
     for folder in Folder::all() {
         let exchanges = folder.session();
-        if session::read(&session::write(&exchanges)).unwrap() != exchanges {
+        if recorded_session::read(&recorded_session::write(&exchanges)).unwrap() != exchanges {
             problems.push(folder.name);
         }
     }
@@ -239,7 +244,7 @@ fn ip_address(name: &str) -> HostCall {
 
 #[test]
 fn session_recorded_by_kwctl_is_read() {
-    assert_eq!(session::read(BY_KWCTL).unwrap(), by_kwctl());
+    assert_eq!(recorded_session::read(BY_KWCTL).unwrap(), by_kwctl());
 }
 
 #[test]
@@ -261,7 +266,7 @@ fn invalid_session_is_refused_with_the_number_of_the_exchange() {
         Case { name: "the second of two", text: format!("{exchange}- type: Exchange"), number: 2 },
     ];
     for Case { name, text, number } in rows {
-        let error = session::read(&text).unwrap_err();
+        let error = recorded_session::read(&text).unwrap_err();
         assert_eq!(error.number, number, "{name}: {error}");
     }
 }
@@ -290,6 +295,6 @@ proptest! {
     fn any_text_survives_a_session_file(payload in any::<String>(), message in AWKWARD, name in AWKWARD) {
         let exchange = |answer| Exchange { call: ip_address(&name), answer };
         let exchanges = vec![exchange(Ok(payload)), exchange(Err(message))];
-        prop_assert_eq!(session::read(&session::write(&exchanges)).unwrap(), exchanges);
+        prop_assert_eq!(recorded_session::read(&recorded_session::write(&exchanges)).unwrap(), exchanges);
     }
 }

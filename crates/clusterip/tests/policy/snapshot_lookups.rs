@@ -40,7 +40,11 @@ fn list_contains_only_its_kind_and_namespace() {
     let rows = [
         Case { name: "every namespace", call: list_all("apps/v1/Deployment", None), items: vec![a.clone(), b.clone()] },
         Case { name: "one namespace", call: list_of("apps/v1/Deployment", "shop"), items: vec![a.clone()] },
-        Case { name: "a namespace whose name goes on", call: list_of("apps/v1/Deployment", "shop-2"), items: vec![b] },
+        Case {
+            name: "a namespace with the same prefix",
+            call: list_of("apps/v1/Deployment", "shop-2"),
+            items: vec![b],
+        },
         Case { name: "a namespace without any", call: list_of("apps/v1/Deployment", "office"), items: vec![] },
         Case { name: "another kind", call: list_all("apps/v1/StatefulSet", None), items: vec![other_kind] },
         Case {

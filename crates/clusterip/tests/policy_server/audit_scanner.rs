@@ -160,8 +160,8 @@ fn existing_service_is_judged_by_its_pool_and_not_by_its_own_address() {
                 let (result, warnings) = match explicit {
                     "deny" if !complaints.is_empty() => {
                         let complaints = complaints.join("; ");
-                        let way_out = "omit clusterIP, or use an address of the Service's pool";
-                        (Result::Fail(format!("Service shop/web: {complaints}; {way_out}")), None)
+                        let remedy = "omit clusterIP, or use an address of the Service's pool";
+                        (Result::Fail(format!("Service shop/web: {complaints}; {remedy}")), None)
                     }
                     "warn" if !complaints.is_empty() => (Result::Pass, Some(complaints.clone())),
                     _ => (Result::Pass, None),
@@ -170,7 +170,7 @@ fn existing_service_is_judged_by_its_pool_and_not_by_its_own_address() {
                 assert_eq!((Result::of(&answer), answer.warnings.clone()), (result, warnings), "{row}");
                 assert_eq!(answer.mutated_object, None, "{row}");
                 // The policy must not ask whether the address is free: it is not, because the Service has it.
-                let asked = exchanges.iter().map(|exchange| crate::support::words(&exchange.call));
+                let asked = exchanges.iter().map(|exchange| crate::support::error_message(&exchange.call));
                 assert!(
                     asked.clone().all(|call| call == "list apps/v1/Deployment"),
                     "{row}: {:?}",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clusterip_host::policy::host_calls::HostCall;
-use clusterip_host::policy::session::Exchange;
+use clusterip_host::policy::recorded_session::Exchange;
 use serde_json::Value;
 
 use crate::recorded_sessions;
@@ -165,7 +165,7 @@ fn failed_look_up_is_the_last_one_and_denies_with_reason_and_remedy() {
             };
             let expected = format!("{subject}: {begin}{resource}");
             let message = session.response["status"]["message"].as_str().unwrap_or_default();
-            let way_out = message.rsplit_once("; ").map(|(_, way_out)| way_out).unwrap_or_default();
+            let remedy = message.rsplit_once("; ").map(|(_, remedy)| remedy).unwrap_or_default();
             let holds = session.response["allowed"] == false
                 && session.response["status"]["code"] == 500
                 && session.response["patch"].is_null()
@@ -173,7 +173,7 @@ fn failed_look_up_is_the_last_one_and_denies_with_reason_and_remedy() {
                 && message.starts_with(&expected)
                 && ["grant ", "install ", "try again", "report ", "if it still fails"]
                     .iter()
-                    .any(|verb| way_out.starts_with(verb));
+                    .any(|verb| remedy.starts_with(verb));
             if !holds {
                 problems.push(format!("{}: {outcome:?} of {lookup}: {message:?}", session.name));
             }

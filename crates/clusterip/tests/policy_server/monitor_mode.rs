@@ -59,13 +59,13 @@ fn monitor_mode_reports_the_decision_in_warnings_and_audit_annotations() {
 /// contain the numbers of a full pool, or the error of a host.
 #[test]
 fn warnings_are_short() {
-    const LONGEST: usize = 256;
+    const MAX_CHARACTERS: usize = 256;
     const AT_BEST: usize = 120;
     let mut long = Vec::new();
     for session in recorded_sessions::all() {
         for warning in session.response["warnings"].as_array().into_iter().flatten() {
             let length = warning.as_str().unwrap().chars().count();
-            assert!(length <= LONGEST, "{}: {length}: {warning}", session.name);
+            assert!(length <= MAX_CHARACTERS, "{}: {length}: {warning}", session.name);
             if length > AT_BEST {
                 long.push((session.name.clone(), length));
             }

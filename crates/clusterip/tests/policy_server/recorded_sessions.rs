@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use clusterip_host::policy::session::{self, Exchange};
+use clusterip_host::policy::recorded_session::{self, Exchange};
 use serde_json::Value;
 
 pub struct Recorded {
@@ -22,7 +22,7 @@ pub fn all() -> Vec<Recorded> {
         .filter(|path| path.is_dir())
         .map(|path| Recorded {
             name: path.file_name().unwrap().to_str().unwrap().to_owned(),
-            exchanges: session::read(&fs::read_to_string(path.join("session.yml")).unwrap()).unwrap(),
+            exchanges: recorded_session::read(&fs::read_to_string(path.join("session.yml")).unwrap()).unwrap(),
             response: serde_json::from_str(&fs::read_to_string(path.join("response.json")).unwrap()).unwrap(),
         })
         .collect();

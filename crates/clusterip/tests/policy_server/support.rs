@@ -6,7 +6,7 @@ use clusterip_core::answer::Answer;
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::HostCall;
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_host::policy::session::{Exchange, Recorder};
+use clusterip_host::policy::recorded_session::{Exchange, Recorder};
 use serde_json::{Value, json};
 
 pub static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());

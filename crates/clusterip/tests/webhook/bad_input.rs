@@ -206,12 +206,12 @@ async fn too_large_review_is_denied() {
     let about = r#""uid": "7", "kind": {"group": "", "version": "v1", "kind": "Service"}, "name": "web""#;
     let rows = [
         Case {
-            name: "what it is about comes first",
+            name: "UID and kind come first",
             request: format!("{about}, \"object\": \"{}\"", "x".repeat(LIMIT)),
             expected: 200,
         },
         Case {
-            name: "after something long",
+            name: "UID and kind come after a large object",
             request: format!("\"object\": \"{}\", {about}", "x".repeat(LIMIT)),
             expected: 413,
         },

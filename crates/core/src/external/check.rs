@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use super::claim::{EXTERNAL_IPS, MOST_EXTERNAL_IPS, places};
+use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, places};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::Family;
 use crate::annotations::{
-    ASKED_ANNOTATION, MOST_ADDRESSES, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address, is_too_long_for_addresses,
+    ASKED_ANNOTATION, MAX_ADDRESSES, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address, is_too_long_for_addresses,
     parts,
 };
 use crate::cluster::LookupError;
@@ -38,7 +38,7 @@ pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) ->
         if !had.contains(&place)
             && let Some(address) = place.beyond(&in_a_pool)
         {
-            let most = if place.name == EXTERNAL_IPS { MOST_EXTERNAL_IPS } else { MOST_ADDRESSES };
+            let most = if place.name == EXTERNAL_IPS { MAX_EXTERNAL_IPS } else { MAX_ADDRESSES };
             wrong.push(format!(
                 "{}: {address} is one too many: at most {most} addresses count, in a text of at most {} characters",
                 words(place.name),

@@ -15,7 +15,7 @@ pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 pub const LOAD_BALANCER_IP: &str = "spec.loadBalancerIP";
 
 /// This many items of `spec.externalIPs` count. Some users list one address for each node.
-pub const MOST_EXTERNAL_IPS: usize = 8;
+pub const MAX_EXTERNAL_IPS: usize = 8;
 
 /// A field or an annotation of a Service that claims addresses.
 ///
@@ -34,7 +34,7 @@ impl Place<'_> {
     /// that reads the place judges them.
     pub fn counted(&self) -> Vec<IpAddr> {
         let mut found: Vec<IpAddr> = Vec::new();
-        for text in self.texts.iter().take(MOST_EXTERNAL_IPS) {
+        for text in self.texts.iter().take(MAX_EXTERNAL_IPS) {
             for address in claimed_addresses(text) {
                 if !found.contains(&address) {
                     found.push(address);

@@ -22,8 +22,8 @@ use crate::settings::Settings;
 /// Decides about the external addresses of a Service that is created or updated; `Ok(None)` if the request concerns
 /// none.
 ///
-/// New claims are always checked. An address is assigned only if `told` says which addresses are in use. `given` are
-/// the cluster IPs that the same request gives the Service.
+/// New claims are always checked. An address is assigned only if `held_by_host` says which addresses are in use.
+/// `given` are the cluster IPs that the same request gives the Service.
 ///
 /// # Errors
 /// The refusal if the Service newly claims an address that it may not have. Claims that it had before are never
@@ -31,7 +31,7 @@ use crate::settings::Settings;
 pub fn decide(
     request: &Request,
     settings: &Settings,
-    told: Option<&Held>,
+    held_by_host: Option<&Held>,
     given: &[IpAddr],
     namespace: &LazyNamespace<'_>,
     cluster: &dyn Cluster,
@@ -44,7 +44,7 @@ pub fn decide(
     }
     let Change { object: service, old } = &**change;
     let subject = (request.namespace.as_str(), request.name.as_str());
-    let holders = Holders { told, external, cluster, subject, listed: OnceCell::new() };
+    let holders = Holders { held_by_host, external, cluster, subject, listed: OnceCell::new() };
     let claimant = Claimant { service, external, namespace, holders };
     let is_ours = external.is_ours(service);
     let before = old.as_ref().filter(|old| external.is_ours(old));
@@ -86,7 +86,7 @@ pub fn decide(
     if service.deleting {
         return Ok(Some(External::new(Outcome::Unchanged, "being deleted")));
     }
-    if told.is_none() {
+    if held_by_host.is_none() {
         return Ok(Some(kept(record, before)));
     }
     let decided = assign(&claimant, before, &families, &request.hash_key(), warnings);

@@ -62,7 +62,7 @@ impl Held {
 /// The other holders of addresses: as the host sent them, otherwise from the list of Services, which is looked up once
 /// and only if needed.
 pub(super) struct Holders<'a> {
-    pub(super) told: Option<&'a Held>,
+    pub(super) held_by_host: Option<&'a Held>,
     pub(super) external: &'a ExternalSettings,
     pub(super) cluster: &'a dyn Cluster,
     /// Namespace and name of the Service that requests addresses.
@@ -75,7 +75,7 @@ impl Holders<'_> {
     pub(super) fn other(&self, address: IpAddr) -> Result<Option<&str>, LookupError> {
         let (namespace, name) = self.subject;
         let is_own = |by: &str| by.split_once('/') == Some((namespace, name)) && !name.is_empty();
-        let held = match (self.told, self.listed.get()) {
+        let held = match (self.held_by_host, self.listed.get()) {
             (Some(held), _) | (None, Some(held)) => held,
             (None, None) => {
                 let held = self.list()?;

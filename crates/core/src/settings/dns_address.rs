@@ -74,24 +74,34 @@ mod tests {
         let primary = || json!(["10.96.0.0/12"]);
         let dns = Some("10.96.0.10");
         let rows = [
-            Row { name: "it is free", pool: pool(json!({})), service_cidrs: primary(), expected: dns },
-            Row { name: "ranges unknown", pool: pool(json!({})), service_cidrs: json!([]), expected: None },
-            Row { name: "ten reserved", pool: pool(json!({"reserved": 10})), service_cidrs: primary(), expected: dns },
-            Row { name: "eleven", pool: pool(json!({"reserved": 11})), service_cidrs: primary(), expected: None },
+            Row { name: "the tenth address is free", pool: pool(json!({})), service_cidrs: primary(), expected: dns },
             Row {
-                name: "excluded",
+                name: "the Service ranges are not known",
+                pool: pool(json!({})),
+                service_cidrs: json!([]),
+                expected: None,
+            },
+            Row { name: "ten reserved", pool: pool(json!({"reserved": 10})), service_cidrs: primary(), expected: dns },
+            Row {
+                name: "eleven reserved",
+                pool: pool(json!({"reserved": 11})),
+                service_cidrs: primary(),
+                expected: None,
+            },
+            Row {
+                name: "the tenth address is excluded",
                 pool: pool(json!({"exclude": ["10.96.0.10"]})),
                 service_cidrs: primary(),
                 expected: None,
             },
             Row {
-                name: "the static band is used last, but used",
+                name: "the tenth address is in the static band, which is used last",
                 pool: pool(json!({"bands": true})),
                 service_cidrs: primary(),
                 expected: dns,
             },
             Row {
-                name: "the pool lies behind it",
+                name: "the pool begins after the tenth address",
                 pool: pool(json!({"cidrs": ["10.96.1.0/24"]})),
                 service_cidrs: primary(),
                 expected: None,
@@ -103,7 +113,7 @@ mod tests {
                 expected: Some("fd00::a"),
             },
             Row {
-                name: "the tenth of another range",
+                name: "the tenth address of a secondary range",
                 pool: pool(json!({"cidrs": ["10.2.0.0/24"]})),
                 service_cidrs: json!(["10.96.0.0/12", "10.2.0.0/16"]),
                 expected: None,

@@ -165,9 +165,9 @@ impl Reader {
     }
 
     pub(super) fn service_cidr(&mut self, at: &Located<'_>) -> Option<IpNet> {
-        const LONGEST: u8 = 3;
+        const MIN_HOST_BITS: u8 = 3;
         let cidr = self.cidr(at)?;
-        if Family::of(cidr.addr()).bits() - cidr.prefix_len() < LONGEST {
+        if Family::of(cidr.addr()).bits() - cidr.prefix_len() < MIN_HOST_BITS {
             self.mistake(at.path.clone(), format!("{cidr} has fewer than 8 addresses: too small for a Service range"));
             return None;
         }

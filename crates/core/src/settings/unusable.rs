@@ -106,7 +106,12 @@ mod tests {
                 candidates: 245 + 118,
                 words: "b is not ready",
             },
-            Row { name: "elsewhere", unusable: json!({"10.3.0.0/16": DELETED}), candidates: 490, words: "" },
+            Row {
+                name: "in no range of the pool",
+                unusable: json!({"10.3.0.0/16": DELETED}),
+                candidates: 490,
+                words: "",
+            },
             Row { name: "another family", unusable: json!({"fd00::/108": DELETED}), candidates: 490, words: "" },
             Row {
                 name: "all ranges of the pool",

@@ -273,7 +273,7 @@ fn service_that_leaves_external_name_gets_an_address() {
 fn service_with_generate_name_is_hashed_by_its_request_uid() {
     let mut object = selecting();
     object["metadata"] = json!({"generateName": "web-", "namespace": "shop"});
-    // The first address of the walk of "shop/7f3c0e1a-uid" through .50 to .254; see order.rs.
+    // The first address of the walk of "shop/7f3c0e1a-uid" through .50 to .254; see address_order.rs.
     let expected = allocated(&object, &["172.21.0.73"], ASSUMED, &[]);
     assert_eq!(answer(&object, &json!({}), &cluster()), expected);
     let full = (50..=254).fold(cluster(), |cluster, last| cluster.service("x/y", &format!("172.21.0.{last}")));

@@ -1,16 +1,19 @@
 //! The tests of the core. They are one program, because each program is linked by itself, natively and for WebAssembly.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod address_order;
+mod addresses_set_by_hand;
 mod allocator;
 mod annotation_warnings;
 mod annotations;
+mod any_input_is_answered;
 mod bands;
 mod blocks;
+mod blocks_set_by_hand;
 mod candidates;
 mod decide;
 mod evidence;
 mod evidence_lookups;
-mod explicit;
 mod external_claims;
 mod external_classes;
 mod external_holders;
@@ -23,12 +26,10 @@ mod families;
 mod families_updates;
 mod node_allocation_state;
 mod node_blocks;
-mod node_explicit;
 mod node_places;
 mod node_pools;
 mod node_properties;
 mod occupancy;
-mod order;
 mod ownership;
 mod picking;
 mod pod_spec;
@@ -43,7 +44,6 @@ mod settings_nodes;
 mod settings_nodes_mistakes;
 mod settings_ranges;
 mod support;
-mod totality;
 mod triage;
 mod triage_updates;
-mod withheld;
+mod withheld_addresses;

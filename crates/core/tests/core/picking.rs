@@ -27,7 +27,7 @@ fn gets(name: &str, settings: &Value, cluster: &FakeCluster, address: &str, ques
     assert_eq!(cluster.questions(), questions, "{name}: questions");
 }
 
-/// The walk of shop/web through the 205 addresses from 10.0.0.50 on, derived as in order.rs.
+/// The walk of shop/web through the 205 addresses from 10.0.0.50 on, derived as in address_order.rs.
 const WALK: [u8; 20] =
     [59, 50, 246, 237, 228, 219, 210, 201, 192, 183, 174, 165, 156, 147, 138, 129, 120, 111, 102, 93];
 

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use clusterip_core::label_selector::{LabelSelector, Labels, MOST_LABELS, Operator, Requirement, includes, selects};
+use clusterip_core::label_selector::{LabelSelector, Labels, MAX_LABELS, Operator, Requirement, includes, selects};
 use proptest::prelude::*;
 
 use crate::support::cases;
@@ -157,25 +157,20 @@ fn service_selects_by_the_first_labels_of_a_pod() {
         Case {
             name: "the last label that counts",
             selector: labels(&[("k063", "v")]),
-            pod: many(MOST_LABELS + 1),
+            pod: many(MAX_LABELS + 1),
             expected: true,
         },
         Case {
             name: "the first label that does not count",
             selector: labels(&[("k064", "v")]),
-            pod: many(MOST_LABELS + 1),
+            pod: many(MAX_LABELS + 1),
             expected: false,
         },
-        Case {
-            name: "as many labels as count",
-            selector: many(MOST_LABELS),
-            pod: many(MOST_LABELS + 1),
-            expected: true,
-        },
+        Case { name: "as many labels as count", selector: many(MAX_LABELS), pod: many(MAX_LABELS + 1), expected: true },
         Case {
             name: "more labels than count",
-            selector: many(MOST_LABELS + 1),
-            pod: many(MOST_LABELS + 1),
+            selector: many(MAX_LABELS + 1),
+            pod: many(MAX_LABELS + 1),
             expected: false,
         },
     ];

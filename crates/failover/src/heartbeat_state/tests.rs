@@ -81,14 +81,18 @@ fn a_term_ends_by_time_by_others_or_when_given_back() {
     }
     let cases = [
         Case { name: "an answer that comes too late", at: 18, event: |test| test.write(16, 18) },
-        Case { name: "it was ended", at: 5, event: |test| test.heartbeat_state.read(Some(kept_by("", 9)), test.at(5)) },
         Case {
-            name: "another took it",
+            name: "another agent ended the heartbeat",
+            at: 5,
+            event: |test| test.heartbeat_state.read(Some(kept_by("", 9)), test.at(5)),
+        },
+        Case {
+            name: "another agent took the heartbeat",
             at: 5,
             event: |test| test.heartbeat_state.read(Some(kept_by("node-1_agent_2", 9)), test.at(5)),
         },
-        Case { name: "time", at: 17, event: |test| test.heartbeat_state.lapse_if_over(test.at(17)) },
-        Case { name: "it is given back", at: 5, event: |test| test.heartbeat_state.lapse() },
+        Case { name: "the term is over", at: 17, event: |test| test.heartbeat_state.lapse_if_over(test.at(17)) },
+        Case { name: "the agent gives the heartbeat back", at: 5, event: |test| test.heartbeat_state.lapse() },
     ];
     for Case { name, at, event } in cases {
         let mut test = Test::running();
@@ -97,7 +101,7 @@ fn a_term_ends_by_time_by_others_or_when_given_back() {
         // A heartbeat that this process recognizes as its own can be written again at once, under a new
         // identity.
         let waits = test.next(at) == NextAction::Wait;
-        assert_eq!(waits, name == "another took it", "{name}");
+        assert_eq!(waits, name == "another agent took the heartbeat", "{name}");
         if !waits {
             if test.next(at) == NextAction::Read {
                 test.heartbeat_state.read(Some(kept_by(identity(1).as_str(), 9)), test.at(at));

@@ -120,14 +120,19 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
     let never = None;
     let cases = [
         Case {
-            name: "the first choice, when it has settled",
+            name: "the first choice, when the settling time is over",
             is_first_choice: true,
             setup: |_| {},
             claims_at: Some(3000),
         },
-        Case { name: "the second leaves it some time", is_first_choice: false, setup: |_| {}, claims_at: Some(5000) },
         Case {
-            name: "more, where the first is at work",
+            name: "the second choice, one turn later",
+            is_first_choice: false,
+            setup: |_| {},
+            claims_at: Some(5000),
+        },
+        Case {
+            name: "the second choice, one turn after the last claim of the first choice",
             is_first_choice: false,
             setup: |test| {
                 let busy =
@@ -137,19 +142,19 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             claims_at: Some(6000),
         },
         Case {
-            name: "not what another holds",
+            name: "a claim of another node",
             is_first_choice: true,
             setup: |test| test.see_claim(Some(test.other), 0),
             claims_at: never,
         },
         Case {
-            name: "what was given back",
+            name: "a claim that was given back",
             is_first_choice: true,
             setup: |test| test.see_claim(None, 0),
             claims_at: Some(3000),
         },
         Case {
-            name: "what it held in another term",
+            name: "a claim of an earlier term of this node",
             is_first_choice: true,
             setup: |test| {
                 test.see_claim(Some(test.me), 0);
@@ -159,7 +164,7 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             claims_at: Some(3000),
         },
         Case {
-            name: "what none of ours holds",
+            name: "a claim of another program",
             is_first_choice: true,
             setup: |test| {
                 let lease = lease(ADDRESS, Some(&Identity::of("another")), None, Timestamp::UNIX_EPOCH);
@@ -168,13 +173,13 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             claims_at: Some(3000),
         },
         Case {
-            name: "what it claimed without hearing so",
+            name: "its own claim whose answer was lost",
             is_first_choice: false,
             setup: |test| test.see_claim(Some(test.me), 0),
             claims_at: Some(0),
         },
         Case {
-            name: "not what was deleted by hand",
+            name: "a claim that was deleted by hand",
             is_first_choice: true,
             setup: |test| {
                 test.see_claim(Some(test.other), 0);
@@ -186,18 +191,18 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             claims_at: never,
         },
         Case {
-            name: "not where it may not hold it",
+            name: "an address that this node may not hold",
             is_first_choice: true,
             setup: |test| test.assign(&[test.other]),
             claims_at: never,
         },
         Case {
-            name: "not without a term",
+            name: "an agent without a term",
             is_first_choice: true,
             setup: |test| test.state.set_term(None),
             claims_at: never,
         },
-        Case { name: "not when it stops", is_first_choice: true, setup: |test| test.state.stop(), claims_at: never },
+        Case { name: "an agent that stops", is_first_choice: true, setup: |test| test.state.stop(), claims_at: never },
     ];
     for Case { name, is_first_choice, setup, claims_at } in cases {
         let mut test = Test::new(is_first_choice);
@@ -223,9 +228,14 @@ fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
         is_held: bool,
     }
     let cases = [
-        Case { name: "carried out", outcome: written(), answered_at: 3200, is_held: true },
-        Case { name: "too late", outcome: written(), answered_at: 17_000, is_held: false },
-        Case { name: "another was faster", outcome: WriteOutcome::Changed, answered_at: 3200, is_held: false },
+        Case { name: "written", outcome: written(), answered_at: 3200, is_held: true },
+        Case { name: "written, but answered after the term", outcome: written(), answered_at: 17_000, is_held: false },
+        Case {
+            name: "another agent wrote the claim first",
+            outcome: WriteOutcome::Changed,
+            answered_at: 3200,
+            is_held: false,
+        },
         Case { name: "without an answer", outcome: WriteOutcome::Unclear, answered_at: 3200, is_held: false },
     ];
     for Case { name, outcome, answered_at, is_held } in cases {
@@ -299,10 +309,10 @@ fn a_failing_address_is_retried_if_no_other_node_can_hold_it() {
         given_up: usize,
     }
     let cases = [
-        Case { name: "another may hold it", setup: |_| {}, at: 3200, given_up: 1 },
-        Case { name: "no other may", setup: |test| test.assign(&[test.me]), at: 3200, given_up: 0 },
+        Case { name: "another node may hold it", setup: |_| {}, at: 3200, given_up: 1 },
+        Case { name: "no other node may hold it", setup: |test| test.assign(&[test.me]), at: 3200, given_up: 0 },
         Case {
-            name: "the other is silent",
+            name: "the other node is silent",
             setup: |test| {
                 let until = test.at(30_000) + HEARTBEAT.deadline;
                 test.state.set_term(Some(Term { identity: identity(test.me), until }));

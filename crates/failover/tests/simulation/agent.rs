@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clusterip_failover::agent_plan::{ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::heartbeat_state::{self, NextAction};
-use clusterip_failover::timing::{HEARTBEAT, JITTER, MOST_FAILURES, RETRY_PAUSE};
+use clusterip_failover::timing::{HEARTBEAT, JITTER, MAX_FAILURES, RETRY_PAUSE};
 
 use super::api_server::{Answer, Request};
 use super::{Event, Happening, NODES, World, clock, millis};
@@ -146,7 +146,7 @@ impl World {
             addresses: self.kernels[agent].keys().chain(failures.keys()).copied().collect(),
             failing: failures
                 .iter()
-                .filter(|(_, (count, _))| *count >= MOST_FAILURES)
+                .filter(|(_, (count, _))| *count >= MAX_FAILURES)
                 .map(|(address, _)| *address)
                 .collect(),
         };

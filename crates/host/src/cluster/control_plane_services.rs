@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::chain;
-use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
+use clusterip_runtime::api_error::error_chain;
+use clusterip_runtime::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
 use futures::StreamExt;
 use kube::api::ObjectMeta;
 use kube::runtime::utils::Backoff as _;
@@ -29,7 +29,7 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::cluster::any_kind::resource_of_any_kind;
+use crate::cluster::dynamic_resource::impl_dynamic_resource;
 use crate::cluster::kinds::{self, Kind};
 use crate::host_metrics::ClusterMetrics;
 
@@ -202,17 +202,17 @@ impl Inner {
                     continue;
                 }
                 Some(error) => {
-                    let reason = chain(&error);
+                    let reason = error_chain(&error);
                     metrics.watch_error(&kind.1);
                     tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
                     self.set_state(&kind, State::Failing(reason));
                 }
                 None => drop(self.set_state(&kind, State::Failing("its watch ended".to_owned()))),
             }
-            if begin.elapsed() > 2 * LONGEST_PAUSE {
+            if begin.elapsed() > 2 * MAX_RETRY_PAUSE {
                 backoff.reset();
             }
-            tokio::time::sleep(backoff.next().unwrap_or(LONGEST_PAUSE)).await;
+            tokio::time::sleep(backoff.next().unwrap_or(MAX_RETRY_PAUSE)).await;
         }
     }
 
@@ -361,7 +361,7 @@ impl From<Read> for CallerObject {
     }
 }
 
-resource_of_any_kind!(CallerObject);
+impl_dynamic_resource!(CallerObject);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
-use super::object;
+use crate::object;
 
 /// Calls `visit` with each object of a list as `kubectl get -o json` prints it, in its order. Returns whether the text
 /// is such a list. If it returns false, for an invalid text too, the objects that were visited don't count; the YAML
@@ -107,14 +107,14 @@ mod tests {
         let cases = [
             Case { name: "a list", text: format!(r#"{{"kind": "List", "items": [{web}]}}"#), expected: Some(whole) },
             Case {
-                name: "its kind behind it",
+                name: "a list with its kind after the items",
                 text: format!(r#"{{"items": [{web}], "metadata": {{}}, "kind": "List"}}"#),
                 expected: Some(whole),
             },
-            Case { name: "an empty one", text: r#"{"kind": "List", "items": []}"#.to_owned(), expected: Some("") },
+            Case { name: "an empty list", text: r#"{"kind": "List", "items": []}"#.to_owned(), expected: Some("") },
             Case { name: "an object", text: web.to_owned(), expected: None },
             Case {
-                name: "items of their list's type",
+                name: "a list whose items have no kind",
                 text: r#"{"kind": "ServiceList", "items": [{"metadata": {"name": "web"}}]}"#.to_owned(),
                 expected: None,
             },
@@ -124,8 +124,16 @@ mod tests {
                 expected: None,
             },
             Case { name: "YAML", text: "{kind: List, items: []}".to_owned(), expected: None },
-            Case { name: "more behind it", text: format!(r#"{{"kind": "List", "items": [{web}]}} x"#), expected: None },
-            Case { name: "torn", text: format!(r#"{{"kind": "List", "items": [{web}"#), expected: None },
+            Case {
+                name: "a list with more text after it",
+                text: format!(r#"{{"kind": "List", "items": [{web}]}} x"#),
+                expected: None,
+            },
+            Case {
+                name: "a list that is cut off",
+                text: format!(r#"{{"kind": "List", "items": [{web}"#),
+                expected: None,
+            },
         ];
         for Case { name, text, expected } in cases {
             let mut seen = Vec::new();

@@ -128,7 +128,7 @@ mod tests {
         let cases = [
             Case { name: "a fixed kind", api_version: "v1", kind: "Service", expected: "Service" },
             Case {
-                name: "what the controller watches",
+                name: "a kind that the controller watches",
                 api_version: "discovery.k8s.io/v1",
                 kind: "EndpointSlice",
                 expected: "EndpointSlice",

@@ -19,7 +19,7 @@ pub const HELD_FOR: Duration = Duration::from_secs(65);
 /// How many addresses of one family are reserved for one Service at most: this many ClusterIPs, and as many external
 /// addresses. A client that tries again and again must not use up a pool, but neither of two parallel requests may lose
 /// the address that it was given.
-const MOST_OF_ONE_NAME: usize = 2;
+const MAX_PER_NAME: usize = 2;
 
 /// How long a reservation is young after its evaluation. The Service of a young reservation is probably about to be
 /// seen.
@@ -294,7 +294,7 @@ fn drop_oldest(ledger: &mut HashMap<IpAddr, Hold>, owner: &Owner, address: IpAdd
         .collect();
     its.sort_unstable_by(|a, b| b.cmp(a));
     let may_go = |address: &IpAddr| !external || ledger.get(address).is_none_or(|hold| hold.is_releasable(now));
-    let oldest = its.into_iter().skip(MOST_OF_ONE_NAME).map(|(_, address)| address);
+    let oldest = its.into_iter().skip(MAX_PER_NAME).map(|(_, address)| address);
     let dropped: Vec<IpAddr> = oldest.filter(may_go).collect();
     for address in &dropped {
         ledger.remove(address);

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use clusterip_core::external::RECORD_ANNOTATION;
 use serde_json::Value;
 
-use super::yaml::{Data, Key, Node};
+use crate::yaml::{Data, Key, Node};
 
 /// The fields that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

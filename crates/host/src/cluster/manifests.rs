@@ -10,8 +10,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::manifest_edit::{Fields, InsertionPoint};
-use super::object::{self, Packed};
-use super::yaml::{self, Data, Node, YamlError};
+use crate::object::{self, Packed};
+use crate::yaml::{self, Data, Node, YamlError};
 
 /// A text with manifests.
 pub struct Source {

@@ -10,10 +10,10 @@ use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::any_kind::resource_of_any_kind;
+use super::dynamic_resource::impl_dynamic_resource;
 use super::field_mask::MaskedReader;
-use super::fields;
-use crate::cluster::ownership::OWNED;
+use super::watched_fields;
+use crate::cluster::address_set_by_hand::OWNED;
 
 /// An object whose kind is known from the watch. A [`kube::api::DynamicObject`] would first be read into a buffer and
 /// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or thousands
@@ -23,13 +23,13 @@ use crate::cluster::ownership::OWNED;
 /// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PartialObject {
-    /// From `metadata`: name, namespace, UID, version, time of deletion, the first `MOST_LABELS` labels, and the
+    /// From `metadata`: name, namespace, UID, version, time of deletion, the first `MAX_LABELS` labels, and the
     /// annotations that are used.
     pub metadata: ObjectMeta,
     /// From `metadata.managedFields`: the managers of the address of a Service. One entry without fields stands for all
     /// other managers.
     pub managers: Vec<Manager>,
-    /// The other fields that are used, at most `MOST_VALUES` values.
+    /// The other fields that are used, at most `MAX_VALUES` values.
     pub data: Map<String, Value>,
 }
 
@@ -43,11 +43,11 @@ pub struct Manager {
 }
 
 /// How many labels are read, in their order. Nodes and Namespaces of administrators have fewer.
-const MOST_LABELS: usize = 4096;
+const MAX_LABELS: usize = 4096;
 /// How many values of an object are read. An `EndpointSlice` with 1,000 endpoints has 4,000.
-const MOST_VALUES: usize = 16_384;
+const MAX_VALUES: usize = 16_384;
 /// How many managers of an address are read. One manager that is not this program is enough for the decision.
-const MOST_MANAGERS: usize = 64;
+const MAX_MANAGERS: usize = 64;
 
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -119,7 +119,7 @@ macro_rules! read_in_part {
     };
 }
 
-read_in_part!(Labels, String, |count, _| count < MOST_LABELS);
+read_in_part!(Labels, String, |count, _| count < MAX_LABELS);
 read_in_part!(Annotations, String, |_, key| has_parser(key));
 read_in_part!(OwnedFields, IgnoredAny, |_, key| OWNED.contains(&key));
 
@@ -141,7 +141,7 @@ impl<'de> Deserialize<'de> for Managers {
                 while let Some(entry) = list.next_element::<Entry>()? {
                     let spec = entry.fields.and_then(|fields| fields.spec).map(|spec| spec.0).unwrap_or_default();
                     others |= spec.is_empty();
-                    if !spec.is_empty() && found.len() < MOST_MANAGERS {
+                    if !spec.is_empty() && found.len() < MAX_MANAGERS {
                         found.push(Manager { name: entry.manager, spec: spec.into_keys().collect() });
                     }
                 }
@@ -172,8 +172,8 @@ impl<'de> Visitor<'de> for Whole {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PartialObject, A::Error> {
-        let (mut watched, mut left) = (PartialObject::default(), MOST_VALUES);
-        let mut reader = MaskedReader { mask: &fields::OF_ALL_KINDS, left: &mut left };
+        let (mut watched, mut left) = (PartialObject::default(), MAX_VALUES);
+        let mut reader = MaskedReader { mask: &watched_fields::OF_ALL_KINDS, left: &mut left };
         while let Some(key) = map.next_key::<String>()? {
             if key == "metadata" {
                 (watched.metadata, watched.managers) = map.next_value::<Metadata>()?.split();
@@ -204,7 +204,7 @@ impl Metadata {
     }
 }
 
-resource_of_any_kind!(PartialObject);
+impl_dynamic_resource!(PartialObject);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -288,12 +288,12 @@ mod tests {
             },
             "spec": {"template": {"spec": {"containers": [{"args": many(700_000)}], "nodeSelector": keys(100_000)}}},
         }));
-        assert_eq!(object.metadata.labels.unwrap().len(), MOST_LABELS);
+        assert_eq!(object.metadata.labels.unwrap().len(), MAX_LABELS);
         assert_eq!(object.metadata.annotations.unwrap().len(), 0);
-        assert_eq!(object.managers.len(), MOST_MANAGERS);
+        assert_eq!(object.managers.len(), MAX_MANAGERS);
         let spec = &object.data["spec"]["template"]["spec"];
         assert_eq!(spec.as_object().unwrap().len(), 1, "{:?}", spec.as_object().unwrap().keys());
         // The selector itself and the fields around it count as values too.
-        assert_eq!(spec["nodeSelector"].as_object().unwrap().len(), MOST_VALUES - 4);
+        assert_eq!(spec["nodeSelector"].as_object().unwrap().len(), MAX_VALUES - 4);
     }
 }

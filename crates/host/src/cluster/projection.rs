@@ -10,8 +10,8 @@ use super::field_mask::Mask;
 use super::kinds::{Kind, own_name};
 use super::partial_object::PartialObject;
 use super::snapshot::SERVICE_NAME_LABEL;
-use super::{bounds, fields};
-use crate::cluster::ownership::of_address;
+use super::{field_limits, watched_fields};
+use crate::cluster::address_set_by_hand::of_address;
 
 /// Reduces each object of a kind to the fields that are used.
 pub struct Projection {
@@ -22,7 +22,7 @@ pub struct Projection {
 impl Projection {
     /// A projection for objects of `kind`.
     pub fn new(kind: &Kind) -> Self {
-        Self { kind: kind.clone(), mask: Mask::new(&fields::of_kind(kind).into_iter().collect()) }
+        Self { kind: kind.clone(), mask: Mask::new(&watched_fields::of_kind(kind).into_iter().collect()) }
     }
 
     /// The API version and kind.
@@ -35,7 +35,7 @@ impl Projection {
         let metadata = kept_metadata(&self.kind, &object)?;
         let mut fields = object.data;
         self.mask.prune(&mut fields);
-        bounds::bound(&self.kind, &mut fields);
+        field_limits::limit(&self.kind, &mut fields);
         fields.insert("apiVersion".to_owned(), self.kind.0.clone().into());
         fields.insert("kind".to_owned(), self.kind.1.clone().into());
         fields.insert("metadata".to_owned(), metadata);
@@ -86,7 +86,7 @@ fn kept_labels(kind: &Kind, labels: Option<&BTreeMap<String, String>>) -> Map<St
     };
     // The labels of Namespaces and Nodes are not bounded: administrators set them.
     if matches!(own_name(kind), "Service" | "Pod") {
-        bounds::labels(&mut labels);
+        field_limits::labels(&mut labels);
     }
     labels
 }

@@ -23,7 +23,7 @@ use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL, name};
 use clusterip_leases::observed::Observed;
 use clusterip_leases::owner::Owner;
 use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -45,9 +45,9 @@ const DURATION: Duration = Duration::from_secs(HELD_FOR.as_secs() + 5);
 /// the address away; its watch has failed.
 pub const GRACE: Duration = Duration::from_secs(10);
 /// The time limit for a claim at the API server. The policy has two seconds in total.
-const PATIENCE: Duration = Duration::from_millis(1200);
+const CLAIM_TIMEOUT: Duration = Duration::from_millis(1200);
 /// The time limit for reading a claim back if the API server did not answer in time.
-const LAST_PATIENCE: Duration = Duration::from_millis(500);
+const READ_BACK_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often claims that have ended are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
@@ -150,14 +150,14 @@ impl Claims {
     /// Whether any replica has claimed an address for the Service with this namespace and name. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
     pub fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
-        let asked = async { timeout(PATIENCE, self.0.leases.get_opt(&name(address))).await };
+        let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&name(address))).await };
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {
                 let claim = lease.as_ref().and_then(Claim::of);
                 return claim.is_some_and(|claim| claim.owner.id() == (namespace, service));
             }
-            Ok(Err(error)) => words(&error),
-            Err(_) => format!("no answer within {PATIENCE:?}"),
+            Ok(Err(error)) => error_message(&error),
+            Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
         };
         // The address then counts as chosen by the author; it is also checked against the pool of the Service.
         tracing::warn!(%address, error = failed, "looking up the owner of the address failed");
@@ -241,12 +241,12 @@ impl Inner {
                 None => self.leases.create(&params, &lease).await,
             }
         };
-        let reason = match timeout(PATIENCE, sent).await {
+        let reason = match timeout(CLAIM_TIMEOUT, sent).await {
             Ok(Ok(lease)) => return Ok(Some(self.claimed(address, &lease, result))),
             // The Lease exists, has changed, or is gone: another replica was faster.
             Ok(Err(KubeError::Api(status))) if matches!(status.code, 404 | 409) => return Ok(None),
-            Ok(Err(error)) => words(&error),
-            Err(_) => format!("no answer within {PATIENCE:?}"),
+            Ok(Err(error)) => error_message(&error),
+            Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
         };
         // The API server may have carried out the request all the same.
         let failed = |what, reason| {
@@ -256,14 +256,14 @@ impl Inner {
             }
             ClaimError { address, namespace: self.namespace.clone(), what, reason }
         };
-        match timeout(LAST_PATIENCE, self.leases.get_opt(&name)).await {
+        match timeout(READ_BACK_TIMEOUT, self.leases.get_opt(&name)).await {
             Ok(Ok(Some(lease))) if lease.spec == wanted => Ok(Some(self.claimed(address, &lease, result))),
             Ok(Ok(Some(lease))) => {
                 self.note_claim(&lease);
                 Ok(None)
             }
             Ok(Ok(None)) => Err(failed("written", reason)),
-            Ok(Err(error)) => Err(failed("read", words(&error))),
+            Ok(Err(error)) => Err(failed("read", error_message(&error))),
             Err(_) => Err(failed("written", reason)),
         }
     }
@@ -283,7 +283,7 @@ impl Inner {
             // Another replica has the claim now, or it is gone.
             Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
-                tracing::debug!(%address, error = words(&error), "removing the claim failed, trying again");
+                tracing::debug!(%address, error = error_message(&error), "removing the claim failed, trying again");
                 if mine {
                     self.known().mine.entry(address).or_insert(Mine { version, idle: Some(Instant::now()) });
                 }

@@ -80,7 +80,7 @@ pub fn fields_match(text: &str, object: &Value) -> Result<bool, SelectorError> {
             (None, None) => return Err(error("an operator is expected: =, ==, !=")),
         };
         let path: Vec<&str> = path.trim().split('.').collect();
-        if (super::object::text(object, &path) == wanted.trim()) != equal {
+        if (crate::object::text(object, &path) == wanted.trim()) != equal {
             return Ok(false);
         }
     }

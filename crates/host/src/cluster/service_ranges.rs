@@ -11,7 +11,7 @@ use clusterip_core::settings::UnusableRange;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 
-use super::object::{kind, name};
+use crate::object::{kind, name};
 
 /// The Service ranges of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
 use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use clusterip_core::label_selector::{Labels, includes};
 use clusterip_core::service_key::ServiceKey;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 mod calls;
 
 pub use self::calls::SnapshotCalls;
-use super::object::{self, Packed};
+use crate::object::{self, Packed};
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
 /// so the cost of a look-up does not grow with the cluster.
@@ -52,7 +52,7 @@ struct Objects {
 /// How many bytes of the objects of a kind are read for one Service, in the order of their names: about 1,500
 /// workloads. The snapshot is locked meanwhile, and a tenant may have any number of workloads with any number of
 /// labels.
-const MOST_SELECTED: usize = 1 << 20;
+const MAX_SELECTED: usize = 1 << 20;
 
 struct Object {
     whole: Packed,
@@ -76,6 +76,11 @@ pub enum Shared {
 }
 
 impl Snapshot {
+    /// Locks a shared snapshot for reading, also after a thread has panicked while it wrote.
+    pub fn read(shared: &RwLock<Self>) -> RwLockReadGuard<'_, Self> {
+        shared.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Adds an object. It replaces an object of the same kind, namespace and name.
     pub fn insert(&mut self, object: Value) {
         self.share(&object, Packed::new(&object));
@@ -227,7 +232,7 @@ impl Objects {
             };
             let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
             let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
-            let mut left = MOST_SELECTED;
+            let mut left = MAX_SELECTED;
             let within = |object: &&Object| {
                 let rest = left.checked_sub(object.whole.size());
                 left = rest.unwrap_or_default();

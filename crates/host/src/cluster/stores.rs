@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant, SystemTime};
 
 use clusterip_core::external::stored::in_use;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_runtime::backoff::{LONGEST_PAUSE, RetryBackoff};
+use clusterip_runtime::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
 use futures::StreamExt;
 use kube::api::{ApiResource, ListParams};
 use kube::runtime::utils::Backoff as _;
@@ -24,7 +25,6 @@ mod watch_state;
 
 pub use self::watch_state::State;
 use super::kinds::{self, Kind, own_name};
-use super::object::{self, Packed};
 use super::partial_object::PartialObject;
 use super::projection::Projection;
 use super::service_ranges::ServiceRanges;
@@ -32,6 +32,7 @@ use super::snapshot::{Shared, Snapshot, addresses};
 use super::subscriptions::{Listener, Subscriptions};
 use crate::cluster::control_plane_services::ControlPlaneServices;
 use crate::host_metrics::ClusterMetrics;
+use crate::object::{self, Packed};
 
 /// How many objects are listed at a time. Their text takes memory until it is parsed, and tenants can write objects of
 /// 1.5 MB.
@@ -39,7 +40,7 @@ const PAGE: u32 = 25;
 /// How many kinds are listed at a time.
 const LISTS: usize = 2;
 /// How long a list blocks other lists at most, so that one that hangs does not stop them.
-const LONGEST_LIST: Duration = Duration::from_secs(10);
+const MAX_LIST_TIME: Duration = Duration::from_secs(10);
 /// How often a kind that the cluster does not have is looked for again.
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 
@@ -158,6 +159,16 @@ impl Stores {
         &self.0.snapshot
     }
 
+    /// The current objects, locked: changes of the cluster wait as long as the guard exists.
+    pub fn read_snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
+        Snapshot::read(&self.0.snapshot)
+    }
+
+    /// The Service with this key; `None` if there is none.
+    pub fn service(&self, key: &ServiceKey) -> Option<Value> {
+        self.read_snapshot().get("v1", "Service", &key.namespace, &key.name)
+    }
+
     /// The state of each watch.
     pub fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
         self.0.states()
@@ -180,6 +191,19 @@ impl Stores {
             }
         };
         self.states().iter().filter_map(lagging).collect()
+    }
+
+    /// Sets the metrics of the stores as they are now.
+    pub fn update_metrics(&self) {
+        let metrics = &self.0.metrics;
+        for ((_, kind), state) in self.states().iter() {
+            metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+        }
+        for (kind, followed) in self.control_plane_services().followed() {
+            metrics.store_synced(&kind, followed);
+        }
+        let blind = self.stale_since().map(|since| since.elapsed()).unwrap_or_default();
+        metrics.api_server_contact(SystemTime::now() - blind);
     }
 
     /// The time of the oldest failure among the watches that fail.
@@ -226,7 +250,7 @@ impl Inner {
                 Err(error) => self.set_failing(&kind, &error),
             }
             let absent = self.states().get(&kind) == Some(&State::Absent);
-            tokio::time::sleep(if absent { ABSENT_PAUSE } else { LONGEST_PAUSE }).await;
+            tokio::time::sleep(if absent { ABSENT_PAUSE } else { MAX_RETRY_PAUSE }).await;
         }
     }
 
@@ -245,10 +269,10 @@ impl Inner {
                 Ended::Asked => continue,
                 Ended::Failed => {}
             }
-            if begin.elapsed() > 2 * LONGEST_PAUSE {
+            if begin.elapsed() > 2 * MAX_RETRY_PAUSE {
                 backoff.reset();
             }
-            tokio::time::sleep(backoff.next().unwrap_or(LONGEST_PAUSE)).await;
+            tokio::time::sleep(backoff.next().unwrap_or(MAX_RETRY_PAUSE)).await;
         }
     }
 
@@ -265,7 +289,7 @@ impl Inner {
             let event = tokio::select! {
                 event = events.next() => event,
                 () = asks.notified() => return Ended::Asked,
-                () = tokio::time::sleep_until(begin + LONGEST_LIST), if list.is_some() => {
+                () = tokio::time::sleep_until(begin + MAX_LIST_TIME), if list.is_some() => {
                     list = None;
                     continue;
                 }
@@ -350,7 +374,7 @@ impl Inner {
 
     /// Deletes the objects that a complete list did not contain.
     fn forget_others(&self, kind: &Kind, listed: &BTreeSet<(String, String)>) {
-        let names = self.snapshot.read().unwrap_or_else(PoisonError::into_inner).names(&kind.0, &kind.1, None);
+        let names = Snapshot::read(&self.snapshot).names(&kind.0, &kind.1, None);
         for (namespace, name) in names.into_iter().filter(|id| !listed.contains(id)) {
             self.delete(kind, &namespace, &name);
         }
@@ -364,7 +388,7 @@ impl Inner {
 
     fn learn_service_cidrs(&self) {
         let found = {
-            let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
+            let snapshot = Snapshot::read(&self.snapshot);
             ServiceRanges::of(snapshot.all("networking.k8s.io/v1", "ServiceCIDR"))
         };
         self.service_cidrs.send_if_modified(|known| {

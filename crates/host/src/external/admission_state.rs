@@ -9,8 +9,8 @@ use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
 use crate::cluster::ledger::Ledger;
-use crate::cluster::object::{name, namespace};
 use crate::cluster::snapshot::Snapshot;
+use crate::object::{name, namespace};
 
 /// Whether a request may be about external addresses. If so, the decision needs the held addresses.
 pub fn concerns(settings: &ExternalSettings, request: &Value) -> bool {

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::eligible;
 use super::service_fields::{ports, recorded, shown};
-use crate::cluster::object::text;
+use crate::object::text;
 
 /// A recorded address that the Service does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,37 +144,37 @@ mod tests {
         let ingress = |address: &str| json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});
         let cases: [Case<'_>; 7] = [
             Case {
-                name: "one",
+                name: "one Service",
                 services: vec![service("web", "10.0.9.10", json!({}))],
                 assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
                 refused: vec![],
             },
             Case {
-                name: "of nodes with a label",
+                name: "an address that only nodes with a label may hold",
                 services: vec![service("web", "10.0.10.10", json!({}))],
                 assigned: vec![ExpectedAssignment { address: "10.0.10.10", service: "web", nodes: &["a"] }],
                 refused: vec![],
             },
             Case {
-                name: "in no pool",
+                name: "an address in no pool",
                 services: vec![service("web", "10.0.8.10", json!({}))],
                 assigned: vec![],
                 refused: vec![],
             },
             Case {
-                name: "being deleted",
+                name: "a Service that is being deleted",
                 services: vec![service("web", "10.0.9.10", json!({"metadata": {"deletionTimestamp": true}}))],
                 assigned: vec![],
                 refused: vec![],
             },
             Case {
-                name: "not admitted",
+                name: "a Service that the policy denies",
                 services: vec![service("bad", "10.0.9.10", json!({})), service("web", "10.0.9.10", json!({}))],
                 assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
                 refused: vec![ExpectedRefusal { service: "bad", address: "10.0.9.10", reason: "not for you" }],
             },
             Case {
-                name: "two, the first by name",
+                name: "two Services: the first by name has the address",
                 services: vec![service("web", "10.0.9.10", json!({})), service("api", "10.0.9.10", json!({}))],
                 assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "api", nodes: &["a", "b"] }],
                 refused: vec![ExpectedRefusal {
@@ -184,7 +184,7 @@ mod tests {
                 }],
             },
             Case {
-                name: "two, one of them shows it",
+                name: "two Services: the one whose status shows the address has it",
                 services: vec![
                     service("web", "10.0.9.10", ingress("10.0.9.10")),
                     service("api", "10.0.9.10", json!({})),

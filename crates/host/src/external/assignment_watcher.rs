@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_core::external::RECORD_ANNOTATION;
@@ -17,13 +17,13 @@ use super::assignment_builder::{Refusal, assignments};
 use super::policy_check::refusal;
 use super::service_fields::recorded;
 use crate::cluster::kinds::own_name;
-use crate::cluster::object::text;
 use crate::cluster::stores::{Change, Stores};
 use crate::live_settings::LiveSettings;
+use crate::object::text;
 use crate::policy::module::Module;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
-const GATHERED: Duration = Duration::from_millis(100);
+const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// Watches which addresses agents are to hold.
 pub struct AssignmentWatcher {
@@ -48,7 +48,7 @@ impl AssignmentWatcher {
         let computed = tokio::task::spawn_blocking(move || {
             let external = &settings.settings.external;
             let (services, nodes): (Vec<Value>, Vec<Value>) = {
-                let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+                let snapshot = stores.read_snapshot();
                 let services = snapshot.all("v1", "Service").filter(|service| !recorded(service, external).is_empty());
                 (services.collect(), snapshot.all("v1", "Node").collect())
             };
@@ -86,7 +86,7 @@ impl AssignmentWatcher {
             }
             tokio::select! {
                 () = &mut shutdown => return,
-                () = sleep(GATHERED) => {}
+                () = sleep(GATHER_TIME) => {}
             }
             while self.changes.try_recv().is_ok() {}
             let Some(assigned) = self.look().await.map(Arc::new) else { continue };

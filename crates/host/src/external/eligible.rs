@@ -3,8 +3,8 @@
 use clusterip_core::label_selector::{LabelSelector, Labels};
 use serde_json::Value;
 
-use crate::cluster::object::name;
 use crate::cluster::snapshot::map;
+use crate::object::name;
 
 /// Whether a Node may hold the addresses of a pool with this selector for its nodes: the Node is ready, is not
 /// excluded from load balancers, and has matching labels.

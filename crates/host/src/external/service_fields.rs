@@ -8,17 +8,26 @@ use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::Protocol;
 use serde_json::Value;
 
-use crate::cluster::bounds::MOST_PORTS;
+use crate::cluster::field_limits::MAX_PORTS;
 
 /// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
 pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
+    if !is_load_balancer(service) {
+        return Vec::new();
+    }
     let service = stored::read(service);
     if settings.is_ours(&service) { stored::recorded(&service) } else { Vec::new() }
 }
 
 /// Whether a Service gets external addresses, see [`ExternalSettings::is_ours`].
 pub fn is_served(service: &Value, settings: &ExternalSettings) -> bool {
-    settings.is_ours(&stored::read(service))
+    is_load_balancer(service) && settings.is_ours(&stored::read(service))
+}
+
+/// Whether a Service is of the only type that gets external addresses. Unlike [`stored::read`], this copies nothing of
+/// the Service, and most Services are of another type.
+fn is_load_balancer(service: &Value) -> bool {
+    service.pointer("/spec/type").is_some_and(|kind| kind == "LoadBalancer")
 }
 
 /// The addresses in the Service's `status.loadBalancer`.
@@ -26,7 +35,7 @@ pub fn shown(service: &Value) -> BTreeSet<IpAddr> {
     stored::shown(service.pointer("/status/loadBalancer/ingress")).into_iter().collect()
 }
 
-/// The protocols and ports of a Service, from its first [`MOST_PORTS`] ports. Ports that can't be read are left out.
+/// The protocols and ports of a Service, from its first [`MAX_PORTS`] ports. Ports that can't be read are left out.
 pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
     let port = |port: &Value| {
@@ -38,7 +47,7 @@ pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
         };
         Some((protocol, u16::try_from(port.get("port")?.as_u64()?).ok()?))
     };
-    ports.into_iter().flatten().take(MOST_PORTS).filter_map(port).collect()
+    ports.into_iter().flatten().take(MAX_PORTS).filter_map(port).collect()
 }
 
 #[cfg(test)]
@@ -79,7 +88,7 @@ mod tests {
                 expected: vec!["fd00::9", "10.0.9.10"],
             },
             Case {
-                name: "no address",
+                name: "a record that is not an address",
                 service: service("LoadBalancer", ours(), "x"),
                 default: false,
                 expected: vec![],
@@ -91,7 +100,7 @@ mod tests {
                 expected: vec![],
             },
             Case {
-                name: "without a class, where that is ours",
+                name: "without a class, which the settings include",
                 service: service("LoadBalancer", Value::Null, "10.0.9.10"),
                 default: true,
                 expected: vec!["10.0.9.10"],
@@ -108,7 +117,7 @@ mod tests {
                 default: true,
                 expected: vec![],
             },
-            Case { name: "nothing", service: json!({}), default: true, expected: vec![] },
+            Case { name: "an empty object", service: json!({}), default: true, expected: vec![] },
         ];
         for Case { name, service, default, expected } in cases {
             let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();

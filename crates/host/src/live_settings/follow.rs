@@ -32,7 +32,7 @@ pub enum FollowError {
 ///
 /// # Errors
 /// If the settings can't be read or are invalid, or if permissions are missing: the error names all missing ones.
-pub async fn followed(
+pub async fn start_following(
     source: Source,
     module: &Arc<Module>,
     ranges: watch::Receiver<ServiceRanges>,
@@ -59,7 +59,11 @@ pub async fn followed(
 
 /// Reports the permissions that later settings require and this identity lacks. These settings are used nevertheless,
 /// because permissions can be granted at any time.
-pub async fn say_what_is_missing(client: Client, mut settings: watch::Receiver<Arc<LiveSettings>>, duties: Duties) {
+pub async fn report_missing_permissions(
+    client: Client,
+    mut settings: watch::Receiver<Arc<LiveSettings>>,
+    duties: Duties,
+) {
     while settings.changed().await.is_ok() {
         let latest = settings.borrow_and_update().settings.clone();
         match permissions::check(&client, &latest, &duties).await {

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::time::timeout;
 
 /// The time limit for writing an Event.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest note in bytes that the API server accepts in an Event.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE_LENGTH: usize = 1024;
 /// The largest number of Events for one version of the settings.
-const MOST_EVENTS: usize = 8;
+const MAX_EVENTS: usize = 8;
 
 /// Reports mistakes in Events on the ConfigMap.
 pub(super) async fn publish_events(client: Client, about: ObjectReference, mistakes: String) {
@@ -28,13 +28,15 @@ pub(super) async fn publish_events(client: Client, about: ObjectReference, mista
             action: "ReadSettings".to_owned(),
             secondary: None,
         };
-        match timeout(PATIENCE, recorder.publish(&event, &about)).await {
+        match timeout(REQUEST_TIMEOUT, recorder.publish(&event, &about)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = words(&error), "writing an event about the refused settings failed")
+                tracing::warn!(error = error_message(&error), "writing an event about the refused settings failed")
             }
             Err(_) => {
-                tracing::warn!("writing an event about the refused settings failed: no answer within {PATIENCE:?}")
+                tracing::warn!(
+                    "writing an event about the refused settings failed: no answer within {REQUEST_TIMEOUT:?}"
+                )
             }
         }
     }
@@ -44,12 +46,12 @@ pub(super) async fn publish_events(client: Client, about: ObjectReference, mista
 fn notes(mistakes: &str) -> Vec<String> {
     const HEAD: &str = "settings refused, the previous ones stay in use:";
     const MORE: &str = "\nand more: the log names all";
-    let room = LONGEST_NOTE - MORE.len();
+    let room = MAX_NOTE_LENGTH - MORE.len();
     let mut notes = vec![HEAD.to_owned()];
     for mistake in mistakes.lines() {
         let mistake = cut(mistake, room - HEAD.len() - 1);
         if notes.last().is_none_or(|note| note.len() + 1 + mistake.len() > room) {
-            if notes.len() == MOST_EVENTS {
+            if notes.len() == MAX_EVENTS {
                 if let Some(last) = notes.last_mut() {
                     last.push_str(MORE);
                 }
@@ -88,13 +90,13 @@ mod tests {
         let cases = [
             Case { name: "as many as fit", mistakes: vec!["x".repeat(100); 9], count: 1 },
             Case { name: "one more", mistakes: vec!["x".repeat(100); 10], count: 2 },
-            Case { name: "one that is too long", mistakes: vec!["é".repeat(2000)], count: 1 },
-            Case { name: "very many", mistakes: vec!["x".repeat(100); 1000], count: MOST_EVENTS },
+            Case { name: "a single mistake that is too long", mistakes: vec!["é".repeat(2000)], count: 1 },
+            Case { name: "very many", mistakes: vec!["x".repeat(100); 1000], count: MAX_EVENTS },
         ];
         for Case { name, mistakes, count } in cases {
             let notes = notes(&mistakes.join("\n"));
             assert_eq!(notes.len(), count, "{name}");
-            assert!(notes.iter().all(|note| note.len() <= LONGEST_NOTE && note.starts_with(head)), "{name}");
+            assert!(notes.iter().all(|note| note.len() <= MAX_NOTE_LENGTH && note.starts_with(head)), "{name}");
             let told = notes.iter().map(|note| note.matches('x').count()).sum::<usize>();
             let more = notes.last().unwrap().ends_with("and more: the log names all");
             assert_eq!(more, told < mistakes.iter().map(|m| m.matches('x').count()).sum(), "{name}");

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::settings_source::{KEY, Written, of_config_map, parse};
-use crate::cluster::object::{api_version, kind};
+use crate::object::{api_version, kind};
 
 /// The settings in the text of a file: the document itself, or the settings in it if it is a policy of Kubewarden
 /// (`spec.settings`) or a ConfigMap (the key [`KEY`]).

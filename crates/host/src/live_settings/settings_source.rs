@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
@@ -15,15 +15,16 @@ use tokio::time::sleep;
 
 use super::SettingsError;
 use super::settings_object::settings_in;
-use crate::cluster::{manifests, yaml};
+use crate::cluster::manifests;
 use crate::host_metrics::ClusterMetrics;
+use crate::yaml;
 
 /// The key of the ConfigMap that holds the settings.
 pub const KEY: &str = "settings.yaml";
 
 /// How often a file is checked. A mounted ConfigMap changes through symbolic links, for which not every file system
 /// sends notifications.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The source of settings.
 #[derive(Clone)]
@@ -105,8 +106,10 @@ pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectRefer
         Source::File(file) => Ok((of_file(file), None)),
         Source::ConfigMap { client, namespace, name } => {
             let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
-            let found =
-                found.map_err(|error| SettingsError::Request { origin: source.to_string(), reason: words(&error) })?;
+            let found = found.map_err(|error| SettingsError::Request {
+                origin: source.to_string(),
+                reason: error_message(&error),
+            })?;
             let missing = || SettingsError::NoConfigMap { namespace: namespace.clone(), name: name.clone() };
             let config_map = found.ok_or_else(missing)?;
             Ok((of_config_map(&config_map), Some(config_map.object_ref(&()))))
@@ -126,7 +129,7 @@ pub(super) fn versions(
             let next = |(file, before): (PathBuf, Written)| async move {
                 let mut seen = None;
                 loop {
-                    sleep(LOOK).await;
+                    sleep(CHECK_INTERVAL).await;
                     let path = file.clone();
                     let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
                     // An editor may be in the middle of writing, and an empty file means the defaults: a change counts

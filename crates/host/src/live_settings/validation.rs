@@ -254,28 +254,28 @@ mod tests {
             expected: Option<&'static str>,
         }
         let cases = [
-            Case { name: "not known", written: &["10.0.0.0/16"], ranges: &[], expected: None },
-            Case { name: "the same", written: &["10.0.0.0/16"], ranges: &["10.0.0.0/16"], expected: None },
+            Case { name: "the ranges are not known", written: &["10.0.0.0/16"], ranges: &[], expected: None },
+            Case { name: "the same ranges", written: &["10.0.0.0/16"], ranges: &["10.0.0.0/16"], expected: None },
             Case {
-                name: "secondary ones in another order",
+                name: "secondary ranges in another order",
                 written: &["10.0.0.0/16", "fd00::/108", "10.9.0.0/16"],
                 ranges: &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
                 expected: None,
             },
             Case {
-                name: "another",
+                name: "another range",
                 written: &["10.0.0.0/16"],
                 ranges: &["172.21.0.0/16"],
                 expected: Some("10.0.0.0/16, but the cluster has 172.21.0.0/16"),
             },
             Case {
-                name: "another primary",
+                name: "another primary range",
                 written: &["fd00::/108", "10.0.0.0/16"],
                 ranges: &["10.0.0.0/16", "fd00::/108"],
                 expected: Some("fd00::/108, 10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
             },
             Case {
-                name: "one less",
+                name: "a range is missing",
                 written: &["10.0.0.0/16"],
                 ranges: &["10.0.0.0/16", "fd00::/108"],
                 expected: Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),

@@ -132,7 +132,7 @@ in a Role of namespace own:
             expected: format!("{expected}\nin a Role of namespace server:{settings}"),
         },
         Case {
-            name: "whatever a server would do besides",
+            name: "duties of a server add nothing",
             duties: Duties { moves: true, nodes: true, external: true, claims: true, ..agent() },
             expected: expected.to_owned(),
         },

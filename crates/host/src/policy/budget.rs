@@ -17,7 +17,7 @@ use thiserror::Error;
 /// How long an evaluation for admission waits for memory.
 const ADMISSION_WAITS: Duration = Duration::from_secs(5);
 /// How long an evaluation in the background gives way to admission. After that it queues with admission.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// How long an evaluation in the background waits for memory.
 const BACKGROUND_WAITS: Duration = Duration::from_secs(30);
 
@@ -88,7 +88,7 @@ impl Budget {
         state.queue(background).push_back(ticket);
         loop {
             // Admission has priority, but continuous admission must not stop all moves.
-            if background && begin.elapsed() >= PATIENCE && state.queue(true).front() == Some(&ticket) {
+            if background && begin.elapsed() >= MAX_WAIT && state.queue(true).front() == Some(&ticket) {
                 state.queue(true).pop_front();
                 background = false;
                 state.queue(false).push_back(ticket);
@@ -105,7 +105,7 @@ impl Budget {
                 inner.changed.notify_all();
                 return Err(Exhausted { needed: bytes, total: inner.total, waited: longest });
             }
-            let left = if background { left.min(PATIENCE) } else { left };
+            let left = if background { left.min(MAX_WAIT) } else { left };
             state = inner.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::object;
+use crate::object;
 
 /// A request to create or update a Service.
 #[derive(Clone, Copy, Debug)]

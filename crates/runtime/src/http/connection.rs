@@ -83,6 +83,10 @@ impl ConnectionLimiter {
         Self { limits, open: Arc::default(), alive: Arc::default(), logged: Arc::default() }
     }
 
+    pub(super) fn limits(&self) -> ConnectionLimits {
+        self.limits
+    }
+
     /// Records a request on the connection of this peer until the result is dropped.
     fn begin_request(&self, peer: SocketAddr) -> OpenRequest {
         let state = self.open().get(&peer).cloned();

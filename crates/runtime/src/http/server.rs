@@ -54,8 +54,6 @@ pub enum ServerError {
 pub struct TimeLimits {
     /// The time for the head of an HTTP/1.1 request.
     pub head: Duration,
-    /// How long a connection may go without a byte read or written.
-    pub silence: Duration,
     /// How long requests in progress may take after the shutdown began.
     pub drain: Duration,
 }
@@ -104,6 +102,7 @@ impl Server {
         A::Future: Send,
     {
         let Self { listener, address, purpose } = self;
+        let keep_alive = connections.limits().silence / 3;
         let handle: axum_server::Handle<SocketAddr> = axum_server::Handle::new();
         let mut server = axum_server::Server::from_listener(listener).acceptor(acceptor).handle(handle.clone());
         // Without a timer the time limits have no effect. The windows bound what a peer may send before it is read.
@@ -112,8 +111,8 @@ impl Server {
             .http_builder()
             .http2()
             .timer(TokioTimer::new())
-            .keep_alive_interval(limits.silence / 3)
-            .keep_alive_timeout(limits.silence / 3)
+            .keep_alive_interval(keep_alive)
+            .keep_alive_timeout(keep_alive)
             .initial_stream_window_size(64 << 10)
             .initial_connection_window_size(256 << 10)
             .max_concurrent_streams(250);

@@ -20,8 +20,7 @@ use crate::metrics;
 /// Limits on connections; connections above them are closed.
 const CONNECTIONS: ConnectionLimits =
     ConnectionLimits { most: 32, per_peer: 16, silence: Duration::from_secs(60), idle: Duration::from_secs(180) };
-const TIME: TimeLimits =
-    TimeLimits { head: Duration::from_secs(10), silence: Duration::from_secs(60), drain: Duration::ZERO };
+const TIME: TimeLimits = TimeLimits { head: Duration::from_secs(10), drain: Duration::ZERO };
 
 /// The answers of the endpoints.
 #[derive(Clone)]

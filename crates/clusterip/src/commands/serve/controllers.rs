@@ -17,10 +17,10 @@ use super::Moves;
 use super::startup::Startup;
 use crate::external;
 use crate::nodes::assigner::Assigner;
+use crate::services::controller::Controller;
 use crate::services::misplaced::Allowed;
 use crate::services::reconcile::Reconciler;
 use crate::services::replicas::Replicas;
-use crate::services::service_controller::Controller;
 use crate::services::settings_in_use::Origin;
 
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because

@@ -1,14 +1,12 @@
 //! The gauges of the server.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
-use std::time::SystemTime;
+use std::sync::Arc;
 
-use clusterip_host::cluster::stores::State;
+use clusterip_host::object::blocks_of;
 use clusterip_leases::leader::Leadership;
 use tokio::sync::watch;
 
-use crate::nodes::held_blocks::blocks_of;
 use crate::nodes::pool_blocks;
 use crate::pool_use;
 use crate::server_metrics::ServerMetrics;
@@ -30,10 +28,7 @@ impl Gauges {
     pub(super) fn encode(&self) -> String {
         let evaluator = self.reconciler.evaluator();
         let settings = evaluator.settings();
-        let mut used: Vec<_> = {
-            let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.addresses().collect()
-        };
+        let mut used: Vec<_> = evaluator.stores().read_snapshot().addresses().collect();
         let in_flight = evaluator.ledger().held();
         used.extend(in_flight.iter().map(|(address, _)| *address));
         used.sort_unstable();
@@ -62,7 +57,7 @@ impl Gauges {
         }
         self.metrics.services.pools(&pools);
         let blocks = {
-            let snapshot = evaluator.stores().snapshot().read().unwrap_or_else(PoisonError::into_inner);
+            let snapshot = evaluator.stores().read_snapshot();
             pool_blocks::of(&settings.settings, || {
                 snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect()
             })
@@ -78,15 +73,8 @@ impl Gauges {
             // Only the leader reports misplaced Services.
             self.metrics.services.misplaced(&[]);
         }
-        for ((_, kind), state) in evaluator.stores().states().iter() {
-            self.metrics.cluster.store_synced(kind, matches!(state, State::Synced | State::Absent));
-        }
-        for (kind, followed) in evaluator.stores().control_plane_services().followed() {
-            self.metrics.cluster.store_synced(&kind, followed);
-        }
+        evaluator.stores().update_metrics();
         self.metrics.admission.certificate_expiry(self.certificate.not_after());
-        let blind = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
-        self.metrics.cluster.api_server_contact(SystemTime::now() - blind);
         self.metrics.encode()
     }
 }

@@ -15,9 +15,9 @@ use super::webhook::Webhook;
 
 /// How long the tasks may take to end after the stop. Moves that have begun are finished in this time, unless the API
 /// server is away. It is less than the grace period of the deployment, 60 s, so that the Lease is given back.
-const LONGEST_STOP: Duration = Duration::from_secs(30);
+const MAX_STOP: Duration = Duration::from_secs(30);
 /// How long tasks may take to end after they were aborted.
-const LONGEST_ABORT: Duration = Duration::from_secs(2);
+const MAX_ABORT: Duration = Duration::from_secs(2);
 
 /// The tasks of the server. Each one ends by itself after `stop`; all are aborted if this is dropped.
 pub(super) struct Tasks {
@@ -68,16 +68,16 @@ impl Tasks {
     /// Waits until all tasks have ended. Tasks that take too long are aborted. Returns the first error of a task.
     async fn end(&mut self) -> anyhow::Result<()> {
         let mut failed = Ok(());
-        let all = timeout(LONGEST_STOP, async {
+        let all = timeout(MAX_STOP, async {
             while let Some(ended) = self.next_ended().await {
                 failed = std::mem::replace(&mut failed, Ok(())).and(ended);
             }
         });
         if all.await.is_err() {
             let tasks = self.spawned.len();
-            tracing::warn!(target: LOG_TARGET, tasks, "aborting tasks that did not end within {LONGEST_STOP:?}");
+            tracing::warn!(target: LOG_TARGET, tasks, "aborting tasks that did not end within {MAX_STOP:?}");
             // The next leader finishes the moves that are cut off here.
-            let _ = timeout(LONGEST_ABORT, self.spawned.shutdown()).await;
+            let _ = timeout(MAX_ABORT, self.spawned.shutdown()).await;
         }
         failed
     }

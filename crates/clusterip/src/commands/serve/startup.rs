@@ -7,7 +7,7 @@ use clusterip_host::cluster::ledger::Ledger;
 use clusterip_host::cluster::replica_claims::{self, Claims};
 use clusterip_host::cluster::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
-use clusterip_host::live_settings::follow::{followed, say_what_is_missing};
+use clusterip_host::live_settings::follow::{report_missing_permissions, start_following};
 use clusterip_host::live_settings::{Follower, LiveSettings};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::Module;
@@ -77,7 +77,7 @@ impl<'a> Connection<'a> {
         duties: &Duties,
     ) -> anyhow::Result<Follower> {
         let source = self.arguments.settings_source(&self.client, &self.namespace);
-        Ok(followed(source, module, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
+        Ok(start_following(source, module, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
     }
 }
 
@@ -160,7 +160,7 @@ impl<'a> Startup<'a> {
 
     /// Reports the permissions that later settings require and this identity lacks.
     pub(super) fn report_missing_permissions(&mut self, duties: Duties) {
-        let missing = say_what_is_missing(self.client.clone(), self.settings.clone(), duties);
+        let missing = report_missing_permissions(self.client.clone(), self.settings.clone(), duties);
         self.tasks.spawn_until_stop(missing);
     }
 

@@ -24,7 +24,7 @@ use crate::webhook::server::{Backend, Limits, WebhookServer};
 use crate::webhook::tls::{Certificate, CertificateFiles};
 
 /// The interval at which certificate files are checked for changes.
-const LOOK_AT_FILES: Duration = Duration::from_secs(5);
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The running HTTPS server.
 pub(super) struct Webhook {
@@ -63,7 +63,7 @@ impl Startup<'_> {
             let files = CertificateFiles::open(certificate, key)?;
             let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
             let end = self.tasks.until_stop();
-            self.tasks.spawn(async move { files.run(LOOK_AT_FILES, end).await });
+            self.tasks.spawn(async move { files.run(FILE_CHECK_INTERVAL, end).await });
             let registration = match &arguments.register_url {
                 Some(url) => Some(self.registration_by_url(url, watch::channel(chain).1).await?),
                 // A user with an own certificate has configured the API server to trust it.
@@ -105,7 +105,7 @@ impl Startup<'_> {
         let Some(path) = &self.arguments.client_ca else { return Ok(()) };
         let file = ClientCaFile::open(path, certificate)?;
         let end = self.tasks.until_stop();
-        self.tasks.spawn(async move { file.run(LOOK_AT_FILES, end).await });
+        self.tasks.spawn(async move { file.run(FILE_CHECK_INTERVAL, end).await });
         Ok(())
     }
 

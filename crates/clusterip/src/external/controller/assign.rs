@@ -2,25 +2,25 @@
 
 use clusterip_core::external::RECORD_ANNOTATION;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::lookups::Subject;
-use clusterip_host::cluster::object::{service_path, text};
+use clusterip_host::cluster::watched_lookups::Subject;
+use clusterip_host::object::{service_path, text};
 use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;
-use clusterip_runtime::api_error::words;
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::background;
 use http::Request;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{AGAIN, Controller, Term, about, record};
-use crate::external::external_metrics::Given;
-use crate::services::event_recorder::{CONTROLLER, Told, tell_about};
+use crate::external::external_metrics::AssignmentResult;
+use crate::services::event_recorder::{CONTROLLER, EventContent, publish_event};
 
 /// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
 struct Without {
     uid: Option<String>,
     reason: String,
-    result: Given,
+    result: AssignmentResult,
 }
 
 impl Controller {
@@ -30,7 +30,7 @@ impl Controller {
         let Without { uid, reason, result } = match self.decide(&id).await {
             Ok(result) => {
                 if let Some(result) = result {
-                    self.metrics.given(result);
+                    self.metrics.assigned(result);
                 }
                 term.waiting.remove(&id);
                 return;
@@ -39,8 +39,8 @@ impl Controller {
         };
         let before = term.waiting.insert(id.clone(), (Instant::now() + AGAIN, reason.clone()));
         let said = before.is_some_and(|(_, before)| before == reason);
-        if !said || result == Given::Failed {
-            self.metrics.given(result);
+        if !said || result == AssignmentResult::Failed {
+            self.metrics.assigned(result);
         }
         if said {
             return;
@@ -52,20 +52,20 @@ impl Controller {
     }
 
     async fn report_unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
-        let told = Told { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
-        tell_about(&self.client, about(id, uid), "Assign", told).await;
+        let content = EventContent { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
+        publish_event(&self.client, about(id, uid), "Assign", content).await;
     }
 
     /// Asks the policy, and writes the record according to its answer. Returns the result, or `None` if there was
     /// nothing to do.
-    async fn decide(&self, id: &ServiceKey) -> Result<Option<Given>, Without> {
-        let failed = |reason: String| Without { uid: None, reason, result: Given::Failed };
+    async fn decide(&self, id: &ServiceKey) -> Result<Option<AssignmentResult>, Without> {
+        let failed = |reason: String| Without { uid: None, reason, result: AssignmentResult::Failed };
         let path = service_path(&id.namespace, &id.name);
         let request = Request::get(&path).body(Vec::new()).map_err(|error| failed(error.to_string()))?;
         let service: Value = match self.client.request(request).await {
             Ok(service) => service,
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(None),
-            Err(error) => return Err(failed(words(&error))),
+            Err(error) => return Err(failed(error_message(&error))),
         };
         let (evaluator, owner) = (self.evaluator.clone(), Owner::new(&id.namespace, &id.name, ""));
         let object = service.clone();
@@ -92,7 +92,7 @@ impl Controller {
             let message = answer.message.clone().filter(|message| !message.is_empty());
             let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
             let reason = reason.unwrap_or_else(|| "the policy gives it no external address".to_owned());
-            return Err(Without { uid: Some(uid), reason, result: Given::Refused });
+            return Err(Without { uid: Some(uid), reason, result: AssignmentResult::Refused });
         };
         let version = text(&service, &["metadata", "resourceVersion"]);
         let value = if after.is_empty() { Value::Null } else { after.clone().into() };
@@ -122,11 +122,11 @@ impl Controller {
                     self.report_unavailable(id, &uid, warnings).await;
                 }
                 // A record that was removed is not counted as given.
-                Ok((!after.is_empty()).then_some(Given::Assigned))
+                Ok((!after.is_empty()).then_some(AssignmentResult::Assigned))
             }
             // Another program changed the Service meanwhile. The watch delivers that change next.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(Given::Conflict)),
-            Err(error) => Err(failed(words(&error))),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(AssignmentResult::Conflict)),
+            Err(error) => Err(failed(error_message(&error))),
         }
     }
 }

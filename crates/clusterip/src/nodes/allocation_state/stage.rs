@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{AllocationState, FIRST_PAUSE, LONGEST_PAUSE};
+use super::{AllocationState, FIRST_PAUSE, MAX_PAUSE};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -30,7 +30,7 @@ impl Stage {
 impl AllocationState {
     pub(super) fn pause(&mut self, name: &str, now: Instant) {
         let Some(entry) = self.nodes.get_mut(name) else { return };
-        let pause = LONGEST_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(entry.failures.min(16)));
+        let pause = MAX_PAUSE.min(FIRST_PAUSE * 2_u32.saturating_pow(entry.failures.min(16)));
         entry.failures = entry.failures.saturating_add(1);
         self.set(name, Stage::Later(now + pause));
     }

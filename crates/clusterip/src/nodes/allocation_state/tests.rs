@@ -1,4 +1,4 @@
-use clusterip_host::cluster::object::Packed;
+use clusterip_host::object::Packed;
 use serde_json::json;
 
 use super::super::block_placement::BlockStanding;
@@ -98,7 +98,7 @@ fn results_of_writing_blocks_change_the_state() {
             next_task_after_all_pauses: None,
         },
         Case {
-            name: "the block of another Node",
+            name: "the Node has another block",
             outcome: WriteOutcome::Changed(other()),
             held: &["10.0.9.0/24"],
             waiting: 0,
@@ -106,7 +106,7 @@ fn results_of_writing_blocks_change_the_state() {
             next_task_after_all_pauses: None,
         },
         Case {
-            name: "another now",
+            name: "the labels of the Node have changed",
             outcome: WriteOutcome::Changed(windows()),
             held: &[],
             waiting: 1,
@@ -169,7 +169,7 @@ fn results_of_writing_blocks_change_the_state() {
         let held: Vec<String> = held.iter().map(|block| (*block).to_owned()).collect();
         assert_eq!(scenario.state(), (held, waiting), "{name}");
         assert_eq!(scenario.task(), next_task, "{name}");
-        scenario.allocation_state.wake(scenario.now + LONGEST_PAUSE);
+        scenario.allocation_state.wake(scenario.now + MAX_PAUSE);
         assert_eq!(scenario.task(), next_task_after_all_pauses, "{name}, later");
     }
 }
@@ -219,7 +219,7 @@ fn blocks_without_an_answer_stay_given_whatever_changes() {
     deleting.deleting = true;
     scenario.allocation_state.see(deleting);
     assert_eq!((scenario.state(), scenario.task()), ((vec![A.to_owned()], 1), None));
-    scenario.allocation_state.wake(scenario.now + LONGEST_PAUSE);
+    scenario.allocation_state.wake(scenario.now + MAX_PAUSE);
     let Some(Task::Write(write)) = scenario.allocation_state.next_task() else { panic!("nothing is written") };
     assert_eq!((write.doubt.as_deref(), write.blocks), (Some("1"), nets(&[A])));
     scenario.allocation_state.gone("x", "u");
@@ -241,7 +241,7 @@ fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
     scenario.allocation_state.see(node("held", "u", "linux", &["10.0.0.0/24"]));
     scenario.sees("new");
     scenario.allocation_state.gone("held", "u");
-    assert_eq!(scenario.task(), Some("ask c".to_owned()), "before those who came later");
+    assert_eq!(scenario.task(), Some("ask c".to_owned()), "the Node that waited longest comes first");
     scenario.gives("c", &["10.0.0.0/24"]);
     assert_eq!(scenario.task(), Some("ask a".to_owned()), "there may be more room");
     scenario.is_full("a");

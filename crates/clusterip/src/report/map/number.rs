@@ -1,11 +1,11 @@
 //! Formats numbers for readers.
 
 /// Numbers from here on are written as a power of ten, because their digits do not matter to readers.
-const LONGEST: u128 = 1_000_000_000_000_000;
+const ROUNDED_FROM: u128 = 1_000_000_000_000_000;
 
 /// A number with commas between its thousands, or a rounded power of ten if it is very large.
 pub(super) fn grouped(number: u128) -> String {
-    if number >= LONGEST {
+    if number >= ROUNDED_FROM {
         return format!("{:.1e}", number as f64).replace('e', " × 10^");
     }
     let digits = number.to_string();
@@ -64,20 +64,15 @@ mod tests {
             expected: u32,
         }
         let cases = [
-            Case { name: "nothing", part: 0, whole: 205, expected: 0 },
-            Case { name: "of nothing", part: 0, whole: 0, expected: 0 },
+            Case { name: "none", part: 0, whole: 205, expected: 0 },
+            Case { name: "none of none", part: 0, whole: 0, expected: 0 },
             Case { name: "a little", part: 1, whole: 20_000, expected: 1 },
             Case { name: "half", part: 100, whole: 200, expected: 500 },
             Case { name: "almost all", part: 19_999, whole: 20_000, expected: 999 },
             Case { name: "all", part: 205, whole: 205, expected: 1000 },
-            Case { name: "little of very much", part: 20_000, whole: u128::MAX, expected: 1 },
-            Case {
-                name: "half of very much, which is counted roughly",
-                part: u128::MAX / 2,
-                whole: u128::MAX,
-                expected: 500,
-            },
-            Case { name: "almost all of very much", part: u128::MAX - 1, whole: u128::MAX, expected: 999 },
+            Case { name: "a little of the largest number", part: 20_000, whole: u128::MAX, expected: 1 },
+            Case { name: "half of the largest number, rounded", part: u128::MAX / 2, whole: u128::MAX, expected: 500 },
+            Case { name: "almost all of the largest number", part: u128::MAX - 1, whole: u128::MAX, expected: 999 },
         ];
         for Case { name, part, whole, expected } in cases {
             assert_eq!(thousandths(part, whole), expected, "{name}");

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use clusterip_host::cluster::ownership::MANAGER;
+use clusterip_host::cluster::address_set_by_hand::MANAGER;
 use http::{Method, Request};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
 use super::super::refusal::Refusal;
 use super::move_error::MoveError;
-use super::{LONGEST_PAUSE, Run};
+use super::{MAX_PAUSE, Run};
 
 impl Run<'_> {
     /// The first of the new addresses that is allocated already.
@@ -64,7 +64,7 @@ impl Run<'_> {
         }
         tracing::debug!(service, step, reason, "trying again");
         sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause = (self.pause * 2).min(MAX_PAUSE);
         Ok(())
     }
 

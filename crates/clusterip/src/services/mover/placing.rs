@@ -8,7 +8,6 @@ use super::super::refusal::Refusal;
 use super::super::step;
 use super::super::targets::Targets;
 use super::Run;
-use super::move_error::MoveError;
 
 /// The result of an attempt to place the Service.
 pub(super) enum Placing {
@@ -20,43 +19,46 @@ pub(super) enum Placing {
 
 impl Run<'_> {
     /// Gives the Service an address, or prepares another attempt if this one is refused.
+    ///
+    /// # Errors
+    /// The refusal, if there is no other attempt to make now.
     pub(super) async fn place(
         &mut self,
         service: &Value,
         journal: &Journal,
         targets: &dyn Targets,
-    ) -> Result<Result<Placing, Refusal>, MoveError> {
+    ) -> Result<Placing, Refusal> {
         let (ordered, refused) = (self.ordered.as_deref(), self.refused.as_slice());
         let resumed = ordered.is_none();
         let attempt = match &mut self.attempt {
             Some(attempt) => attempt,
             none => none.insert(Attempt::first(journal, ordered, refused, targets).await),
         };
-        let body = step::placed(service, journal, &attempt.placement, &attempt.without);
+        let body = step::placed(service, journal, &attempt.target, &attempt.without);
         if resumed
-            && let Err(reason) = targets.judge(&body).await
-            && attempt.after_judgement(journal, step::has_external(&body), &reason)
+            && let Err(reason) = targets.check_with_policy(&body).await
+            && attempt.after_policy_refusal(journal, step::has_external(&body), &reason)
         {
-            return Ok(Ok(Placing::Again));
+            return Ok(Placing::Again);
         }
         let refusal = match self.put("", &body).await {
-            Ok(written) => return Ok(Ok(Placing::Done(written))),
+            Ok(written) => return Ok(Placing::Done(written)),
             Err(refusal) => refusal,
         };
         let patience = self.mover.limits.ports;
-        let Some(attempt) = &mut self.attempt else { return Ok(Err(refusal)) };
+        let Some(attempt) = &mut self.attempt else { return Err(refusal) };
         let another = match &refusal {
             Refusal::Address { which, reason } => attempt.after_address(journal, *which, reason, targets).await,
             Refusal::Refused(reason) => attempt.after_refusal(journal, reason),
             Refusal::Port { which, reason } => attempt.after_port(*which, reason, patience),
-            _ => return Ok(Err(refusal)),
+            _ => return Err(refusal),
         };
         tracing::debug!(service = %self.label(), %refusal, another, "placing was refused");
-        Ok(match (another, refusal) {
+        match (another, refusal) {
             (true, _) => Ok(Placing::Again),
             // Nothing else can be tried now. The move stays recorded, and is tried again later, at growing intervals.
             (false, refusal @ Refusal::Refused(_)) => Err(refusal),
             (false, refusal) => Err(Refusal::Trouble(refusal.to_string())),
-        })
+        }
     }
 }

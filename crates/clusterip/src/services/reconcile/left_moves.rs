@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::text;
+use clusterip_host::object::text;
 use serde_json::Value;
 
-use super::super::event_recorder::Told;
+use super::super::event_recorder::EventContent;
 use super::super::outcome::{Outcome, Unmoved};
 use super::super::records::RecordError;
-use super::super::step;
 use super::{Next, Reconciler, UNFINISHED, unreadable};
 use crate::services::service_metrics::Misplaced as Reason;
 
@@ -98,7 +98,7 @@ impl Reconciler {
         let live = match self.live(id).await {
             // The stores were behind.
             Ok(None) => return Next::Change,
-            Ok(Some(live)) if !step::looks_half_moved(&live) => return Next::Change,
+            Ok(Some(live)) if !looks_half_moved(&live) => return Next::Change,
             Ok(Some(live)) => live,
             Err(error) => return unreadable(id, &error),
         };
@@ -113,7 +113,7 @@ impl Reconciler {
                 if self.remember(id, Reason::NotRecorded, &note) || self.requests.considered(id).is_some() {
                     tracing::warn!(namespace = id.namespace, name = id.name, %outcome, "move");
                     let uid = text(service, &["metadata", "uid"]);
-                    self.tell(id, Told { uid, warning: true, reason: outcome.reason(), note }).await;
+                    self.publish_event(id, EventContent { uid, warning: true, reason: outcome.reason(), note }).await;
                 }
                 Next::Change
             }

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::text;
+use clusterip_host::object::text;
 use serde_json::Value;
 
 use super::super::brakes::Brake;
-use super::super::event_recorder::{Told, tell};
+use super::super::event_recorder::{EventContent, publish_service_event};
 use super::super::misplaced::{AskedBy, Misplaced};
 use super::super::mover::MoveError;
 use super::super::outcome::{Outcome, Unmoved};
@@ -36,8 +36,8 @@ impl Reconciler {
             Err(error) => {
                 self.metrics.moved(MoveResult::Failed);
                 tracing::error!(namespace, name, %error, "move failed");
-                let told = Told { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
-                return self.tell(id, told).await;
+                let told = EventContent { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
+                return self.publish_event(id, told).await;
             }
         };
         if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
@@ -58,11 +58,11 @@ impl Reconciler {
             tracing::info!(namespace, name, %outcome, "move");
         }
         let (warning, reason) = (outcome.is_warning(), outcome.reason());
-        self.tell(id, Told { uid, warning, reason, note: outcome.to_string() }).await;
+        self.publish_event(id, EventContent { uid, warning, reason, note: outcome.to_string() }).await;
     }
 
     /// Writes an Event about a Service. It answers the request of an administrator, if there is one.
-    pub(super) async fn tell(&self, id: &ServiceKey, told: Told<'_>) {
+    pub(super) async fn tell(&self, id: &ServiceKey, told: EventContent<'_>) {
         tell(&self.client, id, told, self.requests.considered(id)).await;
     }
 
@@ -72,7 +72,7 @@ impl Reconciler {
             return;
         }
         let (uid, note) = (text(service, &["metadata", "uid"]), note.to_owned());
-        self.tell(id, Told { uid, warning: false, reason: "AddressNotMoved", note }).await;
+        self.publish_event(id, EventContent { uid, warning: false, reason: "AddressNotMoved", note }).await;
     }
 
     pub(super) async fn report_brake(
@@ -110,8 +110,8 @@ impl Reconciler {
                 detail = note,
                 "misplaced"
             );
-            let told = Told { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note };
-            self.tell(id, told).await;
+            let content = EventContent { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note };
+            self.publish_event(id, content).await;
         }
     }
 

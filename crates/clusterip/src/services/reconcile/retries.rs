@@ -9,7 +9,7 @@ use super::super::outcome::Outcome;
 use super::{Next, REPORTED, Reconciler, UNFINISHED};
 
 /// The longest pause between two tries of a move that fails.
-const MOST_RARELY: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// Consecutive failed moves of a Service.
 pub(super) struct Failures {
@@ -61,5 +61,5 @@ impl Reconciler {
 /// How soon a Service is looked at again after this many consecutive failed moves.
 pub(super) fn pause_after(failures: u32) -> Duration {
     let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-    UNFINISHED.saturating_mul(doubled).min(MOST_RARELY)
+    UNFINISHED.saturating_mul(doubled).min(MAX_PAUSE)
 }

@@ -4,17 +4,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::set_by_hand;
+use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::evaluator::Evaluation;
+use clusterip_host::object::text;
 use clusterip_leases::owner::Owner;
 use clusterip_runtime::background;
 use serde_json::Value;
 
 use super::super::journal::Journal;
 use super::super::misplaced::{self, Misplaced, NoTarget};
-use super::super::mover::{MoveError, Order};
+use super::super::mover::{MoveError, MoveOrder};
 use super::super::outcome::Outcome;
 use super::super::records::RecordError;
 use super::super::targets::Alternatives;
@@ -71,7 +71,7 @@ impl Reconciler {
         let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");
         misplaced.from.iter().for_each(|address| self.evaluator.note_chosen_by_hand(*address, &owner));
         let targets = Alternatives::new(&self.evaluator, &live);
-        let order = Order {
+        let order = MoveOrder {
             namespace: misplaced.namespace.clone(),
             name: misplaced.name.clone(),
             uid: misplaced.uid.clone(),

@@ -49,14 +49,19 @@ fn replicas_agree_when_all_live_ones_have_the_same_settings() {
             expected: agreement(1, &["a", "b"]),
         },
         Case {
-            name: "one follows",
+            name: "one replica uses the new settings",
             seconds: 1,
             events: vec![Event::Apply(lease("b", "2", "new"))],
             expected: agreement(2, &["a"]),
         },
-        Case { name: "the other may still live", seconds: 19, events: vec![], expected: agreement(2, &["a"]) },
         Case {
-            name: "listed again, it is no younger",
+            name: "the other replica may still be alive",
+            seconds: 19,
+            events: vec![],
+            expected: agreement(2, &["a"]),
+        },
+        Case {
+            name: "another list does not renew the other replica",
             seconds: 20,
             events: vec![
                 Event::Init,
@@ -68,19 +73,19 @@ fn replicas_agree_when_all_live_ones_have_the_same_settings() {
         },
         Case { name: "no other replica is alive", seconds: 21, events: vec![], expected: agreement(1, &[]) },
         Case {
-            name: "it comes back",
+            name: "the replica comes back",
             seconds: 30,
             events: vec![Event::Apply(lease("a", "2", "old"))],
             expected: agreement(1, &["a"]),
         },
         Case {
-            name: "it goes",
+            name: "the replica is removed",
             seconds: 31,
             events: vec![Event::Delete(lease("a", "2", "old"))],
             expected: agreement(1, &[]),
         },
         Case {
-            name: "what is mine tells nothing new",
+            name: "its own Lease is ignored",
             seconds: 32,
             events: vec![Event::Apply(lease("me", "2", "old"))],
             expected: agreement(1, &[]),
@@ -112,10 +117,10 @@ fn leases_left_behind_are_removed_with_preconditions() {
     let only = Preconditions { uid: Some("uid-a".to_owned()), resource_version: Some("7".to_owned()) };
     let removed = vec![("clusterip-replica-a".to_owned(), only)];
     let cases = [
-        Case { name: "it may be slow", seconds: 59, expected: vec![] },
-        Case { name: "it is gone", seconds: 60, expected: removed.clone() },
-        Case { name: "once", seconds: 61, expected: vec![] },
-        Case { name: "again", seconds: 100, expected: removed },
+        Case { name: "silent for 59 s", seconds: 59, expected: vec![] },
+        Case { name: "silent for 60 s", seconds: 60, expected: removed.clone() },
+        Case { name: "not removed again at once", seconds: 61, expected: vec![] },
+        Case { name: "removed again later", seconds: 100, expected: removed },
     ];
     for Case { name, seconds, expected } in cases {
         assert_eq!(others.left_behind(at(seconds)), expected, "{name}");

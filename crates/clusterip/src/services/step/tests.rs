@@ -1,9 +1,11 @@
+use clusterip_host::cluster::address_set_by_hand::MANAGER;
+
 use super::*;
 
 const OLD: &str = "172.21.0.7";
 const NEW: &str = "172.21.1.7";
 
-fn at_home() -> Value {
+fn idle() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
@@ -21,7 +23,7 @@ fn at_home() -> Value {
 }
 
 fn journal() -> Journal {
-    Journal { released: spec_of_released(), ..beginning(&at_home(), &[NEW.parse().unwrap()], "why") }
+    Journal { released: spec_of_released(), ..beginning(&idle(), &[NEW.parse().unwrap()], "why") }
 }
 
 fn spec_of_released() -> Map<String, Value> {
@@ -30,7 +32,7 @@ fn spec_of_released() -> Map<String, Value> {
 
 /// The Service as the API server stores it after the release.
 fn stored_released() -> Value {
-    let mut service = released(&at_home(), &journal());
+    let mut service = released(&idle(), &journal());
     service["spec"] = spec_of_released().into();
     service["status"] = json!({"loadBalancer": {}});
     service
@@ -40,8 +42,8 @@ fn stored_placed() -> Value {
     placed(&stored_released(), &journal(), &at_new(), &Without::default())
 }
 
-fn at_new() -> Placement {
-    Placement::At(vec![NEW.parse().unwrap()])
+fn at_new() -> TargetAddresses {
+    TargetAddresses::These(vec![NEW.parse().unwrap()])
 }
 
 fn with(mut service: Value, patch: Value) -> Value {
@@ -52,7 +54,7 @@ fn with(mut service: Value, patch: Value) -> Value {
 /// The next step, and how the move ends if that is the last step.
 fn next_of(service: &Value, journal: &Journal) -> String {
     match next(service, journal) {
-        Step::Forget => format!("forget: {}", ending(service, journal, &journal.to, &[]).reason()),
+        Step::Cleanup => format!("cleanup: {}", ending(service, journal, &journal.to, &[]).reason()),
         step => format!("{step:?}"),
     }
 }
@@ -70,7 +72,7 @@ fn the_next_step_follows_from_the_service_and_its_journal() {
     let done = with(stored_placed(), status);
     let alias = json!({"type": "ExternalName", "externalName": "x", "clusterIP": null, "clusterIPs": null});
     let rows = [
-        row("cut off before the release, or after the end", at_home(), "AtHome"),
+        row("cut off before the release, or after the end", idle(), "Idle"),
         row("released", stored_released(), "Place"),
         row(
             "released, and deleted behind a finalizer",
@@ -83,43 +85,43 @@ fn the_next_step_follows_from_the_service_and_its_journal() {
         row(
             "placed, and of another load balancer class",
             with(stored_placed(), json!({"spec": {"loadBalancerClass": "mallory/none"}})),
-            "forget: AddressMoved",
+            "cleanup: AddressMoved",
         ),
         row(
             "placed, no load balancer any more",
             with(stored_placed(), json!({"spec": {"type": "ClusterIP"}})),
-            "forget: AddressMoved",
+            "cleanup: AddressMoved",
         ),
-        row("all but forgotten", done.clone(), "forget: AddressMoved"),
-        row("all but forgotten, the marker taken off", with(done.clone(), marked(Value::Null)), "AtHome"),
+        row("all but cleaned up", done.clone(), "cleanup: AddressMoved"),
+        row("all but cleaned up, the marker taken off", with(done.clone(), marked(Value::Null)), "Idle"),
         row(
             "back at the old address",
             with(done.clone(), json!({"spec": {"clusterIP": OLD, "clusterIPs": [OLD]}})),
-            "forget: AddressKept",
+            "cleanup: AddressKept",
         ),
         row(
             "at another address",
             with(done.clone(), json!({"spec": {"clusterIP": "172.21.9.9", "clusterIPs": ["172.21.9.9"]}})),
-            "forget: MoveOvertaken",
+            "cleanup: MoveOvertaken",
         ),
-        row("placed, then made an alias", with(done, json!({"spec": alias})), "forget: MoveOvertaken"),
+        row("placed, then made an alias", with(done, json!({"spec": alias})), "cleanup: MoveOvertaken"),
         row(
             "released, and set back by a user",
             with(stored_released(), json!({"spec": {"type": "ClusterIP", "clusterIP": "172.21.9.9"}})),
-            "forget: MoveOvertaken",
+            "cleanup: MoveOvertaken",
         ),
         row(
             "released, then made another alias",
             with(stored_released(), json!({"spec": {"externalName": "example.com"}})),
-            "forget: MoveOvertaken",
+            "cleanup: MoveOvertaken",
         ),
         row(
             "the name of a move left over",
-            with(at_home(), json!({"spec": {"externalName": MOVING_NAME}})),
-            "forget: AddressKept",
+            with(idle(), json!({"spec": {"externalName": MOVING_NAME}})),
+            "cleanup: AddressKept",
         ),
-        row("no object at all", Value::Null, "AtHome"),
-        row("types that can't be", json!({"metadata": [], "spec": 5}), "AtHome"),
+        row("no object at all", Value::Null, "Idle"),
+        row("types that can't be", json!({"metadata": [], "spec": 5}), "Idle"),
     ];
     for Row { name, service, expected } in rows {
         assert_eq!(next_of(&service, &journal()), expected, "{name}");
@@ -130,7 +132,7 @@ fn the_next_step_follows_from_the_service_and_its_journal() {
 fn the_second_address_moves_while_the_first_stays() {
     let both = [OLD, "fd00:21::7"];
     let spec = json!({"type": "ClusterIP", "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"], "clusterIP": OLD, "clusterIPs": both});
-    let service = with(at_home(), json!({"spec": null}));
+    let service = with(idle(), json!({"spec": null}));
     let service = with(service, json!({"spec": spec}));
     let to: Vec<IpAddr> = [OLD, "fd00:21::8"].map(|text| text.parse().unwrap()).to_vec();
     let mut journal = beginning(&service, &to, "why");
@@ -139,15 +141,17 @@ fn the_second_address_moves_while_the_first_stays() {
     assert_eq!(single["spec"], expected);
     assert_eq!(next_of(&single, &journal), "Place");
     let unmarked = with(single.clone(), json!({"metadata": {"annotations": {MOVING_ANNOTATION: null}}}));
-    assert_eq!(next_of(&unmarked, &journal), "AtHome", "a user made it single-stack");
+    assert_eq!(next_of(&unmarked, &journal), "Idle", "a user made it single-stack");
     journal.released = expected.as_object().cloned().unwrap();
     let at = |addresses: Value| with(json!({"spec": spec}), json!({"spec": {"clusterIPs": addresses}}))["spec"].clone();
-    for (placement, expected) in [(Placement::At(to.clone()), at(json!(to))), (Placement::Anywhere, at(json!([OLD])))] {
-        let placed = placed(&single, &journal, &placement, &Without::default());
-        assert_eq!(placed["spec"], expected, "{placement:?}");
+    for (target, expected) in
+        [(TargetAddresses::These(to.clone()), at(json!(to))), (TargetAddresses::AnyFree, at(json!([OLD])))]
+    {
+        let placed = placed(&single, &journal, &target, &Without::default());
+        assert_eq!(placed["spec"], expected, "{target:?}");
     }
     let changed = with(single, json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}}));
-    assert_eq!(next_of(&changed, &journal), "forget: MoveOvertaken", "its second address was taken off");
+    assert_eq!(next_of(&changed, &journal), "cleanup: MoveOvertaken", "its second address was taken off");
 }
 
 #[test]
@@ -157,7 +161,7 @@ fn everything_is_restored_and_no_trace_is_left() {
         without: Without,
         expected: Value,
     }
-    let at_new_address = with(at_home(), json!({"spec": {"clusterIP": NEW, "clusterIPs": [NEW]}}));
+    let at_new_address = with(idle(), json!({"spec": {"clusterIP": NEW, "clusterIPs": [NEW]}}));
     let rows = [
         Row { name: "everything", without: Without::default(), expected: json!({}) },
         Row {
@@ -175,12 +179,11 @@ fn everything_is_restored_and_no_trace_is_left() {
         let placed = placed(&stored_released(), &journal(), &at_new(), &without);
         assert_eq!(next(&placed, &journal()), Step::RestoreStatus, "{name}: {placed}");
         let with_status = with_status(&placed, &journal());
-        assert_eq!(next(&with_status, &journal()), Step::Forget, "{name}: {with_status}");
+        assert_eq!(next(&with_status, &journal()), Step::Cleanup, "{name}: {with_status}");
         let mut stored = with_status;
-        stored["metadata"]["managedFields"] =
-            json!([{"manager": clusterip_host::cluster::ownership::MANAGER, "fieldsV1": {"f:spec": {"f:type": {}}}}]);
-        let forgotten = forgotten(&stored, &journal(), false);
-        assert_eq!(forgotten, with(at_new_address.clone(), expected), "{name}");
-        assert_eq!(next(&forgotten, &journal()), Step::AtHome, "{name}");
+        stored["metadata"]["managedFields"] = json!([{"manager": MANAGER, "fieldsV1": {"f:spec": {"f:type": {}}}}]);
+        let cleaned_up = cleaned_up(&stored, &journal(), false);
+        assert_eq!(cleaned_up, with(at_new_address.clone(), expected), "{name}");
+        assert_eq!(next(&cleaned_up, &journal()), Step::Idle, "{name}");
     }
 }

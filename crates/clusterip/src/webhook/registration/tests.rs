@@ -12,7 +12,7 @@ fn user_name_is_escaped_in_cel_expressions() {
         Case { name: "usual", user: "system:serviceaccount:shop:web", written: "system:serviceaccount:shop:web" },
         Case { name: "a quote", user: "o'neill", written: r"o\'neill" },
         Case { name: "an escape", user: r#"a\' || "b"#, written: r#"a\\\' || \"b"# },
-        Case { name: "a line", user: "a\nb", written: r"a\u000ab" },
+        Case { name: "a line break", user: "a\nb", written: r"a\u000ab" },
     ];
     for Case { name, user, written } in cases {
         assert_eq!(cel_text(user), written, "{name}");

@@ -87,7 +87,7 @@ fn range(cidr: &str, kept: Vec<Span>, addresses: Vec<Address>) -> Range {
 
 fn finding(kind: Kind, service: Option<&str>, addresses: &[&str], pool: Option<&str>, message: &str) -> Finding {
     let service = service.map(|service| service.split_once('/').unwrap());
-    let (message, way_out) = message.split_once("; ").unwrap_or((message, ""));
+    let (message, remedy) = message.split_once("; ").unwrap_or((message, ""));
     Finding {
         kind,
         namespace: service.map(|(namespace, _)| namespace.to_owned()),
@@ -98,7 +98,7 @@ fn finding(kind: Kind, service: Option<&str>, addresses: &[&str], pool: Option<&
         pool: pool.map(str::to_owned),
         evidence: None,
         message: message.to_owned(),
-        way_out: way_out.to_owned(),
+        remedy: remedy.to_owned(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Plans manifests with the embedded module, and fills the addresses in.
 
 use clusterip::manifest_planner::{Plan, Planner};
-use clusterip::report::filled;
+use clusterip::report::filled_manifests;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests::{self, Source};
 use serde_json::{Value, json};
@@ -50,6 +50,6 @@ pub fn plan_with(document: Value, sources: &[Source]) -> (Plan, Result<String, S
     let settings = Settings::from_value(&document).unwrap();
     let planner = Planner::new(&MODULE, document, settings, Vec::new());
     let plan = planner.plan(&manifests, |_| {}).unwrap();
-    let filled = filled::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());
+    let filled = filled_manifests::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());
     (plan, filled)
 }

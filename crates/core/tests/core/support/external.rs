@@ -49,7 +49,7 @@ pub fn external_answer(
     let answer = validate(&serde_json::to_vec(&payload).unwrap(), cluster);
     if held.is_some() {
         let asked = cluster.questions().into_iter().filter(|question| question.starts_with("list"));
-        assert_eq!(asked.count(), 0, "what is held is told, and not looked up");
+        assert_eq!(asked.count(), 0, "the host sends the held objects, so nothing is looked up");
     }
     serde_json::to_value(answer).unwrap()
 }

@@ -38,7 +38,7 @@ pub fn assigned_of(request: &Value, settings: &Value, allocation: &Value) -> Val
     let payload = json!({"request": request, "settings": settings, "allocation": allocation});
     let cluster = FakeCluster::default();
     let answer = validate(&serde_json::to_vec(&payload).unwrap(), &cluster);
-    assert_eq!(cluster.questions(), [""; 0], "what is held is told, and not looked up");
+    assert_eq!(cluster.questions(), [""; 0], "the host sends the held objects, so nothing is looked up");
     serde_json::to_value(answer).unwrap()
 }
 

@@ -61,7 +61,7 @@ fn references_to_services_are_read() {
             object: json!({"spec": {"service": {"namespace": "shop"}}}),
             services: &[],
         },
-        Row { name: "nothing", object: json!({}), services: &[] },
+        Row { name: "an empty object", object: json!({}), services: &[] },
     ];
     for row in rows {
         let expected = row.services.iter().map(|(namespace, name)| ServiceKey::new(*namespace, *name));

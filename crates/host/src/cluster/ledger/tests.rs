@@ -65,7 +65,7 @@ fn dry_look_up_reserves_nothing() {
     assert!(!ledger.is_free(ip(1), || true));
     assert!(ledger.is_empty());
     assert!(ledger.hold(ip(1), &web(), || false));
-    assert!(!ledger.is_free(ip(1), || false), "what is held is seen");
+    assert!(!ledger.is_free(ip(1), || false), "a reserved address is not free");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn own_address_is_recognized_by_namespace_name_and_address() {
     }
     assert!(!ledger.hold(ip(3), &Owner::new("shop", "db", ""), || false), "chosen by hand, and held");
     ledger.note_chosen_by_hand(ip(1), &Owner::new("shop", "db", ""), &any);
-    assert!(ledger.is_ours(ip(1), "shop", "web"), "what is held stays whose it was");
+    assert!(ledger.is_ours(ip(1), "shop", "web"), "the first owner keeps the reservation");
     ledger.release(&[ip(1)]);
     assert!(!ledger.is_ours(ip(1), "shop", "web"));
 }

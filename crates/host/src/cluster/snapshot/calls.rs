@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use clusterip_core::label_selector::Labels;
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -11,8 +11,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::super::field_mask::{Mask, Masked};
-use super::super::{kubewarden_responses, object, selectors};
+use super::super::{kubewarden_responses, selectors};
 use super::{Kind, Snapshot, map};
+use crate::object;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
 impl Snapshot {
@@ -165,16 +166,14 @@ impl SnapshotCalls {
     /// # Errors
     /// As [`HostCalls::answer`].
     pub fn answer_with(&self, call: &HostCall, more: &[Value]) -> Result<Vec<u8>, String> {
-        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
-        snapshot.answer(call, self.selected.as_ref(), more)
+        Snapshot::read(&self.snapshot).answer(call, self.selected.as_ref(), more)
     }
 }
 
 impl HostCalls for SnapshotCalls {
     fn services(&self) -> usize {
-        let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
         // Each Service has one address or two.
-        snapshot.addresses.len()
+        Snapshot::read(&self.snapshot).addresses.len()
     }
 
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use clusterip_runtime::api_error::chain;
+use clusterip_runtime::api_error::error_chain;
 
 use super::super::kinds::{Kind, own_name};
 use super::Inner;
@@ -58,7 +58,7 @@ impl Inner {
     }
 
     pub(super) fn set_failing(&self, kind: &Kind, error: &dyn std::error::Error) {
-        let reason = chain(error);
+        let reason = error_chain(error);
         self.metrics.watch_error(&kind.1);
         tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
         let mut states = self.states();

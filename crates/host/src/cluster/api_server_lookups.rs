@@ -7,14 +7,14 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use super::api_server_lists::{self, ApiServerError};
 use super::kinds;
-use super::live_cluster::{self, LiveError};
 use super::snapshot::{Snapshot, SnapshotCalls};
 use crate::policy::host_calls::{HostCall, HostCalls};
 
 /// Answers as policy-server does: with the objects of the cluster, or with the error of the API server. An answer that
 /// was given once is repeated.
-pub struct LiveLookups {
+pub struct ApiServerLookups {
     runtime: Runtime,
     client: Client,
     answered: Mutex<Answered>,
@@ -48,7 +48,7 @@ impl LiveLookups {
     pub fn service_cidrs(&self) -> Vec<Value> {
         let mut objects = Vec::new();
         let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
-        let list = live_cluster::list(&self.client, &kind, &mut objects);
+        let list = api_server_lists::list(&self.client, &kind, &mut objects);
         if self.runtime.block_on(list).is_err() {
             objects.clear();
         }
@@ -85,18 +85,18 @@ impl LiveLookups {
         let done = match call {
             HostCall::ListAll { .. } => {
                 let api = Api::all_with(self.client.clone(), &resource);
-                live_cluster::pages(&api, api_version, kind, &mut objects).await
+                api_server_lists::pages(&api, api_version, kind, &mut objects).await
             }
             HostCall::ListNamespace { namespace, .. } => {
                 let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
-                live_cluster::pages(&api, api_version, kind, &mut objects).await
+                api_server_lists::pages(&api, api_version, kind, &mut objects).await
             }
             HostCall::Get { name, namespace, .. } => {
                 let api = match namespace {
                     Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
                     None => Api::all_with(self.client.clone(), &resource),
                 };
-                live_cluster::one(&api, api_version, kind, name, &mut objects).await
+                api_server_lists::one(&api, api_version, kind, name, &mut objects).await
             }
         };
         done.map_err(|error| text(&error))?;
@@ -104,7 +104,7 @@ impl LiveLookups {
     }
 }
 
-impl HostCalls for LiveLookups {
+impl HostCalls for ApiServerLookups {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         let known = self.memory().iter().find(|(asked, _)| asked == call).map(|(_, answer)| answer.clone());
         known.unwrap_or_else(|| {

@@ -202,7 +202,7 @@ proptest! {
     fn external_payload_with_one_replaced_value_is_answered(
         path in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
         value in some_json(),
-        told: bool,
+        sends_held: bool,
         create: bool,
     ) {
         let mut payload = rich_external_payload();
@@ -210,7 +210,7 @@ proptest! {
             payload["request"]["operation"] = "CREATE".into();
             payload["request"]["oldObject"] = Value::Null;
         }
-        if !told {
+        if !sends_held {
             payload["external"] = Value::Null;
         }
         graft(&mut payload, &path, value);

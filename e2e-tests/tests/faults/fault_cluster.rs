@@ -13,7 +13,7 @@ use crate::support::move_helpers::{path, send};
 use crate::support::replicas::{Kind, Replicas};
 
 /// The cluster and the load of a fault.
-pub struct Scene {
+pub struct FaultCluster {
     pub plane: &'static ControlPlane,
     pub replicas: Replicas<'static>,
     pub namespace: String,
@@ -21,7 +21,7 @@ pub struct Scene {
     pub client: Client,
 }
 
-impl Scene {
+impl FaultCluster {
     pub async fn new(plane: &'static ControlPlane, count: usize, policy: &str, kinds: Vec<Kind>) -> Self {
         Self::with(Replicas::start(plane, &settings(WINDOWS, ""), policy, kinds).await, count).await
     }

@@ -6,15 +6,15 @@ use clusterip_host::live_settings::LiveSettings;
 use clusterip_leases::leader::Leadership;
 use tokio::sync::watch;
 
-/// Returns `true` once this process leads and `about` is true of the settings in force. Returns `false` if that can't
-/// happen any more, because the settings or the leadership are not published any more.
-pub async fn called(
+/// Returns `true` once this process leads and `has_work` is true of the settings in force. Returns `false` if that
+/// can't happen any more, because the settings or the leadership are not published any more.
+pub async fn wait_until_active(
     settings: &mut watch::Receiver<Arc<LiveSettings>>,
     leadership: &mut watch::Receiver<Leadership>,
-    about: fn(&LiveSettings) -> bool,
+    has_work: fn(&LiveSettings) -> bool,
 ) -> bool {
     loop {
-        if about(&settings.borrow_and_update()) && leadership.borrow_and_update().leads() {
+        if has_work(&settings.borrow_and_update()) && leadership.borrow_and_update().leads() {
             return true;
         }
         let changed = tokio::select! {

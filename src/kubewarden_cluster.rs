@@ -21,11 +21,11 @@ use crate::list;
 ///
 /// `call` makes a host call of the binding `kubewarden`, namespace `kubernetes`. It takes an operation and its request,
 /// and returns the response or the host's error text.
-pub struct Host<C> {
+pub struct KubewardenCluster<C> {
     call: C,
 }
 
-impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Host<C> {
+impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> KubewardenCluster<C> {
     /// A cluster that is read through `call`.
     pub fn new(call: C) -> Self {
         Self { call }
@@ -158,7 +158,7 @@ fn workload_masks(at: TemplateAt) -> Vec<String> {
     masks
 }
 
-impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for Host<C> {
+impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluster<C> {
     fn workloads(
         &self,
         kind: &WorkloadKind,
@@ -253,7 +253,7 @@ fn without_backtrace(text: &str) -> &str {
 /// The first line, without the prefixes that hosts add and without the API server's Status, which repeats the message;
 /// then the last cause, if the line does not contain it. At most 300 characters.
 fn in_one_line(text: &str) -> String {
-    const LONGEST: usize = 300;
+    const MAX_LENGTH: usize = 300;
     let mut line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("no reason given");
     for prefix in ["Host error: ", "Callback evaluation failure: "] {
         line = line.strip_prefix(prefix).unwrap_or(line);
@@ -265,7 +265,7 @@ fn in_one_line(text: &str) -> String {
     if let Some(cause) = last_cause(text).filter(|cause| !line.contains(cause)) {
         line = format!("{line}: {cause}");
     }
-    match line.char_indices().nth(LONGEST) {
+    match line.char_indices().nth(MAX_LENGTH) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
     }

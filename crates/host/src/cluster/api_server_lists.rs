@@ -17,7 +17,7 @@ use super::kinds::{self, Kind};
 
 /// A cluster that can't be read.
 #[derive(Debug, Error)]
-pub enum LiveError {
+pub enum ApiServerError {
     /// The cluster can't be reached.
     #[error("no cluster: {0}; check KUBECONFIG and the current context")]
     Connect(String),
@@ -89,8 +89,8 @@ pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), LiveErro
 /// Adds all objects of a kind to `objects`; none if the cluster does not have the kind.
 ///
 /// # Errors
-/// [`LiveError::List`] if the list fails.
-pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), LiveError> {
+/// [`ApiServerError::List`] if the list fails.
+pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), ApiServerError> {
     let (api_version, name) = kind;
     let mut unwritten = None;
     each(client, kind, &mut |object| match value(object, api_version, name) {
@@ -104,8 +104,12 @@ pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Res
 /// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.
 ///
 /// # Errors
-/// [`LiveError::List`] if the list fails.
-pub async fn each<K: Listed>(client: &Client, kind: &Kind, visit: &mut (dyn FnMut(K) + Send)) -> Result<(), LiveError> {
+/// [`ApiServerError::List`] if the list fails.
+pub async fn each<K: Listed>(
+    client: &Client,
+    kind: &Kind,
+    visit: &mut (dyn FnMut(K) + Send),
+) -> Result<(), ApiServerError> {
     let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(kind, &error))? else {
         return Ok(());
     };
@@ -115,8 +119,8 @@ pub async fn each<K: Listed>(client: &Client, kind: &Kind, visit: &mut (dyn FnMu
     }
 }
 
-fn failed((api_version, kind): &Kind, error: &kube::Error) -> LiveError {
-    LiveError::List { api_version: api_version.clone(), kind: kind.clone(), reason: words(error) }
+fn failed((api_version, kind): &Kind, error: &kube::Error) -> ApiServerError {
+    ApiServerError::List { api_version: api_version.clone(), kind: kind.clone(), reason: error_message(error) }
 }
 
 /// Adds all objects of `api` to `objects`, page by page.

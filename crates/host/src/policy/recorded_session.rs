@@ -10,7 +10,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::host_calls::{HostCall, HostCalls};
-use crate::cluster::yaml;
+use crate::yaml;
 
 /// One look-up and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ fn place(number: usize) -> String {
 
 /// A look-up that does not match the recorded session.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Misfit {
+pub enum SessionMismatch {
     /// Another look-up was recorded.
     #[error("exchange {number} does not match\n  expected: {expected}\n  asked:    {asked}")]
     Other {
@@ -173,13 +173,13 @@ pub struct Replay {
 struct Replayed {
     left: VecDeque<Exchange>,
     asked: usize,
-    misfit: Option<Misfit>,
+    mismatch: Option<SessionMismatch>,
 }
 
 impl Replay {
     /// A replay of these exchanges.
     pub fn new(exchanges: Vec<Exchange>) -> Self {
-        Self { state: Mutex::new(Replayed { left: exchanges.into(), asked: 0, misfit: None }) }
+        Self { state: Mutex::new(Replayed { left: exchanges.into(), asked: 0, mismatch: None }) }
     }
 
     /// How many exchanges have not been used.
@@ -188,8 +188,8 @@ impl Replay {
     }
 
     /// The first look-up that was not the recorded one. If there is one, the result of the evaluation is meaningless.
-    pub fn misfit(&self) -> Option<Misfit> {
-        self.state().misfit.clone()
+    pub fn mismatch(&self) -> Option<SessionMismatch> {
+        self.state().mismatch.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, Replayed> {
@@ -203,13 +203,17 @@ impl HostCalls for Replay {
         state.asked += 1;
         let number = state.asked;
         let Some(expected) = state.left.pop_front() else {
-            state.misfit.get_or_insert_with(|| Misfit::Beyond { number, asked: call.clone() });
+            state.mismatch.get_or_insert_with(|| SessionMismatch::Beyond { number, asked: call.clone() });
             return Err("the list of recorded responses is empty".to_owned());
         };
         if expected.call != *call {
             let text =
                 format!("Replay error: unexpected request. Was expecting {:?}, got {call:?} instead", expected.call);
-            state.misfit.get_or_insert_with(|| Misfit::Other { number, expected: expected.call, asked: call.clone() });
+            state.mismatch.get_or_insert_with(|| SessionMismatch::Other {
+                number,
+                expected: expected.call,
+                asked: call.clone(),
+            });
             return Err(text);
         }
         expected.answer.map(String::into_bytes)

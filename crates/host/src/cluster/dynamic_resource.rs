@@ -2,7 +2,7 @@
 
 /// Implements [`kube::Resource`] for a type whose field `metadata` is an `ObjectMeta`. As for
 /// [`kube::api::DynamicObject`], an `ApiResource` tells the kind.
-macro_rules! resource_of_any_kind {
+macro_rules! impl_dynamic_resource {
     ($object:ty) => {
         impl ::kube::Resource for $object {
             type DynamicType = ::kube::api::ApiResource;
@@ -35,4 +35,4 @@ macro_rules! resource_of_any_kind {
     };
 }
 
-pub(crate) use resource_of_any_kind;
+pub(crate) use impl_dynamic_resource;

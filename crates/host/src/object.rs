@@ -1,7 +1,9 @@
-//! Kubernetes objects as JSON: identity and scope.
+//! Kubernetes objects as JSON: their identity and scope, and the blocks of Nodes.
 
 use std::sync::Arc;
 
+use clusterip_core::node::object::blocks;
+use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -99,6 +101,18 @@ pub fn namespace(object: &Value) -> &str {
 /// The API path of the Service with this namespace and name. Both are DNS labels, so nothing needs to be escaped.
 pub fn service_path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/services/{name}")
+}
+
+/// The blocks of a Node object, from its `spec`.
+pub fn blocks_of(node: &Value) -> Vec<IpNet> {
+    blocks_in(node.get("spec"))
+}
+
+/// The blocks in the `spec` of a Node, from `podCIDR` and `podCIDRs`.
+pub fn blocks_in(spec: Option<&Value>) -> Vec<IpNet> {
+    let first = spec.and_then(|spec| spec.get("podCIDR")).into_iter();
+    let all = spec.and_then(|spec| spec.get("podCIDRs")).and_then(Value::as_array).into_iter().flatten();
+    blocks(first.chain(all).filter_map(Value::as_str))
 }
 
 /// Whether the object is a Service of the core API.

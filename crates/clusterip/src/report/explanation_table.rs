@@ -33,7 +33,7 @@ pub fn why(why: &Explanation, layout: Layout) -> String {
     rows.extend(why.external.iter().map(|address| ("external", external(address))));
     for finding in &why.findings {
         rows.push(("finding", paint(style::ERROR, &harmless(&finding.message))));
-        rows.push(("", paint(style::FAINT, &format!("=> {}", harmless(&finding.way_out)))));
+        rows.push(("", paint(style::FAINT, &format!("=> {}", harmless(&finding.remedy)))));
     }
     rows.push(("move", format!("`clusterip move` {}", harmless(&why.moves))));
     let mut before = "";

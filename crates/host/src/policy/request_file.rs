@@ -4,7 +4,7 @@ use clusterip_core::json::{describe, quote};
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::cluster::yaml::{self, YamlError};
+use crate::yaml::{self, YamlError};
 
 /// A text that does not contain an `AdmissionRequest`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

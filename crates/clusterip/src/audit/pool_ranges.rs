@@ -67,7 +67,7 @@ mod tests {
                 expected_counts: Counts { usable: 6, used: 0, claimed: 0, free: 6, reserved: 0, used_anyway: 0 },
             },
             Case {
-                name: "reserved from the first address, of which the network's own is never given",
+                name: "the network address counts as one of the reserved addresses",
                 pool: json!({"cidrs": ["10.0.0.0/29"], "reserved": 3}),
                 used: &["10.0.0.2", "10.0.0.4"],
                 in_flight: &["10.0.0.5"],
@@ -75,7 +75,7 @@ mod tests {
                 expected_counts: Counts { usable: 4, used: 1, claimed: 1, free: 2, reserved: 2, used_anyway: 1 },
             },
             Case {
-                name: "what is excluded is so within what is reserved, too",
+                name: "an excluded address in the reserved part counts as excluded",
                 pool: json!({"cidrs": ["10.0.0.0/28"], "reserved": 6, "exclude": ["10.0.0.4/30"]}),
                 used: &["10.0.0.5"],
                 in_flight: &["10.0.0.4"],
@@ -91,7 +91,7 @@ mod tests {
                 expected_counts: Counts { usable: 5, used: 0, claimed: 0, free: 5, reserved: 0, used_anyway: 1 },
             },
             Case {
-                name: "the last address of an IPv6 range is one like any other",
+                name: "the last address of an IPv6 range is usable",
                 pool: json!({"cidrs": ["fd00::/126"]}),
                 used: &["fd00::3", "10.0.0.1"],
                 in_flight: &[],
@@ -107,7 +107,7 @@ mod tests {
                 expected_counts: Counts { usable: 2, used: 1, claimed: 1, free: 0, reserved: 0, used_anyway: 0 },
             },
             Case {
-                name: "a large one",
+                name: "a large range",
                 pool: json!({"cidrs": ["fd00::/64"]}),
                 used: &[],
                 in_flight: &[],

@@ -16,7 +16,7 @@ use super::yaml_scalar::scalar;
 const DEEPEST: usize = 100;
 /// How many values aliases may add to all documents of a text. Otherwise a few lines of nested aliases would grow to
 /// billions of values.
-const MOST_ALIASED: usize = 100_000;
+const MAX_ALIASED: usize = 100_000;
 
 /// Text that is not YAML, or that JSON can't represent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -358,9 +358,9 @@ impl<'t> Composer<'t> {
             return Err(self.error(span, reason));
         };
         self.aliased += size;
-        if self.aliased > MOST_ALIASED {
+        if self.aliased > MAX_ALIASED {
             return Err(
-                self.error(span, format!("aliases add more than {MOST_ALIASED} values to all documents together"))
+                self.error(span, format!("aliases add more than {MAX_ALIASED} values to all documents together"))
             );
         }
         let node = node.clone();

@@ -15,11 +15,11 @@ use super::ledger::Share;
 const PART: u128 = 4;
 /// The smallest share of a pool that is large enough. In a smaller pool, the share is at most half of the usable
 /// addresses.
-const FEWEST: u128 = 8;
+const MIN_SHARE: u128 = 8;
 /// The smallest share of all: of two requests for one Service, neither may lose its address.
 const LEAST: u128 = 2;
 /// The largest share: each reservation takes memory, and an IPv6 pool has practically unlimited addresses.
-const MOST: u128 = 1024;
+const MAX_SHARE: u128 = 1024;
 
 /// The share of a namespace that `address` counts towards: that of its pool and family. All addresses outside of every
 /// pool count towards one share.
@@ -54,11 +54,11 @@ pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
 /// The share, and the share for a short time: half of the usable addresses.
 fn part(usable: u128) -> (usize, usize) {
     let half = usable.div_ceil(2);
-    (bounded((usable / PART).max(FEWEST).min(half)), bounded(half))
+    (bounded((usable / PART).max(MIN_SHARE).min(half)), bounded(half))
 }
 
 fn bounded(most: u128) -> usize {
-    usize::try_from(most.clamp(LEAST, MOST)).unwrap_or(usize::MAX)
+    usize::try_from(most.clamp(LEAST, MAX_SHARE)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

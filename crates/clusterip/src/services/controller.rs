@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::set_by_hand;
+use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::object::text;
 use clusterip_leases::leader::Leadership;
 use clusterip_runtime::background;
 use futures::channel::mpsc as queue;
@@ -21,25 +22,26 @@ use kube::runtime::scheduler::{ScheduleRequest, scheduler};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use super::affected;
 use super::applied_settings;
-use super::misplaced::{self, Finding, Verdict};
+use super::misplaced::{self, Inspection, Verdict};
 use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
 use super::settings_in_use::{Origin, SettingsInUse};
-use super::step::MOVING_NAME;
-use crate::service_placement::{Unasked, unasked};
+use crate::service_placement::{Skip, skip_reason};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
-const BROKEN_OFF: Duration = Duration::from_secs(60);
+const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(60);
 /// How many times the controller tries to list unfinished moves at the beginning of a term.
 const LIST_TRIES: usize = 3;
 /// The pause between these tries.
 const LIST_PAUSE: Duration = Duration::from_secs(1);
 /// How often the controller tries to record which settings are carried out.
-const APPROVAL: Duration = Duration::from_secs(10);
+const RECORD_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the controller looks for Services that the control plane no longer keeps from moving.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Follows the cluster, and moves misplaced Services.
 pub struct Controller {
@@ -85,10 +87,10 @@ impl Controller {
         };
         let mut turns = FairQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
-        let mut leads = false;
-        let mut approved: Option<String> = None;
-        let mut shown: Option<String> = None;
-        let mut approval = tokio::time::interval(APPROVAL);
+        let (mut leads, mut applied_settings, mut shown) = (false, None::<String>, None::<String>);
+        let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
+        let mut look_interval = tokio::time::interval(LOOK_INTERVAL);
+        look_interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.wait_until_known().await;
         self.leadership.mark_changed();
         loop {
@@ -99,22 +101,9 @@ impl Controller {
                     let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
                     if !leads {
                         turns.clear();
-                    }
-                    if leads && !before {
-                        // The findings of another term may be outdated.
-                        self.reconciler.forget();
-                        let what = match self.reconciler.allowed().any {
-                            true => "moved",
-                            false => "reported, and moved only by `clusterip move`",
-                        };
-                        tracing::info!("leading: misplaced services are {what}");
-                        // Services with an unfinished move come first: they may have no address.
-                        for id in self.left_moves().await {
-                            turns.push(id);
-                        }
-                        self.take_turns(&mut turns, jobs);
+                    } else if !before {
                         shown = self.show_settings(None).await;
-                        approved = self.brake_for_settings(None).await;
+                        applied_settings = self.begin_term(&mut turns, jobs).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
@@ -124,7 +113,7 @@ impl Controller {
                     self.reconciler.evaluator().stores().completed().await;
                     if leads {
                         shown = self.show_settings(shown.take()).await;
-                        approved = self.brake_for_settings(approved.take()).await;
+                        applied_settings = self.brake_for_settings(applied_settings.take()).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
@@ -149,12 +138,29 @@ impl Controller {
                         turns.push(id);
                     }
                 }
-                _ = approval.tick(), if leads => {
+                _ = record_interval.tick(), if leads => {
                     shown = self.show_settings(shown.take()).await;
-                    approved = self.approve(approved.take()).await;
+                    applied_settings = self.record_applied_settings(applied_settings.take()).await;
+                }
+                _ = look_interval.tick(), if leads => {
+                    self.reconciler.free_of_callers().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                 }
             }
         }
+    }
+
+    /// Finishes the moves that other leaders left, and surveys the Services. Returns the hash of the settings that were
+    /// carried out.
+    async fn begin_term(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<String> {
+        // The findings of another term may be outdated.
+        self.reconciler.forget();
+        tracing::info!("leading: misplaced services are moved");
+        // Services with an unfinished move come first: they may have no address.
+        for id in self.left_moves().await {
+            turns.push(id);
+        }
+        self.take_turns(turns, jobs);
+        self.brake_for_settings(None).await
     }
 
     /// Starts to reconcile the Services whose turn it is.
@@ -164,7 +170,7 @@ impl Controller {
             jobs.spawn(async move {
                 // A panic must not stop the other Services. This one is looked at again later.
                 let look = AssertUnwindSafe(reconciler.reconcile(&id)).catch_unwind().await;
-                (id, look.unwrap_or(Next::After(BROKEN_OFF)))
+                (id, look.unwrap_or(Next::After(PAUSE_AFTER_PANIC)))
             });
         }
     }
@@ -197,10 +203,7 @@ impl Controller {
             return waiting().into_iter().collect();
         }
         let stores = self.reconciler.evaluator().stores();
-        let affected = {
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            affected::by(&snapshot, change)
-        };
+        let affected = affected::by(&stores.read_snapshot(), change);
         // Without IPAddress objects, only Services tell which addresses are free again.
         if !stores.have_ip_addresses() && affected::frees_an_address(change) {
             return affected.into_iter().chain(waiting()).collect();
@@ -210,8 +213,7 @@ impl Controller {
 
     /// All Services. Those that are being moved come first, because they have no address.
     fn all_services(&self) -> Vec<ServiceKey> {
-        let stores = self.reconciler.evaluator().stores();
-        let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.reconciler.evaluator().stores().read_snapshot();
         let moving = |service: &Value| text(service, &["spec", "externalName"]) == MOVING_NAME;
         let moving = snapshot.all("v1", "Service").filter(moving);
         let moving: Vec<ServiceKey> = moving.map(|service| ServiceKey::of(&service)).collect();
@@ -247,7 +249,7 @@ impl Controller {
                 "the settings would move a large part of the services: the moves wait for `clusterip move`"
             );
         }
-        self.approve(carried_out).await
+        self.record_applied_settings(carried_out).await
     }
 
     /// Shows the settings in force on the Lease. `shown` is the version that the Lease shows as far as this process knows.
@@ -270,7 +272,7 @@ impl Controller {
 
     /// Records the settings in force as carried out, unless Services wait for consent. Returns the hash of the
     /// settings that were carried out.
-    async fn approve(&self, carried_out: Option<String>) -> Option<String> {
+    async fn record_applied_settings(&self, carried_out: Option<String>) -> Option<String> {
         let hash = self.reconciler.evaluator().settings().hash.clone();
         // If nothing is moved here, the settings were not carried out. A process that moves later has to survey all
         // Services.
@@ -295,21 +297,16 @@ fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>,
     let settings = evaluator.settings();
     let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
     for id in ids {
-        let stores = reconciler.evaluator().stores();
-        let service = {
-            let snapshot = stores.snapshot().read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.get("v1", "Service", &id.namespace, &id.name)
-        };
-        let Some(service) = service else { continue };
+        let Some(service) = evaluator.stores().service(id) else { continue };
         // If exempt or headless Services counted, a tenant could make the share of those that move look small.
-        if unasked(&settings.settings, &service) == Some(Unasked::Foreign) {
+        if skip_reason(&settings.settings, &service) == Some(Skip::Unmanaged) {
             continue;
         }
-        let Ok(finding) = misplaced::look(evaluator, &service, reconciler.allowed(), None) else { continue };
+        let Ok(inspection) = misplaced::inspect(evaluator, &service, reconciler.allowed(), None) else { continue };
         managed += 1;
         // A Service whose address was set by hand never moves. If it counted, a tenant could make all others wait
         // with some of them.
-        if let Finding::Misplaced(found) = finding
+        if let Inspection::Misplaced(found) = inspection
             && found.verdict == Verdict::Move
             && !set_by_hand(&service)
         {

@@ -5,16 +5,16 @@ use std::net::IpAddr;
 use clusterip_core::address::{Candidates, Family, Order, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange};
+use clusterip_host::cluster::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
-use clusterip_host::cluster::object::text;
-use clusterip_host::cluster::ownership::chosen_by_hand;
 use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::object::text;
 use ipnet::IpNet;
 use serde_json::Value;
 
 use super::evaluate_services::{EvaluatedService, Evaluation};
 use super::model::{Finding, Kind, Pool as Used};
-use crate::service_placement::{Placement, Standing, Unasked, fits};
+use crate::service_placement::{Placement, Skip, Standing, fits};
 
 /// Adds the problems of one Service. `refused` is whether `clusterip move` refuses the settings.
 pub fn of_service(
@@ -113,9 +113,9 @@ pub fn of_pools(
                     pool.name,
                     range_of(pool, *address)
                 );
-                let way_out = "name the cluster's ranges in services.serviceCIDRs, the primary one first, or exclude \
+                let remedy = "name the cluster's ranges in services.serviceCIDRs, the primary one first, or exclude \
                                the address from the pool";
-                let found = about_pool(Kind::OverKubernetes, pool, message, way_out);
+                let found = about_pool(Kind::OverKubernetes, pool, message, remedy);
                 findings.push(Finding { addresses: vec![*address], ..found });
             }
         }
@@ -124,8 +124,8 @@ pub fn of_pools(
     if settings.order == Order::Lowest && !ledger {
         let message = "services.order is lowest: in Kubewarden, all requests at the same moment pick the same \
                        address, and the API server refuses all but one";
-        let way_out = "set services.order: spread, or use `clusterip serve`, which knows the addresses in flight";
-        findings.push(Finding::new(Kind::LowestOrder, message.to_owned(), way_out));
+        let remedy = "set services.order: spread, or use `clusterip serve`, which knows the addresses in flight";
+        findings.push(Finding::new(Kind::LowestOrder, message.to_owned(), remedy));
     }
 }
 
@@ -146,7 +146,7 @@ fn misplaced(
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool is for it: {why}{hand}", places(settings, &wrong));
-            let way_out = format!(
+            let remedy = format!(
                 "add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or create the Service again \
                  with an address of no pool"
             );
@@ -244,9 +244,9 @@ fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
     let concerned =
         if named.is_empty() { String::new() } else { format!("; {} {reach} addresses of it", named.join(", ")) };
     let pool = pools.first().map(|(pool, _)| pool.name.clone());
-    let way_out = "wait until the ServiceCIDR is ready, create another one with its range, or remove the range from \
+    let remedy = "wait until the ServiceCIDR is ready, create another one with its range, or remove the range from \
                    the pools";
-    Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), way_out) }
+    Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), remedy) }
 }
 
 /// The finding for a pool that may assign the address that many installers give to the cluster's DNS; `None` if
@@ -258,8 +258,8 @@ pub fn over_dns(settings: &Settings, is_used: impl Fn(IpAddr) -> bool) -> Option
         "pool {pool}: {address}, the tenth address of the Service range {service_cidr}, is neither reserved nor excluded, \
          and nothing uses it yet: many installers give it to the cluster's DNS"
     );
-    let way_out = "exclude the address from the pool, or reserve more of the pool's addresses";
-    Some(Finding { pool: Some(pool), addresses: vec![address], ..Finding::new(Kind::OverDns, message, way_out) })
+    let remedy = "exclude the address from the pool, or reserve more of the pool's addresses";
+    Some(Finding { pool: Some(pool), addresses: vec![address], ..Finding::new(Kind::OverDns, message, remedy) })
 }
 
 fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
@@ -288,16 +288,16 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
     Some(about_pool(Kind::Full, pool, message, "add a range to the pool, or delete Services that are not needed"))
 }
 
-fn about(kind: Kind, evaluated: &EvaluatedService, message: String, way_out: &str) -> Finding {
+fn about(kind: Kind, evaluated: &EvaluatedService, message: String, remedy: &str) -> Finding {
     Finding {
         namespace: Some(evaluated.id.namespace.clone()),
         name: Some(evaluated.id.name.clone()),
-        ..Finding::new(kind, format!("{}: {message}", subject(evaluated)), way_out)
+        ..Finding::new(kind, format!("{}: {message}", subject(evaluated)), remedy)
     }
 }
 
-fn about_pool(kind: Kind, pool: &Pool, message: String, way_out: &str) -> Finding {
-    Finding { pool: Some(pool.name.clone()), ..Finding::new(kind, message, way_out) }
+fn about_pool(kind: Kind, pool: &Pool, message: String, remedy: &str) -> Finding {
+    Finding { pool: Some(pool.name.clone()), ..Finding::new(kind, message, remedy) }
 }
 
 /// The name of the Service as the policy writes it in messages.

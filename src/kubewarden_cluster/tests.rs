@@ -2,8 +2,8 @@ use super::*;
 
 #[track_caller]
 fn classify(text: &str) -> Result<Option<IpAddressLookup>, LookupError> {
-    let host = Host::new(|_: &str, _: &[u8]| Err(text.to_owned()));
-    host.ip_address(IpAddr::from([10, 0, 0, 9])).map(Some)
+    let cluster = KubewardenCluster::new(|_: &str, _: &[u8]| Err(text.to_owned()));
+    cluster.ip_address(IpAddr::from([10, 0, 0, 9])).map(Some)
 }
 
 /// The results of a failed look-up of `IPAddress`: how the denial begins.

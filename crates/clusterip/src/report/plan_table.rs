@@ -1,6 +1,6 @@
 //! Prints a plan as a table.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use clusterip_core::address::Family;
 use clusterip_core::answer::Outcome;
@@ -11,7 +11,8 @@ use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
-use super::json::{ExternalSummary, Summary};
+use super::plan_json::{ExternalSummary, Summary};
+use crate::joined::joined;
 use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
@@ -141,14 +142,14 @@ struct Common {
     evidence: String,
 }
 
-fn common<T: ToString>(
+fn common<T: Display>(
     decision: Outcome,
     pool: Option<&str>,
     given: &[T],
     evidence: Option<&Report>,
     message: Option<&str>,
 ) -> Common {
-    let given = given.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let given = joined(given, ",");
     let (given, style) = match decision {
         Outcome::Denied => ("denied".to_owned(), style::ERROR),
         _ if given.is_empty() => ("-".to_owned(), style::FAINT),
@@ -229,6 +230,6 @@ fn decisions(all: usize, one: &str, Summary { allocated, unchanged, denied }: Su
 
 /// A number, rounded to a power of two if it is too long to read.
 pub fn count(number: u128) -> String {
-    const LONGEST: u128 = 1 << 32;
-    if number < LONGEST { number.to_string() } else { format!("2^{:.0}", (number as f64).log2()) }
+    const ROUNDED_FROM: u128 = 1 << 32;
+    if number < ROUNDED_FROM { number.to_string() } else { format!("2^{:.0}", (number as f64).log2()) }
 }

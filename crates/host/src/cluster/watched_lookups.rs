@@ -10,8 +10,8 @@ use clusterip_leases::owner::Owner;
 
 use super::kubewarden_responses;
 use super::ledger::{Ledger, Share, Shares};
+use super::namespace_share;
 use super::replica_claims::Claims;
-use super::share;
 use super::snapshot::{Snapshot, SnapshotCalls};
 use super::stores::Stores;
 use crate::policy::host_calls::{HostCall, HostCalls};
@@ -28,7 +28,7 @@ pub struct Subject {
 }
 
 /// The look-ups of one evaluation. When it is dropped, the addresses that it reserved and did not use are released.
-pub struct Lookups {
+pub struct WatchedLookups {
     snapshot: Arc<RwLock<Snapshot>>,
     calls: SnapshotCalls,
     ledger: Ledger,
@@ -37,7 +37,7 @@ pub struct Lookups {
     held: Mutex<Vec<IpAddr>>,
 }
 
-impl Lookups {
+impl WatchedLookups {
     /// Look-ups for a Service with this selector. A dry run sees the reservations and makes none.
     pub fn new(stores: &Stores, ledger: &Ledger, claims: Option<&Claims>, subject: &Subject, selector: Labels) -> Self {
         let snapshot = Arc::clone(stores.snapshot());
@@ -49,7 +49,7 @@ impl Lookups {
     /// Ends the evaluation. Of the addresses that it reserved, those in `used` stay reserved. A namespace that now has
     /// more than its share of a pool of `settings` loses its oldest reservations.
     pub fn settle(&self, used: &[IpAddr], settings: &Settings) {
-        self.end(used, &|address| share::of(settings, address));
+        self.end(used, &|address| namespace_share::of(settings, address));
     }
 
     /// Ends the evaluation and releases everything that it reserved.
@@ -79,7 +79,7 @@ impl Lookups {
         if self.ledger.is_ours(address, namespace, name) || claimed() {
             return Ok(true);
         }
-        let shares = |address| share::of(settings, address);
+        let shares = |address| namespace_share::of(settings, address);
         let held = self.ledger.hold_external(address, &self.subject.owner, &shares);
         if !held.map_err(|error| error.to_string())? {
             return Ok(false);
@@ -109,10 +109,7 @@ impl Lookups {
         if self.subject.own.contains(&address) {
             return Ok(true);
         }
-        let is_used = || {
-            let snapshot = self.snapshot.read().unwrap_or_else(PoisonError::into_inner);
-            snapshot.has_ip_address(address)
-        };
+        let is_used = || Snapshot::read(&self.snapshot).has_ip_address(address);
         if self.subject.dry_run {
             return Ok(self.ledger.is_free(address, is_used));
         }
@@ -131,13 +128,13 @@ impl Lookups {
     }
 }
 
-impl Drop for Lookups {
+impl Drop for WatchedLookups {
     fn drop(&mut self) {
         self.release();
     }
 }
 
-impl HostCalls for Lookups {
+impl HostCalls for WatchedLookups {
     fn services(&self) -> usize {
         self.calls.services() + self.ledger.len()
     }

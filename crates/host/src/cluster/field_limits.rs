@@ -1,30 +1,30 @@
-//! Bounds what is kept of fields that tenants can fill without limit: labels, required node affinity, ports and texts.
+//! Limits what is kept of fields that tenants can fill without limit: labels, required node affinity, ports and texts.
 //!
-//! Each bound is one of the core, which reads no more of a complete object either, so a decision is the same with a
+//! Each limit is one of the core, which reads no more of a complete object either, so a decision is the same with a
 //! cached and with a complete object.
 
 use clusterip_core::annotations::{TOO_LONG_FOR_ADDRESSES, cut};
-use clusterip_core::external::claim::MOST_EXTERNAL_IPS;
+use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::json::Located;
-use clusterip_core::label_selector::MOST_LABELS;
+use clusterip_core::label_selector::MAX_LABELS;
 use clusterip_core::pod_spec::PodSpec;
 use serde_json::{Map, Value};
 
 use super::kinds::{Kind, own_name};
 
 /// How many ports of a Service of type `LoadBalancer` are kept. Ports of other types are not needed.
-pub const MOST_PORTS: usize = 1024;
+pub const MAX_PORTS: usize = 1024;
 
 /// A text of a custom kind with more characters than this is cut. No text with a meaning is that long: names of objects
 /// have at most 253 characters, keys of labels 317.
-const LONGEST: usize = 512;
+const MAX_LENGTH: usize = 512;
 
-/// A Pod template that has more bytes than this after all fields are bounded is dropped. A custom kind may have
+/// A Pod template that has more bytes than this after all fields are limited is dropped. A custom kind may have
 /// anything in its place, and a template of the wrong shape denies only the Services of its namespace.
-const LARGEST: usize = 256 * 1024;
+const MAX_BYTES: usize = 256 * 1024;
 
-/// Applies the bounds to the fields of an object of `kind`.
-pub fn bound(kind: &Kind, fields: &mut Map<String, Value>) {
+/// Applies the limits to the fields of an object of `kind`.
+pub fn limit(kind: &Kind, fields: &mut Map<String, Value>) {
     match own_name(kind) {
         "Service" => {
             if let Some(spec) = fields.get_mut("spec").and_then(Value::as_object_mut) {
@@ -50,7 +50,7 @@ pub fn bound(kind: &Kind, fields: &mut Map<String, Value>) {
                 pod_spec(spec);
             }
             shorten(template);
-            if size(template) > LARGEST {
+            if size(template) > MAX_BYTES {
                 *template = false.into();
             }
         }
@@ -60,16 +60,16 @@ pub fn bound(kind: &Kind, fields: &mut Map<String, Value>) {
 
 /// Keeps the first labels in the order of their keys, as many as the core reads.
 pub fn labels(labels: &mut Map<String, Value>) {
-    first(labels, MOST_LABELS);
+    first(labels, MAX_LABELS);
 }
 
 fn service(spec: &mut Map<String, Value>) {
     if let Some(selector) = spec.get_mut("selector").and_then(Value::as_object_mut) {
         // One more than a Pod can have: a Service with a longer selector still selects no Pod.
-        first(selector, MOST_LABELS + 1);
+        first(selector, MAX_LABELS + 1);
     }
     if let Some(addresses) = spec.get_mut("externalIPs").and_then(Value::as_array_mut) {
-        addresses.truncate(MOST_EXTERNAL_IPS);
+        addresses.truncate(MAX_EXTERNAL_IPS);
     }
     if let Some(Value::String(address)) = spec.get_mut("loadBalancerIP") {
         *address = cut(address, TOO_LONG_FOR_ADDRESSES).into_owned();
@@ -77,7 +77,7 @@ fn service(spec: &mut Map<String, Value>) {
     if spec.get("type").is_none_or(|of| of != "LoadBalancer") {
         spec.remove("ports");
     } else if let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) {
-        ports.truncate(MOST_PORTS);
+        ports.truncate(MAX_PORTS);
     }
 }
 
@@ -119,10 +119,10 @@ fn first(map: &mut Map<String, Value>, most: usize) {
 /// Shortens the texts in a value. The API server already checks those of its own kinds.
 fn shorten(value: &mut Value) {
     match value {
-        Value::String(text) if text.len() > LONGEST => *text = cut(text, LONGEST).into_owned(),
+        Value::String(text) if text.len() > MAX_LENGTH => *text = cut(text, MAX_LENGTH).into_owned(),
         Value::Array(items) => items.iter_mut().for_each(shorten),
         Value::Object(fields) => {
-            fields.retain(|key, _| key.len() <= LONGEST);
+            fields.retain(|key, _| key.len() <= MAX_LENGTH);
             fields.values_mut().for_each(shorten);
         }
         _ => {}
