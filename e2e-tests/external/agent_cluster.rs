@@ -302,6 +302,11 @@ impl AgentCluster {
         self.host = Some(RUNTIME.block_on(host.start()));
     }
 
+    /// Replaces the settings of the agents, which read their file again.
+    pub fn write_settings(&self, settings: &str) {
+        std::fs::write(self.arguments.last().unwrap(), settings).unwrap();
+    }
+
     /// The name of the Node object of a node.
     pub fn name(&self, index: usize) -> &str {
         &self.names[index]

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::bench::{Bench, deployments, is_placed, services};
 use super::manifests::{deployment, is_windows, name, service};
-use super::support::eventually::PATIENCE;
+use super::support::eventually::MAX_WAIT;
 use super::table::{Bound, Table, percentile_95};
 
 const SERVICES: usize = 140;
@@ -78,7 +78,7 @@ async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
     let created = bench.create_all(&deployments(namespace), objects, way.at_a_time).await;
     let windows: Vec<usize> = (0..SERVICES).filter(|index| is_windows(*index)).collect();
     let mut seen: BTreeMap<String, Placed> = BTreeMap::new();
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + MAX_WAIT;
     while seen.len() < windows.len() {
         let Ok(Some((name, service))) = tokio::time::timeout_at(deadline, placed.recv()).await else { break };
         seen.entry(name).or_insert(service);

@@ -30,7 +30,7 @@ fn uids(services: &BTreeMap<String, Value>) -> BTreeMap<String, Value> {
 /// Waits until all Services of a namespace are in their pools.
 async fn placed(cluster: &WebhookCluster, namespace: &str, expected: &BTreeMap<String, &'static str>) {
     let mut last = BTreeMap::new();
-    let deadline = tokio::time::Instant::now() + crate::support::eventually::PATIENCE;
+    let deadline = tokio::time::Instant::now() + crate::support::eventually::MAX_WAIT;
     while tokio::time::Instant::now() < deadline {
         let services = cluster.list(namespace).await;
         // A Service has no address during its move.

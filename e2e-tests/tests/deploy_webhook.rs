@@ -119,7 +119,7 @@ async fn uninstalling_waits_for_open_moves() {
         let output = Command::new(format!("{FOLDER}/uninstall"))
             .env("PATH", path)
             .env("KUBECONFIG", plane.kubeconfig())
-            .env("PATIENCE", "2")
+            .env("MAX_WAIT", "2")
             .output()
             .unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::program;
 use crate::support::serve_process::HostBuilder;
@@ -156,7 +156,7 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
         let served =
             format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#);
         // The server watches the cluster, and may lag for a moment.
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + MAX_WAIT;
         let mut answer = host.post_for_text("/mutate", &review).await.unwrap();
         while answer != served && std::time::Instant::now() < deadline {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;

@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::support::control_plane::ControlPlane;
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::stalling_connection::StallingConnection;
 
 const RETRY: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ impl Running {
 
     async fn is(&mut self, expected: Leadership) {
         let state = self.state.wait_for(|state| *state == expected);
-        let state = tokio::time::timeout(PATIENCE, state).await;
+        let state = tokio::time::timeout(MAX_WAIT, state).await;
         state.unwrap_or_else(|_| panic!("waited in vain for {expected:?}")).unwrap();
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::support::control_plane::ControlPlane;
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{MAX_WAIT, eventually};
 
 static MODULE: LazyLock<Arc<Module>> = LazyLock::new(|| Arc::new(Module::new(EMBEDDED).unwrap()));
 
@@ -51,7 +51,7 @@ impl Followed {
 
     /// Waits until settings with this property are in use.
     async fn until(&mut self, what: &str, is: impl Fn(&LiveSettings) -> bool) -> Arc<LiveSettings> {
-        let live = tokio::time::timeout(PATIENCE, self.live.wait_for(|live| is(live))).await;
+        let live = tokio::time::timeout(MAX_WAIT, self.live.wait_for(|live| is(live))).await;
         let live = live.unwrap_or_else(|_| panic!("waited in vain for {what}"));
         Arc::clone(&live.unwrap())
     }

@@ -7,7 +7,7 @@ use kube::api::{WatchEvent, WatchParams};
 use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::MAX_WAIT;
 use crate::support::fault_proxy::Proxy;
 use crate::support::move_helpers::create;
 
@@ -21,7 +21,7 @@ async fn proxy_forwards_watches() {
     let mut events = services.watch(&WatchParams::default(), &version).await.unwrap().boxed();
     for name in ["one", "two"] {
         create(&plane.client(), &namespace, name, json!({"ports": [{"port": 80}]})).await;
-        let event = tokio::time::timeout(PATIENCE, events.next()).await.expect("an event").unwrap().unwrap();
+        let event = tokio::time::timeout(MAX_WAIT, events.next()).await.expect("an event").unwrap().unwrap();
         let WatchEvent::Added(service) = event else { panic!("{event:?}") };
         assert_eq!(service.metadata.name.as_deref(), Some(name));
     }

@@ -162,6 +162,11 @@ impl Evaluator {
 }
 
 impl Evaluation {
+    /// Why the claim of an address failed, if one did: the answer does not show then which addresses are free.
+    pub fn failed_claim(&self) -> Option<String> {
+        self.lookups.failed_claim()
+    }
+
     /// Keeps these addresses held until they are seen, and releases all others. A namespace that then holds more than
     /// its share of a pool loses its oldest reservations there.
     pub fn settle(self, used: &[IpAddr]) {

@@ -7,8 +7,8 @@ pub fn error_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("the API server answers {}", status.code),
-        kube::Error::Service(cause) => chain(cause.as_ref()),
-        other => chain(other),
+        kube::Error::Service(cause) => error_chain(cause.as_ref()),
+        other => error_chain(other),
     }
 }
 

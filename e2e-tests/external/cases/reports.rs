@@ -49,8 +49,7 @@ pub fn agent_without_its_node_or_pools_says_so() {
     let expected =
         format!("there is no Node {:?}: --node must be the name of the Node that the agent runs on\n", cluster.name(0));
     assert_eq!(reason, expected);
-    // The last argument is the file with the settings, which the agents read again.
-    std::fs::write(cluster.arguments.last().unwrap(), "{}").unwrap();
+    cluster.write_settings("{}");
     within(BEGIN, "an agent that says that it holds nothing", || {
         let said = "the settings have no pools of external addresses: there is nothing to hold";
         cluster.log().iter().any(|line| line.contains(said)).then_some(())

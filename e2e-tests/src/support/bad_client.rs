@@ -14,7 +14,7 @@ const HEAD: &str = "POST /mutate HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: ap
 /// The number of concurrent requests.
 const AT_ONCE: usize = 64;
 /// The time limit of reads and writes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 const MEGABYTE: usize = 1 << 20;
 
 /// A bad request, and what the client does after it.
@@ -82,8 +82,8 @@ pub async fn send(port: u16, trusted: &str, count: usize, stays: Duration) -> Ve
 /// Reads the beginning of the answer. The server may close the connection at any time.
 fn attempt(port: u16, tls: &Arc<ClientConfig>, bad: &Bad, stays: Duration) -> std::io::Result<String> {
     let mut tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    tcp.set_read_timeout(Some(PATIENCE))?;
-    tcp.set_write_timeout(Some(PATIENCE))?;
+    tcp.set_read_timeout(Some(MAX_WAIT))?;
+    tcp.set_write_timeout(Some(MAX_WAIT))?;
     if bad.tls {
         let name = Ipv4Addr::LOCALHOST.to_string().try_into().unwrap();
         let connection = ClientConnection::new(Arc::clone(tls), name).unwrap();

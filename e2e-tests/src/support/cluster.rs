@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::control_plane::{ControlPlane, Options};
-use super::eventually::{PATIENCE, eventually, pause};
+use super::eventually::{MAX_WAIT, eventually, pause};
 use super::fault_proxy::Proxy;
 use super::move_helpers::{addresses, path, send, stored};
 use super::serve_process::{Host, HostBuilder};
@@ -332,7 +332,7 @@ impl Place {
     pub async fn comes_to(&self, expected: &[&str]) {
         let mut last = Vec::new();
         let begun = Instant::now();
-        let waited = tokio::time::timeout(PATIENCE, async {
+        let waited = tokio::time::timeout(MAX_WAIT, async {
             loop {
                 last = self.outcome().await;
                 if last == expected {

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 /// The default time limit, which is longer than any step takes on a busy machine. To reach it is a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Repeats `ask` until it returns a value.
 pub async fn eventually<T>(what: &str, ask: impl AsyncFnMut() -> Option<T>) -> T {
-    eventually_within(PATIENCE, what, ask).await
+    eventually_within(MAX_WAIT, what, ask).await
 }
 
 /// As [`eventually`], with another time limit.

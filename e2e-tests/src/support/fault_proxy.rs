@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::control_plane::ControlPlane;
-use super::eventually::PATIENCE;
+use super::eventually::MAX_WAIT;
 
 /// A request that the proxy has received.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,14 +73,14 @@ impl Gate {
     /// Waits until this number of requests have arrived.
     pub async fn arrived_times(&self, times: usize) {
         let mut arrived = self.arrived.subscribe();
-        let waited = tokio::time::timeout(PATIENCE, arrived.wait_for(|count| *count >= times)).await;
+        let waited = tokio::time::timeout(MAX_WAIT, arrived.wait_for(|count| *count >= times)).await;
         waited.unwrap_or_else(|_| panic!("no {times} requests came where the test waits for them")).unwrap();
     }
 
     /// Waits until the API server has executed a released request, even if its client is gone.
     pub async fn carried_out(&self) {
         let mut done = self.done.subscribe();
-        let waited = tokio::time::timeout(PATIENCE, done.wait_for(|count| *count > 0)).await;
+        let waited = tokio::time::timeout(MAX_WAIT, done.wait_for(|count| *count > 0)).await;
         waited.expect("a request to be carried out").unwrap();
     }
 
@@ -101,7 +101,7 @@ impl Gate {
 
     async fn pass(&self) -> bool {
         let mut open = self.open.subscribe();
-        let waited = tokio::time::timeout(PATIENCE, open.wait_for(Option::is_some)).await;
+        let waited = tokio::time::timeout(MAX_WAIT, open.wait_for(Option::is_some)).await;
         matches!(waited, Ok(Ok(decision)) if *decision == Some(true))
     }
 

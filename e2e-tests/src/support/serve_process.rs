@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::control_plane::ControlPlane;
-use super::eventually::{PATIENCE, eventually};
+use super::eventually::{MAX_WAIT, eventually};
 
 /// How `clusterip serve` is started.
 pub struct HostBuilder {
@@ -160,7 +160,7 @@ impl Host {
 
     /// Waits until `/readyz` answers 200. Panics if the process ends before.
     pub async fn ready(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
             let answer = self.get("/readyz").await;
             if matches!(answer, Some((200, _))) {

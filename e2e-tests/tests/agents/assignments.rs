@@ -6,7 +6,7 @@ use kube::api::ListParams;
 
 use super::support::{Agents, NODES, address, assigned};
 use crate::support::control_plane::ControlPlane;
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::fake_network::{Change, Event};
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn held_addresses_follow_the_assignments() {
     for node in ["node-1", "node-2"] {
         agents.start(node, || plane.client());
     }
-    agents.held_by(PATIENCE, &["node-1"]).await;
+    agents.held_by(MAX_WAIT, &["node-1"]).await;
 
     // The ports of an address change.
     agents.assign(|all| all.get_mut(&address(0)).unwrap().ports = [(Protocol::Udp, 53)].into());
@@ -30,7 +30,7 @@ async fn held_addresses_follow_the_assignments() {
     // An address may be on another node.
     agents.assign(|all| all.get_mut(&address(1)).unwrap().nodes = ["node-2".to_owned()].into());
     eventually("another node", async || (agents.network.holders().get(&address(1))? == "node-2").then_some(())).await;
-    agents.held_by(PATIENCE, &["node-1", "node-2"]).await;
+    agents.held_by(MAX_WAIT, &["node-1", "node-2"]).await;
 
     // An address may be on no node, or is not assigned any more.
     agents.assign(|all| all.get_mut(&address(2)).unwrap().nodes.clear());
@@ -52,8 +52,8 @@ async fn agents_recreate_deleted_leases() {
     for node in NODES {
         agents.start(node, || plane.client());
     }
-    let held = agents.held_by(PATIENCE, &NODES).await;
+    let held = agents.held_by(MAX_WAIT, &NODES).await;
     agents.leases.delete_collection(&<_>::default(), &ListParams::default()).await.unwrap();
     eventually("all Leases", async || (agents.all().await.len() == 9).then_some(())).await;
-    assert_eq!(agents.held_by(PATIENCE, &NODES).await, held);
+    assert_eq!(agents.held_by(MAX_WAIT, &NODES).await, held);
 }

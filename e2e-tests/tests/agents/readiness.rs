@@ -4,7 +4,6 @@ use clusterip_agent::health::unknown_node;
 use clusterip_host::cluster::kinds;
 use clusterip_host::cluster::stores::Stores;
 use clusterip_host::host_metrics::ClusterMetrics;
-use clusterip_runtime::metrics::ScrapeLock;
 use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;
@@ -13,7 +12,7 @@ use crate::support::eventually::eventually;
 #[tokio::test]
 async fn agent_is_not_ready_without_its_node() {
     let plane = ControlPlane::shared();
-    let (stores, _changes) = Stores::new(plane.client(), ClusterMetrics::new(ScrapeLock::default()), |_| ());
+    let (stores, _changes) = Stores::new(plane.client(), ClusterMetrics::default(), |_| ());
     stores.watch_kinds(kinds::of_agent());
     stores.completed().await;
     let name = "agent-is-not-ready";

@@ -22,7 +22,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::support::control_plane::ControlPlane;
-use crate::support::eventually::{PATIENCE, eventually_within};
+use crate::support::eventually::{MAX_WAIT, eventually_within};
 use crate::support::fake_network::{Change, Event, FakeNetwork};
 
 pub const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
@@ -89,7 +89,7 @@ impl Running {
     /// Ends the agent in an orderly way, as SIGTERM does.
     pub async fn stop(self) {
         let _ = self.stop.send(());
-        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap();
+        tokio::time::timeout(MAX_WAIT, self.task).await.unwrap().unwrap();
     }
 }
 
@@ -157,7 +157,7 @@ impl Agents {
             let mine = held.iter().filter(|(_, holder)| *holder == node).map(|(address, _)| *address);
             let mine: BTreeSet<IpAddr> = mine.collect();
             let mut health = running.health.clone();
-            let reported = tokio::time::timeout(PATIENCE, health.wait_for(|health| health.holding == mine)).await;
+            let reported = tokio::time::timeout(MAX_WAIT, health.wait_for(|health| health.holding == mine)).await;
             reported.unwrap_or_else(|_| panic!("{node} does not report its addresses")).unwrap();
         }
         held

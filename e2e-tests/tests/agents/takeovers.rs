@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::support::{Agents, NODES, TAKEOVER, assigned, even, loads, of, without_announcements};
 use crate::support::control_plane::ControlPlane;
-use crate::support::eventually::{PATIENCE, eventually, eventually_within};
+use crate::support::eventually::{MAX_WAIT, eventually, eventually_within};
 use crate::support::fake_network::Change;
 use crate::support::fault_proxy::Proxy;
 use crate::support::stalling_connection::StallingConnection;
@@ -33,7 +33,7 @@ async fn addresses_are_spread_over_agents_and_redistributed_when_one_dies() {
     for node in NODES {
         agents.start(node, || proxy.client());
     }
-    let held = agents.held_by(PATIENCE, &NODES).await;
+    let held = agents.held_by(MAX_WAIT, &NODES).await;
     even(&held, 3);
 
     // At rest, agents only write heartbeats, for any number of addresses.
@@ -67,7 +67,7 @@ async fn released_addresses_are_taken_over_at_once() {
     for node in NODES {
         agents.start(node, || plane.client());
     }
-    let held = agents.held_by(PATIENCE, &NODES).await;
+    let held = agents.held_by(MAX_WAIT, &NODES).await;
     even(&held, 3);
     for _ in 0..2 {
         let stopped = agents.take("node-1");
@@ -98,7 +98,7 @@ async fn short_api_server_outage_moves_no_address() {
     for node in NODES {
         agents.start(node, || connection.client(plane));
     }
-    let held = agents.held_by(PATIENCE, &NODES).await;
+    let held = agents.held_by(MAX_WAIT, &NODES).await;
     let (versions, log) = (agents.versions().await, without_announcements(agents.network.log()));
     let mut identities = Vec::new();
     for node in NODES {
@@ -111,7 +111,7 @@ async fn short_api_server_outage_moves_no_address() {
         // Longer than the validity of a heartbeat that could not be renewed.
         tokio::time::sleep(Duration::from_secs(13)).await;
     }
-    assert_eq!(agents.held_by(PATIENCE, &NODES).await, held);
+    assert_eq!(agents.held_by(MAX_WAIT, &NODES).await, held);
     assert_eq!(without_announcements(agents.network.log()), log, "no address was added or released");
     assert_eq!(agents.versions().await, versions);
     for (node, identity) in NODES.into_iter().zip(identities) {
@@ -128,7 +128,7 @@ async fn isolated_agent_releases_addresses_before_another_takes_over() {
     for node in ["node-2", "node-3"] {
         agents.start(node, || plane.client());
     }
-    let held = agents.held_by(PATIENCE, &NODES).await;
+    let held = agents.held_by(MAX_WAIT, &NODES).await;
     let lost: BTreeSet<IpAddr> = of(&held, "node-1").into_keys().collect();
     assert_eq!(lost.len(), 2);
     let before = agents.network.log().len();
@@ -150,7 +150,7 @@ async fn isolated_agent_releases_addresses_before_another_takes_over() {
     });
     back.await;
     agents.assign(|all| all.extend(assigned(8, &NODES)));
-    let end = agents.held_by(PATIENCE, &NODES).await;
+    let end = agents.held_by(MAX_WAIT, &NODES).await;
     assert!(after.iter().all(|(address, node)| end[address] == *node), "{after:?} {end:?}");
     assert_eq!(loads(&end)["node-1"], 2, "new addresses go to the agent with the fewest: {end:?}");
 }
@@ -162,7 +162,7 @@ async fn agent_that_was_suspended_takes_no_address_back() {
     for node in NODES {
         agents.start(node, || plane.client());
     }
-    agents.held_by(PATIENCE, &NODES).await;
+    agents.held_by(MAX_WAIT, &NODES).await;
     let former = agents.holder_of_heartbeat("node-1").await;
     let before = agents.network.log().len();
     agents.running["node-1"].pause.suspend();
@@ -180,7 +180,7 @@ async fn agent_that_was_suspended_takes_no_address_back() {
         (!holder.is_empty() && holder != former).then_some(())
     })
     .await;
-    assert_eq!(agents.held_by(PATIENCE, &NODES).await, after);
+    assert_eq!(agents.held_by(MAX_WAIT, &NODES).await, after);
     let log = without_announcements(agents.network.log().split_off(before));
     let changes: Vec<_> = log.into_iter().filter(|event| event.node == "node-1").map(|event| event.change).collect();
     assert_eq!(changes, vec![Change::Released { in_time: false }; 2], "the lifetimes of its addresses had ended");

@@ -9,7 +9,7 @@ use super::load::{REPLICAS, load};
 use super::outcome::{Row, state};
 use super::pools::{ADDED, Pools, SHRUNK, settings};
 use crate::support::control_plane::ControlPlane;
-use crate::support::eventually::{PATIENCE, eventually};
+use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::program;
 use crate::support::replicas::{Kind, REPLICA, Replicas};
 
@@ -55,7 +55,7 @@ pub async fn settings_are_changed(plane: &'static ControlPlane, count: usize, ov
     // A change for so many Services waits for an administrator. A Service that has just moved is not moved again for a
     // minute.
     let line = "clusterip_misplaced_services{reason=\"brake\"}";
-    let deadline = Instant::now() + 2 * PATIENCE;
+    let deadline = Instant::now() + 2 * MAX_WAIT;
     let (mut astray, mut reported);
     loop {
         astray = state(client, namespace, planned, Pools::Changed).await.map_or(0, |state| state.astray);

@@ -10,7 +10,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use crate::support::cluster::Place;
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::MAX_WAIT;
 use crate::support::move_helpers::addresses;
 use crate::support::replicas::Replicas;
 
@@ -120,7 +120,7 @@ pub async fn load(client: &Client, namespace: &str, planned: &[Planned], over: D
         let planned = one;
         let os = (!planned.late).then_some(planned.os);
         let service = serde_json::to_vec(&Replicas::service(planned.replica, &planned.name, os)).unwrap();
-        let deadline = Instant::now() + 2 * PATIENCE;
+        let deadline = Instant::now() + 2 * MAX_WAIT;
         while Instant::now() < deadline {
             let request = axum::http::Request::post(format!("/api/v1/namespaces/{namespace}/services"));
             let request = request.header("content-type", "application/json").body(service.clone()).unwrap();
@@ -165,7 +165,7 @@ async fn deploy(place: &Place, planned: &Planned) {
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": planned.name}, "spec": {
         "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}});
     let body = serde_json::to_vec(&deployment).unwrap();
-    let deadline = Instant::now() + 2 * PATIENCE;
+    let deadline = Instant::now() + 2 * MAX_WAIT;
     while Instant::now() < deadline {
         let path = format!("/apis/apps/v1/namespaces/{}/deployments", place.namespace);
         let request = axum::http::Request::post(path).header("content-type", "application/json").body(body.clone());

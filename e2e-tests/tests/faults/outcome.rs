@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::load::{ATTEMPT, Planned, Tally};
 use super::pools::Pools;
-use crate::support::eventually::PATIENCE;
+use crate::support::eventually::MAX_WAIT;
 use crate::support::move_helpers::addresses;
 
 /// The state of the Services of a load.
@@ -49,7 +49,7 @@ pub async fn state(client: &Client, namespace: &str, planned: &[Planned], pools:
 
 /// Waits until no Service is half moved or outside of its pool, or until the time limit.
 pub async fn settled(client: &Client, namespace: &str, planned: &[Planned], pools: Pools) -> State {
-    let deadline = Instant::now() + 2 * PATIENCE;
+    let deadline = Instant::now() + 2 * MAX_WAIT;
     loop {
         let found = state(client, namespace, planned, pools).await;
         if let Some(found) =

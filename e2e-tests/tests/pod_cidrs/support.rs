@@ -38,7 +38,7 @@ pub fn sent(proxy: &Proxy, name: &str) -> Vec<String> {
 /// Waits until the metrics with this prefix, except those that are 0, are these.
 pub async fn measures(host: &Host, names: &[&str], expected: &[&str]) {
     let mut last = Vec::new();
-    let waited = tokio::time::timeout(crate::support::eventually::PATIENCE, async {
+    let waited = tokio::time::timeout(crate::support::eventually::MAX_WAIT, async {
         loop {
             last.clear();
             for name in names {

@@ -118,7 +118,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let own = addresses(service);
     // The owner of `clusterIP: None` has chosen no address.
     let by_hand = chosen_by_hand(service).filter(|_| !own.is_empty());
-    let unasked = skip_reason(settings, service);
+    let skip = skip_reason(settings, service);
     // For a Service that is left alone, the policy gives the reason.
     let request = match skip {
         Some(Skip::Unmanaged) => {
@@ -139,7 +139,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     service_findings::of_service(settings, &evaluated, &input.called, input.refused, &mut found);
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
-    let moves = match unasked {
+    let moves = match skip {
         Some(Skip::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
         Some(Skip::HalfMoved) => "finishes the move that has begun".to_owned(),
         Some(Skip::Unmanaged) => {

@@ -42,11 +42,11 @@ pub fn audit(
     let (assigned, _) = assignments(settings, services, &nodes, refusal);
     let uses = uses(settings, &evaluated);
     for one in &evaluated {
-        service_findings::of_service(settings, one, findings);
+        findings::of_service(settings, one, findings);
     }
-    service_findings::of_shared(settings, &uses, findings);
+    findings::of_shared(settings, &uses, findings);
     match &input.holders {
-        Ok(holders) => service_findings::of_holders(settings, &assigned, holders, !nodes.is_empty(), findings),
+        Ok(holders) => findings::of_holders(settings, &assigned, holders, !nodes.is_empty(), findings),
         Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
     }
     let used = used(&evaluated, uses, &input.in_flight, input.holders.as_ref().ok());
@@ -57,7 +57,7 @@ pub fn audit(
         ranges: pool.ranges.iter().map(|span| range(pool, span)).collect(),
     });
     let pools: Vec<ExternalPool> = pools.collect();
-    service_findings::of_pools(settings, &pools, findings);
+    findings::of_pools(settings, &pools, findings);
     let count = evaluated.iter().filter(|one| !one.recorded.is_empty()).count();
     Ok(Some(External { pools, count }))
 }

@@ -25,8 +25,8 @@ pub fn of_service(
     findings: &mut Vec<Finding>,
 ) {
     match evaluated.evaluation.as_ref() {
-        Evaluation::Unasked(Unasked::Foreign) => {}
-        Evaluation::Unasked(Unasked::HalfMoved) => findings.push(half_moved(evaluated, refused)),
+        Evaluation::Skipped(Skip::Unmanaged) => {}
+        Evaluation::Skipped(Skip::HalfMoved) => findings.push(half_moved(evaluated, refused)),
         Evaluation::Placed(placement) => {
             let service = evaluated.service.value();
             if let Some(found) = misplaced(settings, evaluated, (called, refused), placement, &service) {
@@ -97,12 +97,12 @@ pub fn of_pools(
                 lies(&outside),
                 ranges.join(", ")
             );
-            let way_out = if settings.pools == Settings::default().pools {
+            let remedy = if settings.pools == Settings::default().pools {
                 "these are the default pools, those of K2s: `clusterip init` prints settings that fit the cluster"
             } else {
                 "create a ServiceCIDR for the range, or remove the range from the pool"
             };
-            findings.push(about_pool(Kind::OutsideRanges, pool, message, way_out));
+            findings.push(about_pool(Kind::OutsideRanges, pool, message, remedy));
         }
         for address in kubernetes {
             let candidates: Candidates = settings.candidates(pool, Family::of(*address));
@@ -154,7 +154,7 @@ fn misplaced(
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
                 addresses: wrong,
                 evidence: placement.evidence.clone(),
-                ..about(Kind::Unmatched, evaluated, message, &way_out)
+                ..about(Kind::Unmatched, evaluated, message, &remedy)
             })
         }
         (Standing::Misplaced, Some(pool)) => {
@@ -185,7 +185,7 @@ fn misplaced(
                 addresses: wrong,
                 pool: Some(pool.name.clone()),
                 evidence,
-                ..about(kind, evaluated, message, &way_out(service, by_hand, !callers.is_empty(), refused))
+                ..about(kind, evaluated, message, &remedy(service, by_hand, !callers.is_empty(), refused))
             })
         }
     }
@@ -197,7 +197,7 @@ const REFUSED: &str = "correct the settings, which `clusterip serve` and `cluste
 
 /// The remedy for a misplaced Service. `called` is whether the control plane calls it, and `refused` whether
 /// `clusterip move` refuses the settings.
-pub fn way_out(service: &Value, by_hand: Option<bool>, called: bool, refused: bool) -> String {
+pub fn remedy(service: &Value, by_hand: Option<bool>, called: bool, refused: bool) -> String {
     if by_hand == Some(true) {
         return "nothing moves it: remove clusterIP from its manifest, or set an address of its pool, and create it \
                 again"

@@ -27,7 +27,7 @@ use crate::audit::input::AuditInput;
 use crate::audit::source::{self, Source};
 use crate::report::columns::Layout;
 use crate::report::map::About;
-use crate::report::{audit_table, junit, map, markdown, names, sarif, explanation_table};
+use crate::report::{audit_table, explanation_table, junit, map, markdown, names, sarif};
 
 /// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
@@ -119,7 +119,7 @@ impl Audit {
     /// If the cluster, the input or the settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
+        self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
     }
 
     fn audit(&self) -> anyhow::Result<ExitCode> {

@@ -88,7 +88,7 @@ impl Deployed {
             None => one_lease(client, given.unwrap_or(client.default_namespace())).await?.into_iter().collect(),
         };
         let now = Instant::now();
-        let namespaces: Vec<String> = leases.iter().filter_map(ResourceExt::namespace).collect();
+        let namespaces: Vec<String> = leases.iter().filter_map(|lease| lease.namespace()).collect();
         let mut servers: Vec<Held> = leases.into_iter().filter_map(|lease| Held::of(lease, now)).collect();
         servers.retain(|held| held.is_server() && given.is_none_or(|given| given == held.namespace));
         if servers.len() > 1 {

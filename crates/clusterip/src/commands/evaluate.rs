@@ -90,7 +90,7 @@ impl Evaluate {
     /// # Errors
     /// If input or settings can't be used, or the policy fails. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        self.evaluate().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
+        self.evaluate().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
     }
 
     fn evaluate(&self) -> anyhow::Result<ExitCode> {

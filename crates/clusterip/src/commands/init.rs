@@ -52,7 +52,7 @@ impl Init {
     /// # Errors
     /// If the cluster can't be read, or can't be divided into pools.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let text = self.settings().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))?;
+        let text = self.settings().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))?;
         super::output(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }

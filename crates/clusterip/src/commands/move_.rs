@@ -21,7 +21,6 @@ use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 use kube::Client;
-use serde_json::Value;
 use tokio::sync::mpsc;
 
 mod jobs;
@@ -34,7 +33,7 @@ use crate::report::columns::{Layout, paint};
 use crate::report::move_json::{self, Ended};
 use crate::report::move_table::{Row, table};
 use crate::server_metrics::ServerMetrics;
-use crate::services::misplaced::{self, Allowed, Finding, Verdict};
+use crate::services::misplaced::{self, Allowed, Inspection, Verdict};
 use crate::services::outcome::Unmoved;
 use crate::services::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::requests::Request;
@@ -223,8 +222,8 @@ impl Move {
         reconciler: &Arc<Reconciler>,
         namespace: Option<&str>,
     ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
+        let stores = reconciler.evaluator().stores();
         let ids = {
-            let stores = reconciler.evaluator().stores();
             let snapshot = stores.read_snapshot();
             if let Some(namespace) = namespace {
                 scope::check(&snapshot, namespace)?;
@@ -254,7 +253,7 @@ impl Move {
                 stays: None,
                 stuck: false,
             };
-            match finding {
+            match inspection {
                 Inspection::InPlace | Inspection::Unmatched { .. } => continue,
                 Inspection::HalfMoved => {
                     row.why = "it looks as if a move has begun".to_owned();
@@ -289,7 +288,7 @@ impl Move {
                             }
                             Err(reason) => {
                                 row.stuck = true;
-                                row.stays = Some(reason);
+                                row.stays = Some(reason.to_string());
                             }
                         },
                     }
@@ -309,11 +308,6 @@ impl Move {
             control_plane: self.called_by_control_plane.contains(id),
         }
     }
-}
-
-fn stored(reconciler: &Reconciler, id: &ServiceKey) -> Option<Value> {
-    let snapshot = reconciler.evaluator().stores().read_snapshot();
-    snapshot.get("v1", "Service", &id.namespace, &id.name)
 }
 
 /// Asks for confirmation.

@@ -96,7 +96,7 @@ impl Plan {
     /// If input or settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.plan().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
+        self.plan().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {

@@ -10,9 +10,9 @@ use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use clusterip_failover::external_claims::EXTERNAL;
 use clusterip_failover::heartbeat_state::AGENT;
+use clusterip_host::cluster::api_server_lists;
 use clusterip_host::cluster::control_plane_services::CallerObject;
 use clusterip_host::cluster::kinds::{self, Kind};
-use clusterip_host::cluster::api_server_lists;
 use clusterip_host::cluster::partial_object::PartialObject;
 use clusterip_host::cluster::projection::Projection;
 use clusterip_leases::claim_lease::{CLAIM, LABEL};
@@ -83,7 +83,7 @@ impl Snapshot {
     /// If the cluster can't be read, or the snapshot can't be written. Nothing is written if the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.write().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
+        self.write().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
     }
 
     fn write(&self) -> anyhow::Result<ExitCode> {

@@ -67,7 +67,7 @@ impl Validate {
     /// If the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.validate().map_err(|error| anyhow::anyhow!(harmless_lines(&chain(&*error))))
+        self.validate().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
     }
 
     fn validate(&self) -> anyhow::Result<ExitCode> {
@@ -137,8 +137,8 @@ impl Cluster {
         let Some(dns) = live.settings.pool_with_dns_address() else { return Ok(None) };
         let addresses: Api<IPAddress> = Api::all(self.client.clone());
         let found = self.runtime.block_on(addresses.get_opt(&dns.address.to_string()));
-        let found =
-            found.map_err(|error| anyhow::anyhow!("ipaddress {} can't be read: {}", dns.address, error_message(&error)))?;
+        let found = found
+            .map_err(|error| anyhow::anyhow!("ipaddress {} can't be read: {}", dns.address, error_message(&error)))?;
         Ok(found.is_none().then_some(dns))
     }
 }

@@ -12,7 +12,6 @@ use super::plan_table::count;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
 };
-use crate::joined::joined;
 use crate::nodes::block_usage;
 
 /// The length of a fill bar, in characters, if there is room for it.

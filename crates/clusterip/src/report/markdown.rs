@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clusterip_runtime::terminal::harmless;
 
 use super::finding::{Subject, kind_help, kind_name, problem};
-use super::table::count;
+use super::plan_table::count;
 use crate::audit::model::{Audit, Finding};
 
 /// A table for each sort of pools, then one for each kind of finding, then the notes.

@@ -85,6 +85,15 @@ impl Brakes {
         Ok(())
     }
 
+    /// Takes back the last [`Self::take`] of a Service whose move did not begin.
+    pub fn take_back(&mut self, id: &ServiceKey) {
+        let Some(taken) = self.moved.remove(id) else { return };
+        let last = self.recent.iter().rposition(|(at, namespace)| (*at, namespace) == (taken, &id.namespace));
+        if let Some(last) = last {
+            self.recent.remove(last);
+        }
+    }
+
     /// Notes that new settings are in force, by which `misplaced` of `managed` Services would move. Returns whether
     /// these Services must wait.
     pub fn settings_changed(&mut self, misplaced: BTreeSet<ServiceKey>, managed: usize) -> bool {
@@ -123,6 +132,21 @@ mod tests {
         assert_eq!(brakes.take(&id(1), Author, later), Ok(()), "its author asks for it");
         assert_eq!(brakes.take(&id(1), Controller, begin + COOLDOWN), Err(Brake::Cooldown { until: later + COOLDOWN }));
         assert_eq!(brakes.take(&id(2), Controller, later + COOLDOWN), Ok(()));
+    }
+
+    #[test]
+    fn a_move_that_did_not_begin_does_not_count() {
+        let (mut brakes, begin) = (Brakes::default(), Instant::now());
+        for number in 0..MAX_NAMESPACE_MOVES_PER_MINUTE {
+            assert_eq!(brakes.take(&id(number), AskedBy::Controller, begin), Ok(()));
+        }
+        let rate = Err(Brake::Rate { until: begin + MINUTE });
+        assert_eq!(brakes.take(&id(1000), AskedBy::Controller, begin), rate);
+        brakes.take_back(&id(1000));
+        assert_eq!(brakes.take(&id(1000), AskedBy::Controller, begin), rate, "it was not counted");
+        brakes.take_back(&id(7));
+        assert_eq!(brakes.take(&id(7), AskedBy::Controller, begin), Ok(()));
+        assert_eq!(brakes.take(&id(1000), AskedBy::Controller, begin), rate);
     }
 
     #[test]

@@ -154,7 +154,11 @@ impl Controller {
     async fn begin_term(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<String> {
         // The findings of another term may be outdated.
         self.reconciler.forget();
-        tracing::info!("leading: misplaced services are moved");
+        let what = match self.reconciler.allowed().any {
+            true => "moved",
+            false => "reported, and moved only by `clusterip move`",
+        };
+        tracing::info!("leading: misplaced services are {what}");
         // Services with an unfinished move come first: they may have no address.
         for id in self.left_moves().await {
             turns.push(id);

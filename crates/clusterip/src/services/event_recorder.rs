@@ -25,7 +25,12 @@ pub struct EventContent<'e> {
 
 /// Writes an Event about a Service. `request` is the request that the Event answers, if there is one. Events are for
 /// people, and no decision depends on them, so a failure is only logged.
-pub async fn tell(client: &Client, id: &ServiceKey, told: EventContent<'_>, request: Option<ObjectReference>) {
+pub async fn publish_service_event(
+    client: &Client,
+    id: &ServiceKey,
+    content: EventContent<'_>,
+    request: Option<ObjectReference>,
+) {
     let about = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Service".to_owned()),
@@ -34,23 +39,23 @@ pub async fn tell(client: &Client, id: &ServiceKey, told: EventContent<'_>, requ
         uid: Some(content.uid.to_owned()),
         ..ObjectReference::default()
     };
-    publish(client, about, "Move", told, request).await;
+    publish(client, about, "Move", content, request).await;
 }
 
 /// Writes an Event about any object. `action` names what was done or tried.
-pub async fn publish_event(client: &Client, about: ObjectReference, action: &str, told: EventContent<'_>) {
-    publish(client, about, action, told, None).await;
+pub async fn publish_event(client: &Client, about: ObjectReference, action: &str, content: EventContent<'_>) {
+    publish(client, about, action, content, None).await;
 }
 
 async fn publish(
     client: &Client,
     about: ObjectReference,
     action: &str,
-    told: EventContent<'_>,
+    content: EventContent<'_>,
     secondary: Option<ObjectReference>,
 ) {
-    let EventContent { warning, reason, mut note, .. } = told;
-    while note.len() > MAX_NOTE {
+    let EventContent { warning, reason, mut note, .. } = content;
+    while note.len() > MAX_NOTE_BYTES {
         note.pop();
     }
     let event = Event {

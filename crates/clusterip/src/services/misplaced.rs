@@ -12,6 +12,7 @@ use clusterip_host::object::{name, namespace, text};
 use clusterip_host::policy::module::ModuleError;
 use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;
+use clusterip_runtime::background::BackgroundError;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -193,6 +194,7 @@ pub fn hold_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAdd
     let new = evaluation.answer.mutated_object.as_ref().map(addresses);
     match (pool_of(&evaluation), new) {
         (Some(pool), Some(new)) => Ok((merge(pool, &addresses(service), &new), evaluation)),
+        _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::NotClaimed(reason)),
         _ => Err(NoTarget::Full(evaluation.answer.audit().and_then(|audit| audit.reason).unwrap_or_default())),
     }
 }
@@ -203,9 +205,15 @@ pub enum NoTarget {
     /// The pool has no free address. Contains the policy's reason.
     #[error("{0}")]
     Full(String),
+    /// It is unknown which addresses are free, because the API server did not answer the claim of one.
+    #[error("{0}")]
+    NotClaimed(String),
     /// The policy does not answer.
     #[error(transparent)]
     Unanswered(ModuleError),
+    /// The evaluation gave no result.
+    #[error(transparent)]
+    Interrupted(BackgroundError),
 }
 
 /// Whether the policy would give these addresses to a Service, which is given as it was before its move. `false` if

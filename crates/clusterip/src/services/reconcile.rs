@@ -23,7 +23,7 @@ mod run_move;
 use self::left_moves::{AfterLeft, Left};
 use self::retries::Failures;
 use super::brakes::Brakes;
-use super::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, Verdict};
+use super::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, NoTarget, Verdict};
 use super::mover::Mover;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
@@ -208,13 +208,13 @@ impl Reconciler {
         match self.inspect(id, service.clone()).await {
             Ok(Inspection::InPlace) => {
                 self.settled(id);
-                self.tell_requester(id, &service, "not moved: by the settings of the server it is in place").await;
+                self.answer_requester(id, &service, "not moved: by the settings of the server it is in place").await;
                 self.answer_wish(id, &service).await
             }
             Ok(Inspection::Unmatched { pools }) => {
                 self.settled(id);
                 self.found().unmatched.insert(id.clone(), pools);
-                self.tell_requester(id, &service, "not moved: by the settings of the server no pool is for it").await;
+                self.answer_requester(id, &service, "not moved: by the settings of the server no pool is for it").await;
                 self.answer_wish(id, &service).await
             }
             Ok(Inspection::HalfMoved) => {
@@ -266,7 +266,15 @@ impl Reconciler {
         // Addresses are held only now, so that a Service that has to wait holds none.
         let (to, evaluation) = match self.hold_targets(service.clone()).await {
             Ok(held) => held,
-            Err(detail) => return self.report_stay(id, service, &misplaced, Reason::PoolFull, &detail).await,
+            Err(reason) => {
+                self.brakes().take_back(id);
+                return match reason {
+                    NoTarget::Full(detail) => {
+                        self.report_stay(id, service, &misplaced, Reason::PoolFull, &detail).await
+                    }
+                    unknown => not_reserved(id, &unknown),
+                };
+            }
         };
         self.remember(id, Reason::Moving, &misplaced.why());
         let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
@@ -329,6 +337,12 @@ impl Reconciler {
 /// What follows if a Service can't be read: it is tried again.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
     tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the service can't be read");
+    Next::After(UNFINISHED)
+}
+
+/// What follows if it is unknown whether there are addresses for a Service: it is tried again.
+fn not_reserved(id: &ServiceKey, reason: &NoTarget) -> Next {
+    tracing::warn!(namespace = id.namespace, name = id.name, %reason, "no address could be reserved");
     Next::After(UNFINISHED)
 }
 

@@ -202,12 +202,12 @@ impl Authority {
         let secrets = Api::namespaced(client, namespace);
         let now = clock();
         let mut created = None;
-        let kept = advance(&secrets, namespace, None, "", now, &mut created).await?;
-        let leaf = kept.current.issue(&names, now)?;
+        let stored = advance(&secrets, namespace, None, "", now, &mut created).await?;
+        let leaf = stored.current.issue(&names, now)?;
         let certificate = Certificate::from_pem(leaf.certificate.as_bytes(), leaf.key.pem().as_bytes())?;
-        let bundle = watch::Sender::new(kept.bundle(now));
+        let bundle = watch::Sender::new(stored.bundle(now));
         let namespace = namespace.to_owned();
-        Ok(Self { secrets, namespace, names, clock, kept, leaf, certificate, bundle, created, temporary: false })
+        Ok(Self { secrets, namespace, names, clock, stored, leaf, certificate, bundle, created, temporary: false })
     }
 
     /// Deletes the Secret at the end of [`Self::run`] if this process created it.
@@ -239,7 +239,7 @@ impl Authority {
     pub async fn step(&mut self, registered: &str) -> Result<(), AuthorityError> {
         let now = (self.clock)();
         let created = &mut self.created;
-        let kept = advance(&self.secrets, &self.namespace, Some(&self.kept), registered, now, created);
+        let stored = advance(&self.secrets, &self.namespace, Some(&self.stored), registered, now, created);
         let silent = |_| AuthorityError::Silent { namespace: self.namespace.clone() };
         let stored = timeout(REQUEST_TIMEOUT, stored).await.map_err(silent).flatten();
         // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
@@ -295,7 +295,7 @@ impl Authority {
         let parameters =
             DeleteParams::default().preconditions(Preconditions { uid: Some(uid), resource_version: None });
         let secret = format!("{}/{SECRET}", self.namespace);
-        match timeout(MAX_WAIT, self.secrets.delete(SECRET, &parameters)).await {
+        match timeout(REQUEST_TIMEOUT, self.secrets.delete(SECRET, &parameters)).await {
             Ok(Ok(_)) => tracing::info!(secret, "the certificate authority was removed"),
             // The Secret is gone, or another process has created it again.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
@@ -323,7 +323,7 @@ async fn advance(
     registered: &str,
     now: Timestamp,
     created: &mut Option<String>,
-) -> Result<Kept, AuthorityError> {
+) -> Result<StoredAuthority, AuthorityError> {
     let namespace = || namespace.to_owned();
     let failed = |verb, reason| AuthorityError::Cluster { namespace: namespace(), verb, reason: Box::new(reason) };
     for _ in 0..TRIES {

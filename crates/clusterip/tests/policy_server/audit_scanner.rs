@@ -170,7 +170,7 @@ fn existing_service_is_judged_by_its_pool_and_not_by_its_own_address() {
                 assert_eq!((Result::of(&answer), answer.warnings.clone()), (result, warnings), "{row}");
                 assert_eq!(answer.mutated_object, None, "{row}");
                 // The policy must not ask whether the address is free: it is not, because the Service has it.
-                let asked = exchanges.iter().map(|exchange| crate::support::error_message(&exchange.call));
+                let asked = exchanges.iter().map(|exchange| crate::support::words(&exchange.call));
                 assert!(
                     asked.clone().all(|call| call == "list apps/v1/Deployment"),
                     "{row}: {:?}",

@@ -12,7 +12,7 @@ use rcgen::{
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Identity, StatusCode};
 
-use crate::support::{PATIENCE, Running, allowed, authority, backend, certificate, leaf, review};
+use crate::support::{MAX_WAIT, Running, allowed, authority, backend, certificate, leaf, review};
 
 struct ClientCa {
     certificate: String,
@@ -139,7 +139,7 @@ async fn changed_client_ca_file_is_trusted_and_invalid_one_refused() {
 
     std::fs::write(&file, &second.certificate).unwrap();
     let running = tokio::spawn(clients.run(Duration::from_millis(20), std::future::pending()));
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + MAX_WAIT;
     server.authority = next.issued_by.clone();
     while asked(&server, Some(&of_first), "/mutate").await.is_some() {
         assert!(tokio::time::Instant::now() < deadline, "the first one is still trusted");

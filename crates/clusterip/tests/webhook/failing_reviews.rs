@@ -10,7 +10,7 @@ use clusterip_host::policy::response::AdmissionResponse;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, Running, allowed, answer, backend, review};
+use crate::support::{MAX_WAIT, Running, allowed, answer, backend, review};
 
 /// Allows everything from its second request on.
 #[derive(Default)]
@@ -91,7 +91,7 @@ async fn review_waits_no_longer_than_the_timeout_of_its_client() {
     let server = Running::start(backend(hanging), Limits { reviews: 1, ..Limits::default() }).await;
     let expected = "the review did not end within 200ms\n".to_owned();
     assert_eq!(server.post("/mutate?timeout=200ms", review("hangs")).await, (StatusCode::GATEWAY_TIMEOUT, expected));
-    tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
     // The first review still hangs, and its client has given up.
     let expected = "busy: 1 reviews are in progress, and none finished within 100ms\n".to_owned();
     let found = server.post("/mutate?x=1&timeout=0.1s", review("1")).await;

@@ -13,7 +13,7 @@ use rustls::version::TLS13;
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, Running, allowed, backend, review};
+use crate::support::{MAX_WAIT, Running, allowed, backend, review};
 
 /// A client with this address of the machine.
 fn client_from(server: &Running, last: u8) -> Client {
@@ -37,7 +37,7 @@ async fn one_peer_gets_only_its_share_of_connections() {
         for stream in &silent {
             stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while silent.len() == 4 {
             assert!(Instant::now() < deadline, "none was closed");
             silent.retain_mut(|stream| match stream.read(&mut [0]) {
@@ -106,7 +106,7 @@ async fn one_peer_can_not_take_all_reviews() {
     let first = client_from(&server, 1);
     let (status, _) = post(&server, &first, "?timeout=200ms", review("hangs")).await;
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
-    tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
     let (status, text) = post(&server, &first, "?timeout=200ms", review("1")).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "it hangs, and has the only turn of its peer: {text}");
     let (status, text) = post(&server, &client_from(&server, 2), "", review("1")).await;
@@ -143,7 +143,7 @@ async fn small_reviews_do_not_wait_for_large_ones() {
     let large = |uid: &str| review(uid) + &" ".repeat(20_000);
     let (status, _) = post(&server, &client, "?timeout=200ms", large("hangs")).await;
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
-    tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
     assert_eq!(post(&server, &client, "?timeout=200ms", large("1")).await.0, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(post(&server, &client, "", review("1")).await.0, StatusCode::OK);
     release.send(()).unwrap();

@@ -11,7 +11,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, StatusCode, Version};
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, Running, allowed, answer, backend, review};
+use crate::support::{MAX_WAIT, Running, allowed, answer, backend, review};
 
 #[tokio::test]
 async fn review_is_answered_with_the_uid_of_its_request() {
@@ -84,7 +84,7 @@ async fn shutdown_is_announced_and_completes_requests_in_flight() {
     let (client, url) = (server.client(), server.url("/mutate"));
     let request = client.post(url).header(CONTENT_TYPE, "application/json").body(review("1"));
     let in_flight = tokio::spawn(async move { request.send().await.unwrap().json::<Value>().await.unwrap() });
-    tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE).unwrap()).await.unwrap();
+    tokio::task::spawn_blocking(move || begun.recv_timeout(MAX_WAIT).unwrap()).await.unwrap();
     server.stop();
     // These requests use a new connection: a server that is stopping still answers.
     while server.send(Method::GET, "/readyz", HeaderMap::new(), Vec::new()).await.0 == 200 {}

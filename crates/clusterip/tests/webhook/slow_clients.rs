@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use clusterip::webhook::server::Limits;
 use rustls::version::{TLS12, TLS13};
 
-use crate::support::{PATIENCE, Running, allowed, backend};
+use crate::support::{MAX_WAIT, Running, allowed, backend};
 
 const HURRY: Duration = Duration::from_millis(300);
 
@@ -114,7 +114,7 @@ async fn connections_beyond_the_limit_are_closed() {
         for stream in &silent {
             stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         while silent.len() == 4 {
             assert!(Instant::now() < deadline, "none was closed");
             silent.retain_mut(|stream| !matches!(stream.read(&mut [0]), Ok(0)));

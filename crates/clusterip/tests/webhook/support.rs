@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// Longer than any operation takes on a machine under load.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 pub struct Review<F>(pub F);
 
@@ -95,7 +95,7 @@ impl Running {
 
     pub fn client_builder(&self) -> ClientBuilder {
         let root = reqwest::Certificate::from_pem(self.authority.as_bytes()).unwrap();
-        Client::builder().tls_certs_only([root]).timeout(PATIENCE)
+        Client::builder().tls_certs_only([root]).timeout(MAX_WAIT)
     }
 
     pub fn client(&self) -> Client {
@@ -107,7 +107,7 @@ impl Running {
     }
 
     pub async fn ended(self) {
-        tokio::time::timeout(PATIENCE, self.served).await.unwrap().unwrap().unwrap();
+        tokio::time::timeout(MAX_WAIT, self.served).await.unwrap().unwrap().unwrap();
     }
 
     pub async fn post(&self, path: &str, body: impl Into<reqwest::Body>) -> (StatusCode, String) {
@@ -132,7 +132,7 @@ impl Running {
     /// A TCP connection on which nothing has been sent. This call blocks.
     pub fn tcp(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
         stream
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use clusterip_core::settings::Settings;
-use clusterip_runtime::api_error::{chain, words};
+use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::connect::ClusterArguments;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::DynamicResourceScope;
@@ -55,8 +55,8 @@ const PAGE: u32 = 500;
 /// does not have has no objects.
 ///
 /// # Errors
-/// [`LiveError`] if the cluster can't be reached, or a list fails.
-pub fn objects(settings: &Settings, cluster: &ClusterArguments) -> Result<Vec<Value>, LiveError> {
+/// [`ApiServerError`] if the cluster can't be reached, or a list fails.
+pub fn objects(settings: &Settings, cluster: &ClusterArguments) -> Result<Vec<Value>, ApiServerError> {
     let (runtime, client) = connect(cluster)?;
     runtime.block_on(async {
         let mut objects = Vec::new();
@@ -70,17 +70,17 @@ pub fn objects(settings: &Settings, cluster: &ClusterArguments) -> Result<Vec<Va
 /// Connects to the cluster of these arguments, for callers that are not async.
 ///
 /// # Errors
-/// [`LiveError::Connect`] if there is no such cluster, or it does not answer.
-pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), LiveError> {
-    let failed = |reason: String| LiveError::Connect(reason);
+/// [`ApiServerError::Connect`] if there is no such cluster, or it does not answer.
+pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), ApiServerError> {
+    let failed = |reason: String| ApiServerError::Connect(reason);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| failed(error.to_string()))?;
     let client = runtime.block_on(async {
-        let client = cluster.client().await.map_err(|error| failed(chain(&error)))?;
+        let client = cluster.client().await.map_err(|error| failed(error_chain(&error)))?;
         match client.apiserver_version().await {
             // A client that is not allowed to read the version has still reached the cluster.
             Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
-            Err(error) => Err(failed(words(&error))),
+            Err(error) => Err(failed(error_message(&error))),
         }
     });
     Ok((runtime, client?))

@@ -28,13 +28,13 @@ enum Found {
     NoSuchKind,
 }
 
-impl LiveLookups {
+impl ApiServerLookups {
     /// Look-ups in the cluster of these arguments.
     ///
     /// # Errors
-    /// [`LiveError`] if the cluster can't be reached.
-    pub fn new(cluster: &ClusterArguments) -> Result<Self, LiveError> {
-        let (runtime, client) = live_cluster::connect(cluster)?;
+    /// [`ApiServerError`] if the cluster can't be reached.
+    pub fn new(cluster: &ClusterArguments) -> Result<Self, ApiServerError> {
+        let (runtime, client) = api_server_lists::connect(cluster)?;
         Ok(Self { runtime, client, answered: Mutex::default() })
     }
 

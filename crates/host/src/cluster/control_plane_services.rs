@@ -154,7 +154,7 @@ impl ControlPlaneServices {
     }
 
     /// The name of each watched kind, and whether its changes are followed.
-    pub fn followed(&self) -> Vec<(String, bool)> {
+    pub fn start_following(&self) -> Vec<(String, bool)> {
         self.0.states().iter().map(|(kind, state)| (kind.1.clone(), *state == State::Known)).collect()
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::manifests::{self, Manifest, ManifestError, ManifestErrors, Source};
-use super::yaml;
+use crate::yaml;
 
 /// The manifests of files, folders and standard input.
 pub struct Input {

@@ -199,7 +199,7 @@ impl Stores {
         for ((_, kind), state) in self.states().iter() {
             metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
         }
-        for (kind, followed) in self.control_plane_services().followed() {
+        for (kind, followed) in self.control_plane_services().start_following() {
             metrics.store_synced(&kind, followed);
         }
         let blind = self.stale_since().map(|since| since.elapsed()).unwrap_or_default();

@@ -35,6 +35,8 @@ pub struct WatchedLookups {
     claims: Option<Claims>,
     subject: Subject,
     held: Mutex<Vec<IpAddr>>,
+    /// Why the claim of an address failed.
+    failed_claim: Mutex<Option<String>>,
 }
 
 impl WatchedLookups {
@@ -43,7 +45,7 @@ impl WatchedLookups {
         let snapshot = Arc::clone(stores.snapshot());
         let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
         let (ledger, claims, subject) = (ledger.clone(), claims.cloned(), subject.clone());
-        Self { snapshot, calls, ledger, claims, subject, held: Mutex::default() }
+        Self { snapshot, calls, ledger, claims, subject, held: Mutex::default(), failed_claim: Mutex::default() }
     }
 
     /// Ends the evaluation. Of the addresses that it reserved, those in `used` stay reserved. A namespace that now has
@@ -94,6 +96,9 @@ impl WatchedLookups {
             Some(claims) => claims.claim(address, &self.subject.owner).map_err(|error| error.to_string()),
             None => Ok(true),
         };
+        if let Err(error) = &claimed {
+            *self.failed_claim.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        }
         if claimed == Ok(true) {
             self.held.lock().unwrap_or_else(PoisonError::into_inner).push(address);
         } else {
@@ -103,6 +108,11 @@ impl WatchedLookups {
             }
         }
         claimed
+    }
+
+    /// Why the claim of an address failed, if one did.
+    pub fn failed_claim(&self) -> Option<String> {
+        self.failed_claim.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn is_free(&self, address: IpAddr) -> Result<bool, String> {

@@ -22,9 +22,9 @@ use tokio::sync::watch;
 use super::Move;
 use crate::commands::deployed::Deployed;
 use crate::commands::terminal_options::{is_quiet, notice};
+use crate::joined::joined;
 use crate::report::columns::paint;
 use crate::report::move_json::Ended;
-use crate::report::move_table::listed;
 use crate::services::hand_over;
 use crate::services::journal::Journal;
 use crate::services::misplaced::Misplaced;
@@ -143,7 +143,7 @@ impl Run {
         drop(job);
         let request = command.request(&id, &uid);
         let now = hand_over::hand_over(&self.client, &self.deployed.namespace, &request, &from).await?;
-        Ok(format!("moved from {} to {}", listed(&from), listed(&now)))
+        Ok(format!("moved from {} to {}", joined(&from, ","), joined(&now, ",")))
     }
 }
 

@@ -36,8 +36,8 @@ impl Reconciler {
             Err(error) => {
                 self.metrics.moved(MoveResult::Failed);
                 tracing::error!(namespace, name, %error, "move failed");
-                let told = EventContent { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
-                return self.publish_event(id, told).await;
+                let content = EventContent { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
+                return self.publish_event(id, content).await;
             }
         };
         if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
@@ -62,12 +62,12 @@ impl Reconciler {
     }
 
     /// Writes an Event about a Service. It answers the request of an administrator, if there is one.
-    pub(super) async fn tell(&self, id: &ServiceKey, told: EventContent<'_>) {
-        tell(&self.client, id, told, self.requests.considered(id)).await;
+    pub(super) async fn publish_event(&self, id: &ServiceKey, content: EventContent<'_>) {
+        publish_service_event(&self.client, id, content, self.requests.considered(id)).await;
     }
 
     /// Tells the administrator who requested a move why nothing was done. Without a request, nothing is written.
-    pub(super) async fn tell_requester(&self, id: &ServiceKey, service: &Value, note: &str) {
+    pub(super) async fn answer_requester(&self, id: &ServiceKey, service: &Value, note: &str) {
         if self.requests.considered(id).is_none() {
             return;
         }

@@ -36,8 +36,11 @@ impl Reconciler {
             }
             // The Service may have no address now, so the move is tried again until it ends, at growing intervals.
             Err(MoveError::Refused { .. }) => self.after_failure(id),
-            // The API server did not answer, which does not count as a failure of the Service.
-            Err(_) => Next::After(UNFINISHED),
+            // The API server did not answer. This counts neither as a failure of the Service nor as its move.
+            Err(_) => {
+                self.brakes().take_back(id);
+                Next::After(UNFINISHED)
+            }
         }
     }
 

@@ -32,12 +32,12 @@ impl Reconciler {
     /// Holds addresses for a Service that moves, and returns them with the evaluation that holds them.
     ///
     /// # Errors
-    /// Why there are no addresses, as text.
-    pub async fn hold_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), String> {
+    /// [`NoTarget`] if there are no addresses for it.
+    pub async fn hold_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
         let this = Arc::clone(self);
         let hold = move || misplaced::hold_targets(&this.evaluator, &service);
-        let held = background::run(hold).await.map_err(|error| error.to_string())?;
-        held.map(|(to, evaluation)| (to, Box::new(evaluation))).map_err(|error: NoTarget| error.to_string())
+        let (to, evaluation) = background::run(hold).await.map_err(NoTarget::Interrupted)??;
+        Ok((to, Box::new(evaluation)))
     }
 
     /// Reads a misplaced Service from the API server, and tells whether it may be moved.
