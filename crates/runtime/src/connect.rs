@@ -269,12 +269,14 @@ mod tests {
 
     #[tokio::test]
     async fn response_that_stops_in_the_middle_is_given_up_after_the_time_limit() {
-        use tokio::io::AsyncWriteExt as _;
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let half = tokio::spawn(async move {
             let (mut connection, _) = listener.accept().await.unwrap();
+            // An answer before the request is another error.
+            connection.read_exact(&mut [0; 16]).await.unwrap();
             let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{";
             connection.write_all(head.as_bytes()).await.unwrap();
             std::future::pending::<()>().await;

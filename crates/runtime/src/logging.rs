@@ -275,7 +275,7 @@ mod tests {
         let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
         let expected = [
             r#"INFO allocated pool="linux""#,
-            r#"INFO named a\nERROR forged \x1b[31m\u{9b}1m\u{202e}\x7fb service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
+            r#"INFO named a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
             r#"INFO shown service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
         ];
         assert_eq!(lines, expected);

@@ -94,9 +94,11 @@ fn titles_of_tables_can_be_omitted() {
     let titled = run(&settings);
     let titles = |line: &&str| line.starts_with("NAMESPACE  ") || line.starts_with("NODE  ");
     assert_eq!(titled.lines().filter(titles).count(), 2, "{titled}");
-    let expected: Vec<&str> = titled.lines().filter(|line| !titles(line)).collect();
+    // Without its title, a column may be narrower.
+    let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let expected: Vec<_> = titled.lines().filter(|line| !titles(line)).map(cells).collect();
     let found = run(&[&settings[..], &["--no-headers"]].concat());
-    assert_eq!(found.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(found.lines().map(cells).collect::<Vec<_>>(), expected);
 }
 
 fn without_colours(text: &str) -> String {
