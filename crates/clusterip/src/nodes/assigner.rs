@@ -23,7 +23,6 @@ use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::blocks_of;
 use clusterip_host::policy::module::Module;
 use clusterip_host::policy::node_request::NodeRequest;
-use clusterip_leases::leader::Leadership;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;
@@ -38,9 +37,10 @@ use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
 use crate::joined::joined;
+use crate::leader::Leadership;
+use crate::leader::leader_activation::wait_until_active;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::nodes::node_metrics::{Assignment, Misplaced};
-use crate::services::leader_activation::wait_until_active;
 
 /// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than

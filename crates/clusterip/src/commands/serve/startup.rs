@@ -13,7 +13,6 @@ use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
-use clusterip_leases::leader::Leader;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 
@@ -21,6 +20,7 @@ use super::running::Tasks;
 use super::{LOG_TARGET, Serve};
 use crate::audit::live_audit::LiveAudit;
 use crate::dns_address;
+use crate::leader::Leader;
 use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
 use crate::ui::map_server::{Limits, MapServer};
