@@ -10,6 +10,7 @@ use clusterip_failover::external_claims::EXTERNAL;
 use clusterip_failover::heartbeat_state::{AGENT, Term, name as heartbeat_name};
 use clusterip_failover::state::AgentState;
 use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
+use clusterip_host::lease_preconditions::preconditions;
 use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::{error_chain, error_message};
@@ -249,7 +250,7 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
     let sent = async {
         let parameters = PostParams::default();
         if write.kind == WriteKind::Remove {
-            let preconditions = Some(Version::of(&write.lease).preconditions());
+            let preconditions = Some(preconditions(&Version::of(&write.lease)));
             let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
             return leases.delete(&name, &parameters).await.map(|_| write.lease.clone());
         }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::identity::Role;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::assignments::Assignment;
 use super::super::external_claims::{EXTERNAL, lease};
@@ -184,8 +185,7 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             setup: |test| {
                 test.see_claim(Some(test.other), 0);
                 let gone = stored(lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
-                let gone =
-                    Lease { metadata: kube::api::ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata }, ..gone };
+                let gone = Lease { metadata: ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata }, ..gone };
                 test.state.gone(&gone, test.at(0));
             },
             claims_at: never,
