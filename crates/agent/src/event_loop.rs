@@ -1,6 +1,7 @@
 //! The event loop of an agent: it passes events to `AgentState` and carries out its plans.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -165,6 +166,7 @@ impl EventLoop {
     async fn drain(&mut self) {
         self.state.stop();
         let plan = self.state.plan(Instant::now(), Timestamp::now());
+        log_lost(&plan.lost);
         let number = plan.desired.number;
         self.desired.send_replace(plan.desired);
         // The network also reports the addresses that it has released.
@@ -196,6 +198,7 @@ impl EventLoop {
             *known = plan.desired;
             other
         });
+        log_lost(&plan.lost);
         for address in plan.given_up {
             self.metrics.given_up();
             tracing::error!(%address, "this node can't hold the address: leaving it to other nodes for a while");
@@ -277,6 +280,12 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
         }
     };
     (write, outcome)
+}
+
+fn log_lost(addresses: &[IpAddr]) {
+    for address in addresses {
+        tracing::error!(%address, "another program changed the claim of this address: releasing it");
+    }
 }
 
 fn log_written(write: &LeaseWrite) {
