@@ -14,9 +14,9 @@
 //!
 //! # Modules
 //! - [`competing_server`] finds out from the leader's Lease whether another server is running.
-//! - The controllers of [`crate::services`], [`crate::nodes`] and [`crate::external`] work only while this process leads:
-//!   [`leader_activation`] waits until a controller has something to do, and [`event_recorder`] writes the Events of all
-//!   controllers.
+//! - The controllers of [`crate::services`], [`crate::nodes`] and [`crate::external`] work only while this process
+//!   leads: [`leader_activation`] waits until a controller has something to do, and [`event_recorder`] writes the
+//!   Events of all controllers.
 
 use std::future::Future;
 use std::pin::pin;
