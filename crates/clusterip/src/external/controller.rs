@@ -48,8 +48,8 @@ use super::holder_reports::{Assigned, HolderReport, HolderReports};
 use crate::external::external_metrics::ExternalMetrics;
 use crate::joined::joined;
 use crate::leader::Leadership;
+use crate::leader::activation::wait_until_active;
 use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
-use crate::leader::leader_activation::wait_until_active;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHER_TIME: Duration = Duration::from_millis(300);

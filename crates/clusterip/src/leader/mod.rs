@@ -15,8 +15,8 @@
 //! # Modules
 //! - [`competing_server`] finds out from the leader's Lease whether another server is running.
 //! - The controllers of [`crate::services`], [`crate::nodes`] and [`crate::external`] work only while this process
-//!   leads: [`leader_activation`] waits until a controller has something to do, and [`event_recorder`] writes the
-//!   Events of all controllers.
+//!   leads: [`activation`] waits until a controller has something to do, and [`event_recorder`] writes the Events of
+//!   all controllers.
 
 use std::future::Future;
 use std::pin::pin;
@@ -33,9 +33,9 @@ use kube::{Client, Error as KubeError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+pub mod activation;
 pub mod competing_server;
 pub mod event_recorder;
-pub mod leader_activation;
 mod leader_error;
 
 use self::competing_server::CompetingServer;

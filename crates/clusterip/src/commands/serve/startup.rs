@@ -91,7 +91,7 @@ pub(super) struct Prepared<'a> {
     /// The changes that the stores see.
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
     /// The client of the task that gives Nodes their pod CIDRs.
-    pub(super) assigner_client: Client,
+    pub(super) nodes_client: Client,
     pub(super) server: WebhookServer,
     pub(super) certificate: Certificate,
     /// The registration of the webhook, if this server looks after one.
