@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use clusterip_leases::election::Timing;
+use clusterip::leader::{Acquisition, Leader, Leadership};
+use clusterip_leases::election::{LEASE, Timing};
 use clusterip_leases::identity::{Identity, Role};
-use clusterip_leases::leader::{Acquisition, LEASE, Leader, Leadership};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};

@@ -1,6 +1,7 @@
 //! The event loop of an agent: it passes events to `AgentState` and carries out its plans.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use clusterip_failover::external_claims::EXTERNAL;
 use clusterip_failover::heartbeat_state::{AGENT, Term, name as heartbeat_name};
 use clusterip_failover::state::AgentState;
 use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
+use clusterip_host::lease_preconditions::preconditions;
 use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::{error_chain, error_message};
@@ -164,6 +166,7 @@ impl EventLoop {
     async fn drain(&mut self) {
         self.state.stop();
         let plan = self.state.plan(Instant::now(), Timestamp::now());
+        log_lost(&plan.lost);
         let number = plan.desired.number;
         self.desired.send_replace(plan.desired);
         // The network also reports the addresses that it has released.
@@ -195,6 +198,7 @@ impl EventLoop {
             *known = plan.desired;
             other
         });
+        log_lost(&plan.lost);
         for address in plan.given_up {
             self.metrics.given_up();
             tracing::error!(%address, "this node can't hold the address: leaving it to other nodes for a while");
@@ -249,7 +253,7 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
     let sent = async {
         let parameters = PostParams::default();
         if write.kind == WriteKind::Remove {
-            let preconditions = Some(Version::of(&write.lease).preconditions());
+            let preconditions = Some(preconditions(&Version::of(&write.lease)));
             let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
             return leases.delete(&name, &parameters).await.map(|_| write.lease.clone());
         }
@@ -276,6 +280,12 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
         }
     };
     (write, outcome)
+}
+
+fn log_lost(addresses: &[IpAddr]) {
+    for address in addresses {
+        tracing::error!(%address, "another program changed the claim of this address: releasing it");
+    }
 }
 
 fn log_written(write: &LeaseWrite) {

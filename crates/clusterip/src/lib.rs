@@ -1,7 +1,8 @@
 //! The program `clusterip`: the server of a cluster, and the commands.
 //!
 //! - [`webhook`] answers admission requests, [`services`] moves misplaced Services, [`nodes`] assigns pod CIDRs, and
-//!   [`external`] assigns external addresses.
+//!   [`external`] assigns external addresses. The last three work only while this process leads: see
+//!   [`leader`].
 //! - [`manifest_planner`] plans manifests, and [`audit`] examines what is used.
 //! - [`report`] prints results for people and programs, and [`ui`] serves the map.
 //! - [`starter`] divides the Service ranges of a cluster into pools, for settings to start with.
@@ -14,6 +15,7 @@ pub mod commands;
 pub mod dns_address;
 pub mod external;
 pub mod joined;
+pub mod leader;
 pub mod manifest_planner;
 pub mod nodes;
 pub mod pool_use;

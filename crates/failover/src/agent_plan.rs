@@ -94,6 +94,8 @@ pub struct Plan {
     pub desired: DesiredState,
     /// The Leases to write.
     pub writes: Vec<LeaseWrite>,
+    /// The addresses that this agent stops holding because another program changed their claims since the last plan.
+    pub lost: Vec<IpAddr>,
     /// The addresses that are left to other nodes from now on, because this node can't hold them.
     pub given_up: Vec<IpAddr>,
     /// When to plan again if no event arrives before.

@@ -8,9 +8,8 @@ use std::net::IpAddr;
 use clusterip_leases::claim_lease::{ADDRESS_ANNOTATION, LABEL, name as name_of_address};
 use clusterip_leases::identity::{Identity, Role};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ObjectMeta;
 
 /// Value of the label of claims.
 pub const EXTERNAL: &str = "external";

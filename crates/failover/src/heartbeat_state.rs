@@ -10,9 +10,8 @@ use clusterip_leases::election::{self, ObservedLease, Step, step};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::observed::Observed;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ObjectMeta;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 

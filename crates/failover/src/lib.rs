@@ -41,7 +41,8 @@
 //!
 //! # Modules
 //! - [`heartbeat_state`] and [`state`] make all decisions: `heartbeat_state` about the agent's own heartbeat, `state`
-//!   about everything else. An [`agent_plan`] is a decision of `state`.
+//!   about everything else. An [`agent_plan`] is a decision of `state`. In the folder of `state`, `takeover` takes
+//!   addresses over, `give_back` gives them back, and `cleanup` removes Leases that no agent needs any more.
 //! - [`peers`] tracks the heartbeats of the other agents.
 //! - [`holder_snapshot`] and [`observer`] tell other programs which node holds which address.
 

@@ -1,39 +1,32 @@
 //! Decides which addresses this agent holds and which Leases it writes, from the events that it was given. Uses no
 //! clock and sends no requests.
+//!
+//! - `claims` records which agent has claimed which address.
+//! - `takeover` takes free addresses, and those of dead holders; `give_back` gives addresses back. `turns` decides
+//!   whether this agent may write a Lease now.
+//! - `cleanup` forgets what no plan needs any more, and removes Leases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clusterip_leases::identity::Identity;
-use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-mod writes;
+mod claims;
+mod cleanup;
+mod give_back;
+mod takeover;
+mod turns;
 
+use self::claims::Claimed;
 use super::agent_plan::{DesiredState, Hold, LeaseWrite, ObservedState, Plan, Subject, WriteKind, WriteOutcome};
 use super::assignments::Assignments;
-use super::external_claims::{Claim, node_of as node_of_identity};
 use super::heartbeat_state::Term;
 use super::next_deadline::NextDeadline;
 use super::peers::{Peers, node_of};
-use super::timing::{AWAY, HEARTBEAT, MAX_TIME_AWAY, MAX_WRITES, RETRY_PAUSE, TURN, TURNS};
-
-#[derive(Clone, Debug)]
-enum Claimed {
-    There {
-        lease: Box<Lease>,
-        holder: Option<Identity>,
-    },
-    /// The claim was deleted, but not given back. Its holder counts as the holder for the duration of a heartbeat,
-    /// because it may not have noticed the deletion yet.
-    Deleted {
-        holder: Identity,
-        since: Instant,
-    },
-}
+use super::timing::{MAX_WRITES, RETRY_PAUSE};
 
 /// The history of an address that later plans need.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +59,8 @@ pub struct AgentState {
     claims: BTreeMap<IpAddr, Claimed>,
     /// The addresses that this agent claimed in this term and whose claims the API server has confirmed.
     mine: BTreeSet<IpAddr>,
+    /// The addresses of `mine` whose claims another program changed since the last plan.
+    lost: Vec<IpAddr>,
     notes: BTreeMap<IpAddr, Note>,
     /// When each node last claimed an address. Such a node may be about to claim more.
     claiming: BTreeMap<String, Instant>,
@@ -89,6 +84,7 @@ impl AgentState {
             peers: Peers::default(),
             claims: BTreeMap::new(),
             mine: BTreeSet::new(),
+            lost: Vec::new(),
             notes: BTreeMap::new(),
             claiming: BTreeMap::new(),
             again: BTreeMap::new(),
@@ -127,18 +123,7 @@ impl AgentState {
         if node_of(lease).is_some() {
             return self.peers.see(lease, now);
         }
-        let Some(Claim { address, holder }) = Claim::of(lease) else { return };
-        if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address) {
-            let (known, version) = (Version::of(known), Version::of(lease));
-            if known == version || version.is_older_than(&known) {
-                return;
-            }
-        }
-        if let Some(node) = holder.as_ref().and_then(node_of_identity) {
-            self.claiming.insert(node.to_owned(), now);
-        }
-        self.claims.insert(address, Claimed::There { lease: Box::new(lease.clone()), holder });
-        self.check(address);
+        self.see_claim(lease, now);
     }
 
     /// Records that a Lease was deleted.
@@ -146,12 +131,7 @@ impl AgentState {
         if node_of(lease).is_some() {
             return self.peers.gone(lease, now);
         }
-        let Some(Claim { address, .. }) = Claim::of(lease) else { return };
-        if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address)
-            && Version::of(known).uid == Version::of(lease).uid
-        {
-            self.claim_gone(address, now);
-        }
+        self.see_claim_deleted(lease, now);
     }
 
     /// Replaces the recorded state with a complete list of Leases.
@@ -159,37 +139,8 @@ impl AgentState {
         let (heartbeats, claims): (Vec<Lease>, Vec<Lease>) =
             leases.iter().cloned().partition(|lease| node_of(lease).is_some());
         self.peers.only(&heartbeats, now);
-        let listed: BTreeSet<IpAddr> = claims.iter().filter_map(Claim::of).map(|claim| claim.address).collect();
-        let missing: Vec<IpAddr> = self.claims.keys().filter(|address| !listed.contains(address)).copied().collect();
-        for address in missing {
-            self.claim_gone(address, now);
-        }
-        for lease in &claims {
-            self.see(lease, now);
-        }
+        self.see_only_claims(&claims, now);
         self.listed = true;
-    }
-
-    fn claim_gone(&mut self, address: IpAddr, now: Instant) {
-        let Some(Claimed::There { holder, .. }) = self.claims.get(&address) else { return };
-        match holder.clone() {
-            Some(holder) => drop(self.claims.insert(address, Claimed::Deleted { holder, since: now })),
-            None => drop(self.claims.remove(&address)),
-        }
-        self.check(address);
-    }
-
-    /// Stops holding an address whose claim no longer names this agent.
-    fn check(&mut self, address: IpAddr) {
-        if self.mine.contains(&address) && !self.is_claimed_here(address) {
-            tracing::error!(%address, "another program changed the claim of this address: releasing it");
-            self.mine.remove(&address);
-        }
-    }
-
-    fn is_claimed_here(&self, address: IpAddr) -> bool {
-        matches!((self.claims.get(&address), &self.term),
-            (Some(Claimed::There { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
     }
 
     /// Records the outcome of a write.
@@ -237,7 +188,7 @@ impl AgentState {
             if self.listed {
                 self.end_silent(clock, &mut deadline, &mut writes);
                 self.claim(&term, clock, &mut deadline, &mut writes);
-                self.remove(&mut deadline, &mut writes);
+                self.remove_leases(&mut deadline, &mut writes);
             }
         }
         writes.truncate(MAX_WRITES.saturating_sub(self.busy.len()));
@@ -249,73 +200,8 @@ impl AgentState {
                 self.notes.entry(*address).or_default().gave_back = true;
             }
         }
-        Plan { desired: self.desired.clone(), writes, given_up, replan_at: deadline.earliest }
-    }
-
-    /// Forgets state that no longer matters, and waits for the heartbeat of every node that claims an address
-    /// without having one.
-    fn tidy(&mut self, now: Instant) {
-        let ended = |since: Instant| now >= since + HEARTBEAT.lease;
-        self.claims.retain(|_, claimed| !matches!(claimed, Claimed::Deleted { since, .. } if ended(*since)));
-        let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
-        for node in &nodes {
-            self.peers.expect(node, now);
-        }
-        self.peers.forget_missing(|node| nodes.contains(node));
-        self.again.retain(|_, again| now < *again);
-        self.claiming.retain(|_, last| now < *last + TURN * TURNS);
-        let (assignments, claims, desired, observed) = (&self.assignments, &self.claims, &self.desired, &self.observed);
-        self.notes.retain(|address, note| {
-            note.unassigned = if assignments.contains_key(address) { None } else { note.unassigned };
-            assignments.contains_key(address)
-                || claims.contains_key(address)
-                || desired.held.contains_key(address)
-                || observed.number <= note.held_in
-                || observed.addresses.contains(address)
-        });
-    }
-
-    /// Leaves addresses that the network of this node can't hold to other nodes for a while, and returns them. If no
-    /// other living node may hold an address, this node goes on trying. The time doubles with each failure, so that an
-    /// address that no node can hold moves ever more rarely.
-    fn give_up(&mut self, now: Instant) -> Vec<IpAddr> {
-        let failing = self.observed.failing.iter().copied();
-        let failing =
-            failing.filter(|address| self.desired.held.contains_key(address) && self.is_wanted(*address, now));
-        let given_up: Vec<IpAddr> = failing.filter(|address| self.has_others(*address, now)).collect();
-        for address in &given_up {
-            let note = self.notes.entry(*address).or_default();
-            if note.away.is_none_or(|away| now >= away + MAX_TIME_AWAY) {
-                note.strikes = 0;
-            }
-            let away = AWAY.saturating_mul(2_u32.saturating_pow(note.strikes)).min(MAX_TIME_AWAY);
-            note.away = Some(now + away);
-            note.strikes = note.strikes.saturating_add(1);
-        }
-        given_up
-    }
-
-    /// Whether another living node may hold the address.
-    fn has_others(&self, address: IpAddr, now: Instant) -> bool {
-        let Some(assigned) = self.assignments.get(&address) else { return false };
-        self.peers.live(now).any(|node| node != self.node && assigned.nodes.contains(node))
-    }
-
-    /// Until when the address is left to other nodes; `None` if it is not, or if no other node may hold it.
-    fn away(&self, address: IpAddr, now: Instant) -> Option<Instant> {
-        let away = self.notes.get(&address).and_then(|note| note.away).filter(|away| now < *away);
-        away.filter(|_| self.has_others(address, now))
-    }
-
-    /// Until when this node does not claim the address: either it could not hold this address, or it holds no address
-    /// and could not hold another one. `None` if it may claim the address.
-    fn left_to_others(&self, address: IpAddr, now: Instant) -> Option<Instant> {
-        let of_node = || {
-            let some = self.mine.is_empty() && self.has_others(address, now);
-            let away = self.notes.values().filter_map(|note| note.away).filter(|away| now < *away).max();
-            away.filter(|_| some)
-        };
-        self.away(address, now).or_else(of_node)
+        let lost = std::mem::take(&mut self.lost);
+        Plan { desired: self.desired.clone(), writes, lost, given_up, replan_at: deadline.earliest }
     }
 
     fn is_wanted(&self, address: IpAddr, now: Instant) -> bool {
@@ -337,30 +223,6 @@ impl AgentState {
         }
         for address in self.desired.held.keys() {
             self.notes.entry(*address).or_default().held_in = self.desired.number;
-        }
-    }
-
-    /// Whether the address is certainly not on the network: the network has applied a desired state without it.
-    fn is_off(&self, address: IpAddr) -> bool {
-        let held_in = self.notes.get(&address).map_or(0, |note| note.held_in);
-        held_in == 0 || self.observed.number > held_in && !self.observed.addresses.contains(&address)
-    }
-}
-
-impl Claimed {
-    /// The Lease; `None` if it was deleted.
-    fn lease(&self) -> Option<&Lease> {
-        match self {
-            Self::There { lease, .. } => Some(lease),
-            Self::Deleted { .. } => None,
-        }
-    }
-
-    /// The node that the claim names or, if it was deleted, named.
-    fn node(&self) -> Option<&str> {
-        match self {
-            Self::There { holder, .. } => holder.as_ref().and_then(node_of_identity),
-            Self::Deleted { holder, .. } => node_of_identity(holder),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! - [`evaluator`] evaluates requests on a live cluster.
 //! - [`external`] computes which external addresses Services have, and which nodes may hold them.
 //! - [`permissions`] checks that the program may do what its settings require.
+//! - [`lease_preconditions`] limits the deletion of a Lease to one version.
 //! - [`object`] reads Kubernetes objects that are JSON, and [`yaml`] parses YAML with the position of each value.
 
 pub mod cluster;
@@ -12,6 +13,7 @@ pub mod evaluator;
 pub mod external;
 pub mod host_metrics;
 mod json_stream;
+pub mod lease_preconditions;
 pub mod live_settings;
 pub mod object;
 pub mod permissions;

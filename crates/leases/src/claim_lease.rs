@@ -10,9 +10,8 @@ use std::time::Duration;
 pub use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL as LABEL, SERVICE_ANNOTATION};
 use clusterip_core::annotations::{in_service_annotation, service_of};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ObjectMeta;
 
 use super::owner::Owner;
 

@@ -11,6 +11,9 @@ use tokio::time::Instant;
 use super::identity::Identity;
 use super::observed::Observed;
 
+/// The name of the leader's Lease.
+pub const LEASE: &str = "clusterip-leader";
+
 /// The durations of a leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {

@@ -1,7 +1,6 @@
 //! The version of a Lease.
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::Preconditions;
 
 /// UID and resource version of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +29,5 @@ impl Version {
     pub fn replace_with(&self, lease: &mut Lease) {
         lease.metadata.uid = Some(self.uid.clone());
         lease.metadata.resource_version = Some(self.resource_version.clone());
-    }
-
-    /// Preconditions that limit a request to this version.
-    pub fn preconditions(&self) -> Preconditions {
-        Preconditions { uid: Some(self.uid.clone()), resource_version: Some(self.resource_version.clone()) }
     }
 }

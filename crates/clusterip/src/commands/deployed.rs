@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clusterip_host::live_settings::{self, Source};
-use clusterip_leases::election::{self, Timing};
+use clusterip_leases::election::{self, LEASE, Timing};
 use clusterip_leases::identity::{Identity, Role};
-use clusterip_leases::leader::LEASE;
 use clusterip_leases::observed::Observed;
 use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};

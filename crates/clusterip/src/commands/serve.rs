@@ -181,19 +181,19 @@ impl Serve {
         let server = startup.listen().await?;
         let (certificate, registration) = startup.certificate().await?;
         startup.trust_clients(&certificate)?;
-        // The assigner runs in a thread of its own, and its connections live there.
-        let assigner_client = self.cluster.client().await?;
-        Ok(Prepared { startup, leader, module, changes, assigner_client, server, certificate, registration })
+        // The controller of Nodes runs in a thread of its own, and its connections live there.
+        let nodes_client = self.cluster.client().await?;
+        Ok(Prepared { startup, leader, module, changes, nodes_client, server, certificate, registration })
     }
 
     /// Takes part in the leader election, and starts the duties that depend on it.
     fn start(&self, prepared: Prepared<'_>) -> anyhow::Result<Running> {
-        let Prepared { mut startup, leader, module, changes, assigner_client, server, certificate, registration } =
+        let Prepared { mut startup, leader, module, changes, nodes_client, server, certificate, registration } =
             prepared;
         let mut election = Election::start(leader);
         let reconciler = startup.reconciler();
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
-        startup.assign_pod_cidrs(module, assigner_client, &election)?;
+        startup.assign_pod_cidrs(module, nodes_client, &election)?;
         startup.assign_external_addresses(&election);
         startup.move_services(Arc::clone(&reconciler), changes, &election);
         let backend = startup.backend(reconciler, &certificate, &election);

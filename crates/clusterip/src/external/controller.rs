@@ -27,7 +27,6 @@ use clusterip_host::external::policy_check::refusal;
 use clusterip_host::external::service_fields::{is_served, recorded, shown};
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::{service_path, text};
-use clusterip_leases::leader::Leadership;
 use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::background;
 use clusterip_runtime::backoff::RetryBackoff;
@@ -48,8 +47,9 @@ use super::address_usage;
 use super::holder_reports::{Assigned, HolderReport, HolderReports};
 use crate::external::external_metrics::ExternalMetrics;
 use crate::joined::joined;
-use crate::services::event_recorder::{CONTROLLER, EventContent, publish_event};
-use crate::services::leader_activation::wait_until_active;
+use crate::leader::Leadership;
+use crate::leader::activation::wait_until_active;
+use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
 
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHER_TIME: Duration = Duration::from_millis(300);

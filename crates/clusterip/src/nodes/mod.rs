@@ -5,16 +5,16 @@
 //! - [`block_usage`] counts the blocks of a range, and [`pool_blocks`] those of a pool.
 //! - [`block_planner`] plans blocks for the Nodes of manifests.
 //!
-//! [`assigner`] is the loop that gives Nodes their blocks. [`watched_node`] is a watched Node, [`allocation_state`] is the
-//! state of all Nodes and decides which Node is next, [`asker`] asks the policy, [`patch`] writes blocks, and
-//! [`node_events`] reports Nodes that get no blocks.
+//! [`controller`] is the control loop, which gives Nodes their blocks. [`watched_node`] is a watched Node,
+//! [`allocation_state`] is the state of all Nodes and decides which Node is next, [`asker`] asks the policy, [`patch`]
+//! writes blocks, and [`node_events`] reports Nodes that get no blocks.
 
 pub mod allocation_state;
 pub mod asker;
-pub mod assigner;
 pub mod block_placement;
 pub mod block_planner;
 pub mod block_usage;
+pub mod controller;
 pub mod held_blocks;
 pub mod node_events;
 pub mod node_metrics;

@@ -5,7 +5,7 @@ use kube::Client;
 use tokio::sync::mpsc;
 
 use super::watched_node::WatchedNode;
-use crate::services::event_recorder::{EventContent, publish_event};
+use crate::leader::event_recorder::{EventContent, publish_event};
 
 /// The number of Events that may wait to be written. Further Events are dropped; the log contains all of them.
 const MAX_WAITING: usize = 1000;

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 
 use super::held_blocks::fields_of;
 use super::watched_node::WatchedNode;
-use crate::services::event_recorder::CONTROLLER;
+use crate::leader::event_recorder::CONTROLLER;
 
 /// How long the API server has for one request: less than the time between the end of a term and the moment at which
 /// another process may lead.

@@ -1,4 +1,4 @@
-//! A watched Node, reduced to the fields that the assigner needs.
+//! A watched Node, reduced to the fields that the controller needs.
 
 use std::collections::BTreeMap;
 

@@ -4,8 +4,7 @@
 //! settings.
 
 pub use clusterip_core::annotations::SETTINGS_HASH_ANNOTATION as SETTINGS_ANNOTATION;
-use clusterip_leases::election;
-use clusterip_leases::leader::LEASE;
+use clusterip_leases::election::{self, LEASE};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};

@@ -1,5 +1,5 @@
-//! The event loop of the controller. It takes changes, finds the Services that they affect, and reconciles each
-//! Service at most once at a time.
+//! The control loop for misplaced Services, which handles Services while this process leads. It takes changes, finds
+//! the Services that they affect, and reconciles each Service at most once at a time.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -13,7 +13,6 @@ use clusterip_host::cluster::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::text;
-use clusterip_leases::leader::Leadership;
 use clusterip_runtime::background;
 use futures::channel::mpsc as queue;
 use futures::{FutureExt, StreamExt};
@@ -30,6 +29,7 @@ use super::misplaced::{self, Inspection, Verdict};
 use super::queue::FairQueue;
 use super::reconcile::{Next, Reconciler};
 use super::settings_in_use::{Origin, SettingsInUse};
+use crate::leader::Leadership;
 use crate::service_placement::{Skip, skip_reason};
 
 /// How soon a Service is looked at again after its reconciliation panicked.

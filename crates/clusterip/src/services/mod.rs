@@ -1,9 +1,9 @@
 //! Finds misplaced Services of a cluster, and moves them to addresses of their pool.
 //!
-//! A move consists of [`mover`], which calls the API server; [`step`], which decides the next step; [`journal`], the
-//! data that is needed to finish a move; and [`records`], which stores the journals. [`spec_merge`] and
-//! [`field_ownership`] restore the Service and keep what others changed meanwhile. [`queue`] shares the places among
-//! the namespaces, and [`requests`] holds what administrators ask for.
+//! [`controller`] is the control loop. A move consists of [`mover`], which calls the API server; [`step`], which decides
+//! the next step; [`journal`], the data that is needed to finish a move; and [`records`], which stores the journals.
+//! [`spec_merge`] and [`field_ownership`] restore the Service and keep what others changed meanwhile. [`queue`] shares
+//! the places among the namespaces, and [`requests`] holds what administrators ask for.
 
 pub mod affected;
 pub mod applied_settings;
@@ -11,11 +11,9 @@ mod attempt;
 pub mod brakes;
 pub mod controller;
 pub mod endpoints;
-pub mod event_recorder;
 pub mod field_ownership;
 pub mod hand_over;
 pub mod journal;
-pub mod leader_activation;
 pub mod misplaced;
 pub mod mover;
 pub mod outcome;

@@ -15,6 +15,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_host::lease_preconditions::preconditions;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::identity::Identity;
@@ -143,7 +144,7 @@ impl Others {
         gone.map(|(name, other)| {
             // The replica still counts as gone, but its Lease is not removed again before two durations have passed.
             other.restart(other.value.duration, now);
-            (name.clone(), other.value.version.preconditions())
+            (name.clone(), preconditions(&other.value.version))
         })
         .collect()
     }

@@ -1,12 +1,14 @@
 use std::time::Duration;
 
 use clusterip_leases::claim_lease::LABEL;
-use clusterip_leases::identity::Role;
+use clusterip_leases::identity::{Identity, Role};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::assignments::Assignment;
 use super::super::external_claims::{EXTERNAL, lease};
 use super::super::heartbeat_state::put_back;
 use super::super::rendezvous::order;
+use super::super::timing::HEARTBEAT;
 use super::*;
 
 const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 9, 10));
@@ -184,8 +186,7 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             setup: |test| {
                 test.see_claim(Some(test.other), 0);
                 let gone = stored(lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
-                let gone =
-                    Lease { metadata: kube::api::ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata }, ..gone };
+                let gone = Lease { metadata: ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata }, ..gone };
                 test.state.gone(&gone, test.at(0));
             },
             claims_at: never,
@@ -375,6 +376,8 @@ fn a_held_address_is_released_if_its_claim_was_changed_by_others() {
         assert!(test.planned(3100).1, "{name}");
         test.version = 1000;
         case(&mut test);
-        assert!(!test.planned(3200).1, "{name}");
+        let plan = test.plan(3200);
+        assert_eq!((plan.lost, plan.desired.held.len()), (vec![ADDRESS], 0), "{name}");
+        assert_eq!(test.plan(3300).lost, Vec::<IpAddr>::new(), "{name}: reported once");
     }
 }

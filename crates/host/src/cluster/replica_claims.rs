@@ -38,6 +38,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::ledger::{HELD_FOR, Ledger};
 use crate::host_metrics::{ClaimMetrics, ClaimResult};
+use crate::lease_preconditions::preconditions;
 
 /// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
 const DURATION: Duration = Duration::from_secs(HELD_FOR.as_secs() + 5);
@@ -277,7 +278,7 @@ impl Inner {
 
     /// Removes a claim of this version. If that fails and the claim is `mine`, the next sweep tries again.
     async fn remove(self: Arc<Self>, address: IpAddr, version: Version, mine: bool) {
-        let params = DeleteParams { preconditions: Some(version.preconditions()), ..DeleteParams::default() };
+        let params = DeleteParams { preconditions: Some(preconditions(&version)), ..DeleteParams::default() };
         match self.leases.delete(&name(address), &params).await {
             Ok(_) => {}
             // Another replica has the claim now, or it is gone.

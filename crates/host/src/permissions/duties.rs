@@ -1,6 +1,6 @@
 //! The permissions that each duty of a process requires.
 
-use clusterip_leases::leader::LEASE;
+use clusterip_leases::election::LEASE;
 use kube::api::ApiResource;
 
 use super::Need;

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use clusterip_host::cluster::stores::Change;
 use clusterip_host::policy::module::Module;
-use clusterip_leases::competing_server::CompetingServer;
-use clusterip_leases::leader::{Leader, Leadership};
 use clusterip_runtime::shutdown::until;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
@@ -16,8 +14,10 @@ use tokio::time::Instant;
 use super::Moves;
 use super::startup::Startup;
 use crate::external;
-use crate::nodes::assigner::Assigner;
-use crate::services::controller::Controller;
+use crate::leader::competing_server::CompetingServer;
+use crate::leader::{Leader, Leadership};
+use crate::nodes;
+use crate::services;
 use crate::services::misplaced::Allowed;
 use crate::services::reconcile::Reconciler;
 use crate::services::replicas::Replicas;
@@ -92,7 +92,7 @@ impl Startup<'_> {
         client: Client,
         election: &Election,
     ) -> anyhow::Result<()> {
-        let assigner = Assigner {
+        let controller = nodes::controller::Controller {
             module,
             stores: self.stores.clone(),
             client,
@@ -102,8 +102,8 @@ impl Startup<'_> {
             metrics: self.metrics.nodes.clone(),
             evaluation: self.metrics.evaluation.clone(),
         };
-        let assigned = assigner.start(self.tasks.until_stop())?;
-        self.tasks.try_spawn(async move { assigned.await.context("the node CIDR controller") });
+        let ended = controller.run_in_thread(self.tasks.until_stop())?;
+        self.tasks.try_spawn(async move { ended.await.context("the node CIDR controller") });
         Ok(())
     }
 
@@ -128,7 +128,7 @@ impl Startup<'_> {
         changes: mpsc::UnboundedReceiver<Change>,
         election: &Election,
     ) {
-        let controller = Controller {
+        let controller = services::controller::Controller {
             reconciler,
             changes,
             settings: self.settings.clone(),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clusterip_host::object::blocks_of;
-use clusterip_leases::leader::Leadership;
 use tokio::sync::watch;
 
+use crate::leader::Leadership;
 use crate::nodes::pool_blocks;
 use crate::pool_use;
 use crate::server_metrics::ServerMetrics;

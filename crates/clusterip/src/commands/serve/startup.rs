@@ -13,7 +13,6 @@ use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
-use clusterip_leases::leader::Leader;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 
@@ -21,6 +20,7 @@ use super::running::Tasks;
 use super::{LOG_TARGET, Serve};
 use crate::audit::live_audit::LiveAudit;
 use crate::dns_address;
+use crate::leader::Leader;
 use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
 use crate::ui::map_server::{Limits, MapServer};
@@ -91,7 +91,7 @@ pub(super) struct Prepared<'a> {
     /// The changes that the stores see.
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
     /// The client of the task that gives Nodes their pod CIDRs.
-    pub(super) assigner_client: Client,
+    pub(super) nodes_client: Client,
     pub(super) server: WebhookServer,
     pub(super) certificate: Certificate,
     /// The registration of the webhook, if this server looks after one.

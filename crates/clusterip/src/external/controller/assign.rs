@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{AGAIN, Controller, Term, about, record};
 use crate::external::external_metrics::AssignmentResult;
-use crate::services::event_recorder::{CONTROLLER, EventContent, publish_event};
+use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
 
 /// Why a Service gets no address. `uid` is the UID of the Service if the policy refused the address.
 struct Without {

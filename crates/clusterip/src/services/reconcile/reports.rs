@@ -7,11 +7,11 @@ use clusterip_host::object::text;
 use serde_json::Value;
 
 use super::super::brakes::Brake;
-use super::super::event_recorder::{EventContent, publish_service_event};
 use super::super::misplaced::{AskedBy, Misplaced};
 use super::super::mover::MoveError;
 use super::super::outcome::{Outcome, Unmoved};
 use super::{Found, Next, REPORTED, Reconciler};
+use crate::leader::event_recorder::{EventContent, publish_service_event};
 use crate::services::service_metrics::{Misplaced as Reason, MoveResult};
 
 impl Reconciler {

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use clusterip_leases::election::LEASE;
 use thiserror::Error;
-
-use super::LEASE;
 
 /// The leader's Lease can't be read or written.
 #[derive(Debug, Error)]

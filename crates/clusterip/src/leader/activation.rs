@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use clusterip_host::live_settings::LiveSettings;
-use clusterip_leases::leader::Leadership;
 use tokio::sync::watch;
+
+use super::Leadership;
 
 /// Returns `true` once this process leads and `has_work` is true of the settings in force. Returns `false` if that
 /// can't happen any more, because the settings or the leadership are not published any more.

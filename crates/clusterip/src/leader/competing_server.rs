@@ -4,10 +4,9 @@
 
 use std::time::Duration;
 
+use clusterip_leases::election::{ObservedLease, holder};
+use clusterip_leases::identity::{Identity, Role};
 use tokio::time::Instant;
-
-use super::identity::{Identity, Role};
-use crate::election::{ObservedLease, holder};
 
 /// A Lease counts as abandoned if it stays unchanged for the time of this many renewals.
 const MISSED: u32 = 3;

@@ -1,4 +1,5 @@
-//! The loop that gives Nodes their blocks, while this process leads and the settings have pools for Nodes.
+//! The control loop for Nodes, which runs while this process leads and the settings have pools for Nodes. It gives
+//! Nodes their blocks.
 //!
 //! # Guarantees
 //! - Each term begins with a complete and consistent list of all Nodes. All blocks in the list are held before the
@@ -23,7 +24,6 @@ use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::blocks_of;
 use clusterip_host::policy::module::Module;
 use clusterip_host::policy::node_request::NodeRequest;
-use clusterip_leases::leader::Leadership;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;
@@ -38,9 +38,10 @@ use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
 use crate::joined::joined;
+use crate::leader::Leadership;
+use crate::leader::activation::wait_until_active;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::nodes::node_metrics::{Assignment, Misplaced};
-use crate::services::leader_activation::wait_until_active;
 
 /// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than
@@ -48,7 +49,7 @@ use crate::services::leader_activation::wait_until_active;
 const MAX_PARALLEL_WRITES: usize = 60;
 
 /// Gives Nodes their blocks.
-pub struct Assigner {
+pub struct Controller {
     /// The module of the policy.
     pub module: Arc<Module>,
     /// The stores that watch the Nodes.
@@ -67,13 +68,13 @@ pub struct Assigner {
     pub evaluation: EvaluationMetrics,
 }
 
-impl Assigner {
+impl Controller {
     /// Runs until `shutdown` completes, in a thread of its own. Thus the evaluations for Nodes do not delay other
     /// tasks, and no task changes threads for each Node. The returned future completes when the thread has ended.
     ///
     /// # Errors
     /// The error of the system, if it can't start another thread.
-    pub fn start(
+    pub fn run_in_thread(
         self,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<impl Future<Output = Result<(), oneshot::error::RecvError>> + Send> {
@@ -188,7 +189,7 @@ impl Assigner {
     }
 }
 
-/// Reduces an event to what the assigner needs; `None` for a Node without a name.
+/// Reduces an event to what the controller needs; `None` for a Node without a name.
 fn seen(event: &Event<PartialObject>) -> Option<Event<WatchedNode>> {
     Some(match event {
         Event::Init => Event::Init,

@@ -11,10 +11,19 @@
 //! # Caveats
 //! A machine that is suspended stops this process and its clock together. When it wakes up, the process believes that
 //! it still leads until its next renewal. So every write must carry a precondition (`resourceVersion`).
+//!
+//! # Modules
+//! - [`competing_server`] finds out from the leader's Lease whether another server is running.
+//! - The controllers of [`crate::services`], [`crate::nodes`] and [`crate::external`] work only while this process
+//!   leads: [`activation`] waits until a controller has something to do, and [`event_recorder`] writes the Events of
+//!   all controllers.
 
 use std::future::Future;
 use std::pin::pin;
 
+use clusterip_leases::election::{LEASE, ObservedLease, Step, Timing, end, holder, step};
+use clusterip_leases::identity::Identity;
+use clusterip_leases::observed::Observed;
 use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -24,16 +33,13 @@ use kube::{Client, Error as KubeError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
+pub mod activation;
+pub mod competing_server;
+pub mod event_recorder;
 mod leader_error;
 
+use self::competing_server::CompetingServer;
 pub use self::leader_error::LeaderError;
-use super::competing_server::CompetingServer;
-use super::identity::Identity;
-use crate::election::{ObservedLease, Step, Timing, end, holder, step};
-use crate::observed::Observed;
-
-/// The name of the leader's Lease.
-pub const LEASE: &str = "clusterip-leader";
 
 /// Whether this process leads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,103 @@
+//! The claims of all addresses, as this agent has observed them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use clusterip_leases::identity::Identity;
+use clusterip_leases::version::Version;
+use k8s_openapi::api::coordination::v1::Lease;
+use tokio::time::Instant;
+
+use super::super::external_claims::{Claim, node_of as node_of_identity};
+use super::AgentState;
+
+/// The claim of an address, as this agent has observed it last.
+#[derive(Clone, Debug)]
+pub(super) enum Claimed {
+    /// The claim exists. Without a holder, it was given back.
+    There { lease: Box<Lease>, holder: Option<Identity> },
+    /// The claim was deleted, but not given back. Its holder counts as the holder for the duration of a heartbeat,
+    /// because it may not have noticed the deletion yet.
+    Deleted { holder: Identity, since: Instant },
+}
+
+impl Claimed {
+    /// The Lease; `None` if it was deleted.
+    pub(super) fn lease(&self) -> Option<&Lease> {
+        match self {
+            Self::There { lease, .. } => Some(lease),
+            Self::Deleted { .. } => None,
+        }
+    }
+
+    /// The node that the claim names or, if it was deleted, named.
+    pub(super) fn node(&self) -> Option<&str> {
+        match self {
+            Self::There { holder, .. } => holder.as_ref().and_then(node_of_identity),
+            Self::Deleted { holder, .. } => node_of_identity(holder),
+        }
+    }
+}
+
+impl AgentState {
+    /// Adds or updates a claim.
+    pub(super) fn see_claim(&mut self, lease: &Lease, now: Instant) {
+        let Some(Claim { address, holder }) = Claim::of(lease) else { return };
+        if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address) {
+            let (known, version) = (Version::of(known), Version::of(lease));
+            if known == version || version.is_older_than(&known) {
+                return;
+            }
+        }
+        if let Some(node) = holder.as_ref().and_then(node_of_identity) {
+            self.claiming.insert(node.to_owned(), now);
+        }
+        self.claims.insert(address, Claimed::There { lease: Box::new(lease.clone()), holder });
+        self.check(address);
+    }
+
+    /// Records that a claim was deleted.
+    pub(super) fn see_claim_deleted(&mut self, lease: &Lease, now: Instant) {
+        let Some(Claim { address, .. }) = Claim::of(lease) else { return };
+        if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address)
+            && Version::of(known).uid == Version::of(lease).uid
+        {
+            self.claim_gone(address, now);
+        }
+    }
+
+    /// Replaces the recorded claims with a complete list.
+    pub(super) fn see_only_claims(&mut self, leases: &[Lease], now: Instant) {
+        let listed: BTreeSet<IpAddr> = leases.iter().filter_map(Claim::of).map(|claim| claim.address).collect();
+        let missing: Vec<IpAddr> = self.claims.keys().filter(|address| !listed.contains(address)).copied().collect();
+        for address in missing {
+            self.claim_gone(address, now);
+        }
+        for lease in leases {
+            self.see_claim(lease, now);
+        }
+    }
+
+    fn claim_gone(&mut self, address: IpAddr, now: Instant) {
+        let Some(Claimed::There { holder, .. }) = self.claims.get(&address) else { return };
+        match holder.clone() {
+            Some(holder) => drop(self.claims.insert(address, Claimed::Deleted { holder, since: now })),
+            None => drop(self.claims.remove(&address)),
+        }
+        self.check(address);
+    }
+
+    /// Stops holding an address whose claim no longer names this agent.
+    fn check(&mut self, address: IpAddr) {
+        if self.mine.contains(&address) && !self.is_claimed_here(address) {
+            self.mine.remove(&address);
+            self.lost.push(address);
+        }
+    }
+
+    /// Whether the claim of the address names the current term of this agent.
+    pub(super) fn is_claimed_here(&self, address: IpAddr) -> bool {
+        matches!((self.claims.get(&address), &self.term),
+            (Some(Claimed::There { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
+    }
+}
