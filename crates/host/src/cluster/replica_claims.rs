@@ -40,7 +40,7 @@ use super::ledger::{Ledger, RESERVATION_TIME};
 use crate::host_metrics::{ClaimMetrics, ClaimResult};
 
 /// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
-const DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + 5);
+const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + 5);
 /// How long a claim stays after its Service was seen by this replica. A replica whose watch lags by more must not give
 /// the address away; its watch has failed.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -49,11 +49,11 @@ const CLAIM_TIMEOUT: Duration = Duration::from_millis(1200);
 /// The time limit for reading a claim back if the API server did not answer in time.
 const READ_BACK_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often claims that have ended are looked for.
-const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which processes know the addresses in flight.
+/// Where reservations are stored, and so which processes know the addresses in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kept {
+pub enum ReservationStore {
     /// Only this process, for a single replica
     #[default]
     Memory,
@@ -179,7 +179,7 @@ impl Claims {
     pub async fn run(self, leads: impl Fn() -> bool, stop: impl Future<Output = ()>) {
         let config = watcher::Config::default().labels(&format!("{LABEL}={CLAIM}"));
         let mut events = pin!(watcher(self.0.leases.clone(), config).default_backoff());
-        let mut sweep = interval(SWEEP);
+        let mut sweep = interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut listed = HashSet::new();
         let mut stop = pin!(stop);
@@ -214,7 +214,7 @@ impl Inner {
     }
 
     async fn attempt(&self, address: IpAddr, owner: &Owner) -> Result<Option<ClaimResult>, ClaimError> {
-        let claim = Claim { address, owner: owner.clone(), holder: self.me.clone(), duration: DURATION };
+        let claim = Claim { address, owner: owner.clone(), holder: self.me.clone(), duration: CLAIM_DURATION };
         let mut lease = claim.lease(&self.namespace, Timestamp::now());
         // A claim of this replica that is about to be removed, or a claim that was left behind, is taken over.
         let before = {
