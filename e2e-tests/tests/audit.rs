@@ -308,7 +308,7 @@ async fn server_audits_the_current_state_of_the_cluster() {
     send(&cluster.client, Method::DELETE, &path(&place.namespace, "fixed"), None).await;
     becomes("no finding about a deleted Service", &[(Kind::Unmatched, "web")]).await;
 
-    ledger.hold("172.21.0.90".parse().unwrap(), &Owner::new("shop", "soon", ""), || false);
+    ledger.reserve("172.21.0.90".parse().unwrap(), &Owner::new("shop", "soon", ""), || false);
     let all = json!({"services": {"pools": [{"name": "all", "cidrs": ["172.21.0.0/24"]}]}});
     settings.send_replace(Arc::new(judge(&module, all, &vec!["172.21.0.0/16".to_owned()].into()).unwrap()));
     becomes("the new settings", &[]).await;

@@ -1,6 +1,6 @@
 //! Requests of one namespace whose Services are never created do not use up the addresses of other namespaces.
 
-use clusterip_host::cluster::ledger::YOUNG;
+use clusterip_host::cluster::ledger::YOUNG_TIME;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
@@ -75,18 +75,18 @@ async fn namespace_reserves_at_most_its_share_of_a_pool() {
                 assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{name}: {answer}");
             }
         }
-        let held = in_flight(&cluster).await;
-        assert!(held <= BURST, "{name}: {held} addresses are held");
+        let reserved = in_flight(&cluster).await;
+        assert!(reserved <= BURST, "{name}: {reserved} addresses are in flight");
         let creates: Vec<Value> = (0..10).map(|number| service(&format!("web-{row}-{number}"), json!({}))).collect();
         for created in join_all(creates.iter().map(|service| cluster.create(&victim, service))).await {
             assert!(within(address(&created.expect(name)), "172.21.1.0/24"), "{name}");
         }
         // When no reservation is young any more, the next request replaces all that are above the share. Its number
         // selects an address that is not reserved.
-        tokio::time::sleep(YOUNG).await;
+        tokio::time::sleep(YOUNG_TIME).await;
         cluster.host.post("/mutate", &review(10_145)).await.expect(name);
-        let held = in_flight(&cluster).await;
-        assert!(held <= SHARE, "{name}: {held} addresses are held");
+        let reserved = in_flight(&cluster).await;
+        assert!(reserved <= SHARE, "{name}: {reserved} addresses are in flight");
     }
 }
 

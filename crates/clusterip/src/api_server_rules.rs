@@ -4,20 +4,18 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::snapshot::addresses;
 use clusterip_host::object;
 use ipnet::IpNet;
 use serde_json::Value;
 
-/// The namespace and the name of a Service.
-type Owner = (String, String);
-
 /// The addresses that can't be given to another Service.
 #[derive(Default)]
 pub struct ApiServerRules {
     /// The Service that has an address, and a description of it.
-    taken: BTreeMap<IpAddr, (Option<Owner>, String)>,
+    taken: BTreeMap<IpAddr, (Option<ServiceKey>, String)>,
 }
 
 impl ApiServerRules {
@@ -25,8 +23,8 @@ impl ApiServerRules {
     pub fn add_existing(&mut self, object: &Value) {
         match (object::api_version(object), object::kind(object)) {
             ("v1", "Service") => {
-                let owner = (object::namespace(object).to_owned(), object::name(object).to_owned());
-                let label = format!("Service {}/{} of the cluster", owner.0, owner.1);
+                let owner = ServiceKey::of(object);
+                let label = format!("Service {owner} of the cluster");
                 for address in own_addresses(object) {
                     self.taken.insert(address, (Some(owner.clone()), label.clone()));
                 }
@@ -35,7 +33,7 @@ impl ApiServerRules {
                 let Ok(address) = object::name(object).parse() else { return };
                 let parent = |key: &str| object::text(object, &["spec", "parentRef", key]).to_owned();
                 let is_service = parent("resource") == "services";
-                let owner = is_service.then(|| (parent("namespace"), parent("name")));
+                let owner = is_service.then(|| ServiceKey::new(parent("namespace"), parent("name")));
                 let label = format!("the IPAddress {address} of the cluster");
                 self.taken.entry(address).or_insert((owner, label));
             }
@@ -44,15 +42,21 @@ impl ApiServerRules {
     }
 
     /// Adds the addresses of a planned Service. `origin` is the position of its manifest.
-    pub fn add_planned(&mut self, owner: &Owner, service: &Value, origin: &str) {
-        let label = format!("Service {}/{} ({origin})", owner.0, owner.1);
+    pub fn add_planned(&mut self, owner: &ServiceKey, service: &Value, origin: &str) {
+        let label = format!("Service {owner} ({origin})");
         for address in own_addresses(service) {
             self.taken.entry(address).or_insert_with(|| (Some(owner.clone()), label.clone()));
         }
     }
 
     /// Why the API server would refuse this Service, or its update from `old`; `None` if nothing is known against it.
-    pub fn refusal(&self, settings: &Settings, owner: &Owner, service: &Value, old: Option<&Value>) -> Option<String> {
+    pub fn refusal(
+        &self,
+        settings: &Settings,
+        owner: &ServiceKey,
+        service: &Value,
+        old: Option<&Value>,
+    ) -> Option<String> {
         if is_external_name(service) {
             return None;
         }
@@ -70,7 +74,7 @@ impl ApiServerRules {
     }
 
     /// Why the API server does not allocate this address to this Service.
-    fn unavailable(&self, settings: &Settings, owner: &Owner, address: IpAddr) -> Option<String> {
+    fn unavailable(&self, settings: &Settings, owner: &ServiceKey, address: IpAddr) -> Option<String> {
         let ranges = &settings.service_cidrs;
         if !ranges.is_empty() && !ranges.iter().any(|range| allocates(range, address)) {
             let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
@@ -272,7 +276,7 @@ mod tests {
         rules.add_existing(&service("db", at("10.0.0.7")));
         rules.add_existing(&ip_address("10.0.0.8", "gone"));
         rules.add_existing(&ip_address("10.0.0.6", "web"));
-        let owner = |name: &str| ("shop".to_owned(), name.to_owned());
+        let owner = |name: &str| ServiceKey::new("shop", name);
         rules.add_planned(&owner("first"), &service("first", at("10.0.0.5")), "a.yaml: document 1, line 1");
         for Case { name, old, spec, expected } in cases {
             let old = old.map(|spec| service("web", spec));

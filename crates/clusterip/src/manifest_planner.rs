@@ -10,6 +10,7 @@ use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::external::{self, External, stored};
 use clusterip_core::label_selector::Labels;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests::{Manifest, Origin};
 use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls, addresses};
@@ -153,8 +154,8 @@ pub struct Planner<'m> {
     document: Value,
     settings: Settings,
     snapshot: Arc<RwLock<Snapshot>>,
-    /// The Services that exist already, by namespace and name, with their origin; `None` for the cluster.
-    there: BTreeMap<(String, String), Option<Origin>>,
+    /// The Services that exist already, with their origin; `None` for the cluster.
+    existing: BTreeMap<ServiceKey, Option<Origin>>,
     /// The external addresses of the plan; `None` if the settings have no such pools.
     external: Option<PlanState>,
     /// What the API server refuses although the policy allows it.
@@ -165,12 +166,12 @@ impl<'m> Planner<'m> {
     /// A planner for a cluster with these objects.
     pub fn new(module: &'m Module, document: Value, settings: Settings, cluster: Vec<Value>) -> Self {
         let mut snapshot = Snapshot::default();
-        let mut there = BTreeMap::new();
+        let mut existing = BTreeMap::new();
         let mut api_server = ApiServerRules::default();
         for object in cluster {
             api_server.add_existing(&object);
             if object::is_service(&object) {
-                there.insert(id(&object), None);
+                existing.insert(ServiceKey::of(&object), None);
             }
             snapshot.insert(object);
         }
@@ -178,10 +179,10 @@ impl<'m> Planner<'m> {
         let mut external = has_external.then(|| PlanState::new(&settings.external));
         if let Some(external) = &mut external {
             for service in snapshot.all("v1", "Service") {
-                external.add_existing(&owner(&id(&service)), &service);
+                external.add_existing(&ServiceKey::of(&service).to_string(), &service);
             }
         }
-        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), there, external, api_server }
+        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), existing, external, api_server }
     }
 
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
@@ -210,7 +211,7 @@ impl<'m> Planner<'m> {
         if let Some(external) = &mut self.external {
             for (index, manifest) in services() {
                 let object = manifest.object.value();
-                external.add_pending(index, &owner(&key(&id(&object), &object, index)), &object);
+                external.add_pending(index, &planned_key(&object, index).to_string(), &object);
             }
         }
         let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new(), external: None, nodes: None };
@@ -240,9 +241,9 @@ impl<'m> Planner<'m> {
 
     fn place(&mut self, index: usize, manifest: &Manifest) -> Result<Row, PlanError> {
         let (mut object, mut old, mut warnings) = (manifest.object.value(), None, Vec::new());
-        let id = id(&object);
-        let generated = id.1.is_empty();
-        if let Some(first) = self.there.get(&id).filter(|_| !generated) {
+        let id = ServiceKey::of(&object);
+        let generated = id.name.is_empty();
+        if let Some(first) = self.existing.get(&id).filter(|_| !generated) {
             old = self.get(&id);
             if let Some(old) = &old {
                 keep_addresses(&mut object, old);
@@ -265,11 +266,11 @@ impl<'m> Planner<'m> {
         };
         let answer = answer.map_err(|error| PlanError {
             origin: manifest.origin.clone(),
-            subject: format!("Service {}/{}", id.0, id.1),
+            subject: format!("Service {id}"),
             error,
         })?;
-        let row = row(&id, &object, old.as_ref(), &answer, warnings);
-        let key = key(&id, &object, index);
+        let row = row(&object, old.as_ref(), &answer, warnings);
+        let key = planned_key(&object, index);
         let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or(object));
         let refusal =
             placed.as_ref().and_then(|placed| self.api_server.refusal(&self.settings, &key, placed, old.as_ref()));
@@ -278,14 +279,14 @@ impl<'m> Planner<'m> {
             None => (row, placed),
         };
         if let Some(external) = &mut self.external {
-            external.set_planned(index, &owner(&key), placed.as_ref(), old.as_ref());
+            external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
         }
         if let Some(mut placed) = placed {
             self.api_server.add_planned(&key, &placed, &manifest.origin.to_string());
             if generated {
-                placed["metadata"]["name"] = json!(key.1);
+                placed["metadata"]["name"] = json!(key.name);
             } else {
-                self.there.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
+                self.existing.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
             }
             self.insert(placed);
         }
@@ -296,35 +297,29 @@ impl<'m> Planner<'m> {
         self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(object);
     }
 
-    fn get(&self, (namespace, name): &(String, String)) -> Option<Value> {
-        Snapshot::read(&self.snapshot).get("v1", "Service", namespace, name)
+    fn get(&self, id: &ServiceKey) -> Option<Value> {
+        Snapshot::read(&self.snapshot).get("v1", "Service", &id.namespace, &id.name)
     }
 
     fn has(&self, service: &Value) -> bool {
-        let id = id(service);
-        self.there.contains_key(&id) || self.get(&id).is_some()
+        let id = ServiceKey::of(service);
+        self.existing.contains_key(&id) || self.get(&id).is_some()
     }
 }
 
-fn id(object: &Value) -> (String, String) {
-    (object::namespace(object).to_owned(), object::name(object).to_owned())
-}
-
-/// The key of a Service: its namespace and name. If the name is yet to be generated, a text that can't be the name of
+/// The key of a planned Service. If its name is yet to be generated, the key contains a text that can't be the name of
 /// a Service.
-fn key(id: &(String, String), object: &Value, index: usize) -> (String, String) {
-    let name = if id.1.is_empty() { format!("{}/{index}", name(id, object)) } else { id.1.clone() };
-    (id.0.clone(), name)
+fn planned_key(service: &Value, index: usize) -> ServiceKey {
+    let id = ServiceKey::of(service);
+    if id.name.is_empty() { ServiceKey::new(id.namespace, format!("{}/{index}", shown_name(service))) } else { id }
 }
 
-/// The name as a row shows it.
-fn name(id: &(String, String), object: &Value) -> String {
-    if id.1.is_empty() { format!("{}…", object::text(object, &["metadata", "generateName"])) } else { id.1.clone() }
-}
-
-/// The Service as the policy names it as the holder of an external address.
-fn owner((namespace, name): &(String, String)) -> String {
-    format!("{namespace}/{name}")
+/// The name of a Service as a row shows it.
+fn shown_name(service: &Value) -> String {
+    match object::name(service) {
+        "" => format!("{}…", object::text(service, &["metadata", "generateName"])),
+        name => name.to_owned(),
+    }
 }
 
 fn selector(service: &Value) -> Option<Labels> {
@@ -348,13 +343,13 @@ fn keep_addresses(object: &mut Value, old: &Value) {
     }
 }
 
-fn row(id: &(String, String), object: &Value, old: Option<&Value>, answer: &Answer, mut warnings: Vec<String>) -> Row {
+fn row(object: &Value, old: Option<&Value>, answer: &Answer, mut warnings: Vec<String>) -> Row {
     warnings.extend(answer.warnings.iter().flatten().cloned());
     let audit = answer.audit();
     let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
     Row {
-        namespace: id.0.clone(),
-        name: name(id, object),
+        namespace: object::namespace(object).to_owned(),
+        name: shown_name(object),
         decision: answer.outcome(),
         pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
         external: audit

@@ -31,8 +31,8 @@ pub struct Evaluator {
     metrics: EvaluationMetrics,
 }
 
-/// A policy answer, and the addresses that are held for it. They are released when this is dropped, except for those
-/// that [`Self::settle`] keeps.
+/// A policy answer, and the addresses that are reserved for it. They are released when this is dropped, except for
+/// those that [`Self::commit`] keeps.
 pub struct Evaluation {
     /// The policy's answer.
     pub answer: Answer,
@@ -63,16 +63,16 @@ impl Evaluator {
         Self { claims: Some(claims), ..self }
     }
 
-    /// The same evaluator without claims. No other replica knows of the addresses that it holds.
+    /// The same evaluator without claims. No other replica knows of the addresses that it reserves.
     pub fn unclaimed(&self) -> Self {
         Self { claims: None, ..self.clone() }
     }
 
     /// Whether the policy chose this address for the Service with this namespace and name, here or in another
     /// replica. If there are several replicas, the API server may have to be asked.
-    pub fn is_ours(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
+    pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
         let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
-        self.ledger.is_ours(address, namespace, name) || claimed()
+        self.ledger.is_chosen_for(address, namespace, name) || claimed()
     }
 
     /// The module of the policy.
@@ -95,12 +95,12 @@ impl Evaluator {
         &self.ledger
     }
 
-    /// Holds an address that the author of a request chose for the Service `owner`, unless the address is held
+    /// Reserves an address that the author of a request chose for the Service `owner`, unless the address is reserved
     /// already.
-    pub fn note_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
+    pub fn reserve_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
         let settings = self.settings();
         let shares = |address| namespace_share::of(&settings.settings, address);
-        let released = self.ledger.note_chosen_by_hand(address, owner, &shares);
+        let released = self.ledger.reserve_chosen_by_hand(address, owner, &shares);
         if let Some(claims) = &self.claims {
             claims.release(&released);
         }
@@ -109,7 +109,7 @@ impl Evaluator {
     /// Evaluates a request. Blocks the thread until the policy answers.
     ///
     /// # Errors
-    /// [`ModuleError`] if the policy does not answer. Then nothing is held.
+    /// [`ModuleError`] if the policy does not answer. Then nothing is reserved.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, ModuleError> {
         let settings = self.settings();
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
@@ -126,8 +126,8 @@ impl Evaluator {
         Ok(Evaluation { answer, settings, lookups, external })
     }
 
-    /// Evaluates a request about a Service that may get external addresses. They are held for the Service; if another
-    /// request was faster, the decision is made again.
+    /// Evaluates a request about a Service that may get external addresses. They are reserved for the Service; if
+    /// another request was faster, the decision is made again.
     fn place(
         &self,
         request: &Value,
@@ -147,7 +147,7 @@ impl Evaluator {
             }
             let mut all = true;
             for address in &newly_claimed {
-                all &= lookups.hold_external(*address, &settings.settings).map_err(ModuleError::Call)?;
+                all &= lookups.reserve_external(*address, &settings.settings).map_err(ModuleError::Call)?;
             }
             if all {
                 return Ok((answer, newly_claimed));
@@ -167,9 +167,9 @@ impl Evaluation {
         self.lookups.failed_claim()
     }
 
-    /// Keeps these addresses held until they are seen, and releases all others. A namespace that then holds more than
-    /// its share of a pool loses its oldest reservations there.
-    pub fn settle(self, used: &[IpAddr]) {
-        self.lookups.settle(&[used, &self.external].concat(), &self.settings.settings);
+    /// Keeps these addresses reserved until they are seen, and releases all others. A namespace that then has reserved
+    /// more than its share of a pool loses its oldest reservations there.
+    pub fn commit(self, used: &[IpAddr]) {
+        self.lookups.commit(&[used, &self.external].concat(), &self.settings.settings);
     }
 }

@@ -66,8 +66,9 @@ impl HostCalls for AuditLookups {
                 match &self.free {
                     Free::All => Ok(br#"{"apiVersion":"v1","items":[],"kind":"ServiceList","metadata":{}}"#.to_vec()),
                     Free::But { in_flight, .. } => {
-                        let held = in_flight.iter().map(|address| kubewarden_responses::in_flight(*address, "", ""));
-                        self.calls.answer_with(call, &held.collect::<Vec<_>>())
+                        let reservations =
+                            in_flight.iter().map(|address| kubewarden_responses::in_flight(*address, "", ""));
+                        self.calls.answer_with(call, &reservations.collect::<Vec<_>>())
                     }
                 }
             }

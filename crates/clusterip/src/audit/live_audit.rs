@@ -54,7 +54,7 @@ impl LiveAudit {
             settings: &settings,
             ranges,
             snapshot: stores.snapshot(),
-            in_flight: self.evaluator.ledger().held(),
+            in_flight: self.evaluator.ledger().reservations(),
             holders: if settings.settings.external.pools.is_empty() {
                 Ok(HolderSnapshot::default())
             } else {

@@ -149,8 +149,9 @@ impl Move {
         let module = Arc::new(Module::new(EMBEDDED)?);
         let metrics = ServerMetrics::new();
         let ledger = Ledger::default();
-        let seen = ledger.clone();
-        let (stores, changes) = Stores::new(client.clone(), metrics.cluster.clone(), move |address| seen.seen(address));
+        let watched = ledger.clone();
+        let (stores, changes) =
+            Stores::new(client.clone(), metrics.cluster.clone(), move |address| watched.mark_seen(address));
         stores.ask_for_service_cidrs().await;
         let follower =
             Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), metrics.cluster.clone())
@@ -281,7 +282,7 @@ impl Move {
                         }
                         // The addresses are reserved in this process alone, so that no two rows of the table name
                         // the same address.
-                        (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.hold_targets(service).await {
+                        (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.reserve_targets(service).await {
                             Ok((to, evaluation)) => {
                                 row.to = Some(to.clone());
                                 jobs.push(Job::Move { live, misplaced, to, evaluation });

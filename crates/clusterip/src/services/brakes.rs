@@ -17,10 +17,10 @@ pub const MIN_MOVES_PER_NAMESPACE: usize = 10;
 /// How long a Service stays where it is after a move.
 pub const COOLDOWN: Duration = Duration::from_secs(60);
 /// How many Services new settings may move without the consent of an administrator. More may move without consent
-/// if they are at most one in [`ONE_IN`] of all that are managed.
+/// if they are at most [`MAX_PERCENT_WITHOUT_CONSENT`] percent of all that are managed.
 const MAX_MOVES_WITHOUT_CONSENT: usize = 20;
 /// See [`MAX_MOVES_WITHOUT_CONSENT`].
-const ONE_IN: usize = 10;
+const MAX_PERCENT_WITHOUT_CONSENT: usize = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -97,7 +97,8 @@ impl Brakes {
     /// Notes that new settings are in force, by which `misplaced` of `managed` Services would move. Returns whether
     /// these Services must wait.
     pub fn settings_changed(&mut self, misplaced: BTreeSet<ServiceKey>, managed: usize) -> bool {
-        let too_many = misplaced.len() > MAX_MOVES_WITHOUT_CONSENT && misplaced.len() * ONE_IN > managed;
+        let too_many = misplaced.len() > MAX_MOVES_WITHOUT_CONSENT
+            && misplaced.len() * 100 > managed * MAX_PERCENT_WITHOUT_CONSENT;
         self.waiting = if too_many { misplaced } else { BTreeSet::new() };
         too_many
     }

@@ -294,8 +294,8 @@ impl Controller {
     }
 }
 
-/// The Services that would move, and how many Services are managed. No address is held, because Services are created
-/// meanwhile. So if a pool has fewer free addresses than Services that would move to it, all of them count.
+/// The Services that would move, and how many Services are managed. No address is reserved, because Services are
+/// created meanwhile. So if a pool has fewer free addresses than Services that would move to it, all of them count.
 fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>, usize) {
     let evaluator = reconciler.evaluator();
     let settings = evaluator.settings();

@@ -85,7 +85,7 @@ pub enum AskedBy {
 /// What is done about a misplaced Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The Service moves, once [`hold_targets`] holds addresses for it.
+    /// The Service moves, once [`reserve_targets`] has reserved addresses for it.
     Move,
     /// The Service stays.
     Report {
@@ -105,7 +105,7 @@ impl Misplaced {
     }
 }
 
-/// Inspects a Service as the stores show it. `request` is an administrator's request to move it. Holds no address.
+/// Inspects a Service as the stores show it. `request` is an administrator's request to move it. Reserves no address.
 ///
 /// # Errors
 /// [`ModuleError`] if the policy does not answer.
@@ -184,12 +184,12 @@ fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Op
     }
 }
 
-/// Holds addresses for a Service that moves. Returns all its addresses after the move, including one that stays, and
-/// the evaluation that holds them.
+/// Reserves addresses for a Service that moves. Returns all its addresses after the move, including one that stays,
+/// and the evaluation that reserved them.
 ///
 /// # Errors
 /// [`NoTarget`] if there are no addresses for it.
-pub fn hold_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
+pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
     let evaluation = ask(evaluator, service, false).map_err(NoTarget::Unanswered)?;
     let new = evaluation.answer.mutated_object.as_ref().map(addresses);
     match (pool_of(&evaluation), new) {
@@ -239,7 +239,7 @@ pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), S
     }
 }
 
-/// Asks the policy. With `dry_run`, no address is held.
+/// Asks the policy. With `dry_run`, no address is reserved.
 fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluation, ModuleError> {
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run };

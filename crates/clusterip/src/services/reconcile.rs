@@ -263,9 +263,9 @@ impl Reconciler {
         if let Err(brake) = braked {
             return self.report_brake(id, service, &misplaced, brake).await;
         }
-        // Addresses are held only now, so that a Service that has to wait holds none.
-        let (to, evaluation) = match self.hold_targets(service.clone()).await {
-            Ok(held) => held,
+        // Addresses are reserved only now, so that none are reserved for a Service that has to wait.
+        let (to, evaluation) = match self.reserve_targets(service.clone()).await {
+            Ok(reserved) => reserved,
             Err(reason) => {
                 self.brakes().take_back(id);
                 return match reason {

@@ -39,7 +39,7 @@ use super::service_metrics::ServiceMetrics;
 /// The value of the label of these Leases.
 pub const REPLICA: &str = "replica";
 /// How long a Lease is valid after its last renewal.
-const DURATION: Duration = Duration::from_secs(20);
+const LEASE_DURATION: Duration = Duration::from_secs(20);
 /// How often the Lease is renewed.
 const RENEWAL: Duration = Duration::from_secs(5);
 /// How long a renewal may take.
@@ -86,7 +86,7 @@ impl Other {
             version: Version::of(lease),
             holder: spec.holder_identity.filter(|holder| !holder.is_empty()).unwrap_or_else(|| lease.name_any()),
             hash: lease.annotations().get(SETTINGS_ANNOTATION).cloned().unwrap_or_default(),
-            duration: seconds.map_or(DURATION, Duration::from_secs),
+            duration: seconds.map_or(LEASE_DURATION, Duration::from_secs),
         }
     }
 }
@@ -311,7 +311,7 @@ impl Replicas {
             },
             spec: Some(LeaseSpec {
                 holder_identity: Some(self.me.to_string()),
-                lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+                lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
                 // For people only: no clock of another process is trusted.
                 renew_time: Some(MicroTime(Timestamp::now())),
                 ..LeaseSpec::default()

@@ -32,20 +32,21 @@ pub trait Targets: Send + Sync {
     fn may_show(&self, status: &Map<String, Value>) -> bool;
 }
 
-/// Asks the policy for other addresses for a Service that is being moved. Each address is held until the move has
+/// Asks the policy for other addresses for a Service that is being moved. Each address is reserved until the move has
 /// ended. The policy is asked on the background thread, because a move must neither block the runtime nor delay
 /// admission.
 pub struct Alternatives {
     evaluator: Evaluator,
     /// The Service as it was before its move.
     service: Value,
-    held: Mutex<Vec<Evaluation>>,
+    /// The evaluations that reserved the addresses.
+    evaluations: Mutex<Vec<Evaluation>>,
 }
 
 impl Alternatives {
     /// Targets for this Service, as `evaluator` chooses them.
     pub fn new(evaluator: &Evaluator, service: &Value) -> Self {
-        Self { evaluator: evaluator.clone(), service: service.clone(), held: Mutex::default() }
+        Self { evaluator: evaluator.clone(), service: service.clone(), evaluations: Mutex::default() }
     }
 }
 
@@ -53,11 +54,11 @@ impl Targets for Alternatives {
     fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>> {
         let (evaluator, service) = (self.evaluator.clone(), self.service.clone());
         Box::pin(async move {
-            // A refused address is held, or seen in use, so the policy does not choose it again. If the policy still
-            // does, there is no other address.
-            let asked = background::run(move || misplaced::hold_targets(&evaluator, &service).ok()).await;
+            // A refused address is reserved, or seen in use, so the policy does not choose it again. If the policy
+            // still does, there is no other address.
+            let asked = background::run(move || misplaced::reserve_targets(&evaluator, &service).ok()).await;
             let (addresses, evaluation) = asked.ok()??;
-            self.held.lock().unwrap_or_else(PoisonError::into_inner).push(evaluation);
+            self.evaluations.lock().unwrap_or_else(PoisonError::into_inner).push(evaluation);
             let new = !addresses.iter().any(|address| refused.contains(address));
             new.then_some(addresses)
         })

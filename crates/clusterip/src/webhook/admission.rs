@@ -60,21 +60,21 @@ impl Admission {
         }
         let (namespace, name) = owner.id();
         let given = addresses(object);
-        let is_ours = |address: &IpAddr| self.evaluator.is_ours(*address, namespace, name);
+        let is_chosen = |address: &IpAddr| self.evaluator.is_chosen_for(*address, namespace, name);
         let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
         let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };
         // The request has addresses that this webhook gave: another webhook changed the Service afterwards, and the API
         // server calls this webhook again.
-        let answer = if !given.is_empty() && previous_addresses(request).is_empty() && given.iter().all(is_ours) {
+        let answer = if !given.is_empty() && previous_addresses(request).is_empty() && given.iter().all(is_chosen) {
             self.review_again(request, &given, Subject { own: given.clone(), ..subject })?
         } else {
             let evaluation = self.evaluator.evaluate(request, &subject).map_err(|error| error.to_string())?;
             let answer = evaluation.answer.clone();
             let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-            evaluation.settle(&used);
+            evaluation.commit(&used);
             if answer.outcome() == Outcome::Unchanged && !dry_run {
                 let new = given.into_iter().filter(|address| !previous_addresses(request).contains(address));
-                new.for_each(|address| self.evaluator.note_chosen_by_hand(address, &owner));
+                new.for_each(|address| self.evaluator.reserve_chosen_by_hand(address, &owner));
             }
             answer
         };
@@ -113,7 +113,7 @@ impl Admission {
             answer.mutated_object = without.get("object").cloned();
         }
         let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-        evaluation.settle(&used);
+        evaluation.commit(&used);
         if !dry_run {
             let gone: Vec<IpAddr> = given.iter().filter(|address| !used.contains(address)).copied().collect();
             self.evaluator.ledger().release(&gone);

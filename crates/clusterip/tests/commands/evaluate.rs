@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// One session out of this many is tested: each needs a process of its own that compiles the policy, and `sessions.rs`
 /// replays all of them in one process.
-const ONE_IN: usize = 8;
+const SESSION_STEP: usize = 8;
 
 /// Every eighth session by name, divided among as many threads as the machine has.
 fn for_sessions_of_each_kind(check: impl Fn(&Folder, &str) -> Vec<String> + Sync) {
@@ -25,7 +25,7 @@ fn for_sessions_of_each_kind(check: impl Fn(&Folder, &str) -> Vec<String> + Sync
         .collect();
     assert!(names.len() >= 200, "{} folders", names.len());
     names.sort();
-    let names: Vec<String> = names.into_iter().step_by(ONE_IN).collect();
+    let names: Vec<String> = names.into_iter().step_by(SESSION_STEP).collect();
     let problems = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for part in names.chunks(names.len().div_ceil(4)) {

@@ -1,8 +1,8 @@
 //! Limits how many addresses of a pool one namespace may have in flight.
 //!
-//! A reservation lasts until its Service is seen, or for [`HELD_FOR`](super::ledger::HELD_FOR). Requests whose Services
-//! are never created, because another webhook denies them or a client sends reviews directly, must not use up a pool
-//! that other namespaces need.
+//! A reservation lasts until its Service is seen, or for [`RESERVATION_TIME`](super::ledger::RESERVATION_TIME).
+//! Requests whose Services are never created, because another webhook denies them or a client sends reviews directly,
+//! must not use up a pool that other namespaces need.
 
 use std::net::IpAddr;
 
@@ -12,12 +12,12 @@ use clusterip_core::settings::Settings;
 use super::ledger::Share;
 
 /// The divisor of a share: a namespace may reserve a quarter of the usable addresses of a pool and family.
-const PART: u128 = 4;
+const SHARE_DIVISOR: u128 = 4;
 /// The smallest share of a pool that is large enough. In a smaller pool, the share is at most half of the usable
 /// addresses.
-const MIN_SHARE: u128 = 8;
+const MIN_SHARE_OF_LARGE_POOL: u128 = 8;
 /// The smallest share of all: of two requests for one Service, neither may lose its address.
-const LEAST: u128 = 2;
+const MIN_SHARE: u128 = 2;
 /// The largest share: each reservation takes memory, and an IPv6 pool has practically unlimited addresses.
 const MAX_SHARE: u128 = 1024;
 
@@ -28,37 +28,37 @@ pub fn of(settings: &Settings, address: IpAddr) -> Share<'_> {
     if let Some(pool) = settings.pool_of(address) {
         let usable = settings.candidates(pool, family).count();
         // No other namespace needs a pool that is for one namespace only.
-        let (most, burst) = match pool.matches.scope.namespaces.len() {
+        let (max, burst) = match pool.matches.scope.namespaces.len() {
             1 => (bounded(usable), bounded(usable)),
             _ => part(usable),
         };
         return Share {
-            most,
+            max,
             burst,
             counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)),
         };
     }
     if let Some(pool) = settings.external.pool_of(address) {
-        let (most, burst) = part(pool.candidates(family).count());
+        let (max, burst) = part(pool.candidates(family).count());
         return Share {
-            most,
+            max,
             burst,
             counts: Box::new(move |other| Family::of(other) == family && pool.contains(other)),
         };
     }
     let in_no_pool = |other: IpAddr| settings.pool_of(other).is_none() && settings.external.pool_of(other).is_none();
-    let (most, burst) = part(u128::MAX);
-    Share { most, burst, counts: Box::new(in_no_pool) }
+    let (max, burst) = part(u128::MAX);
+    Share { max, burst, counts: Box::new(in_no_pool) }
 }
 
 /// The share, and the share for a short time: half of the usable addresses.
 fn part(usable: u128) -> (usize, usize) {
     let half = usable.div_ceil(2);
-    (bounded((usable / PART).max(MIN_SHARE).min(half)), bounded(half))
+    (bounded((usable / SHARE_DIVISOR).max(MIN_SHARE_OF_LARGE_POOL).min(half)), bounded(half))
 }
 
-fn bounded(most: u128) -> usize {
-    usize::try_from(most.clamp(LEAST, MAX_SHARE)).unwrap_or(usize::MAX)
+fn bounded(max: u128) -> usize {
+    usize::try_from(max.clamp(MIN_SHARE, MAX_SHARE)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -72,10 +72,10 @@ mod tests {
     fn share_is_a_quarter_of_the_usable_addresses_within_bounds() {
         struct Row {
             usable: u128,
-            most: usize,
+            max: usize,
             burst: usize,
         }
-        let row = |usable, most, burst| Row { usable, most, burst };
+        let row = |usable, max, burst| Row { usable, max, burst };
         let rows = [
             row(0, 2, 2),
             row(1, 2, 2),
@@ -89,8 +89,8 @@ mod tests {
             row(65_534, 1024, 1024),
             row(u128::MAX, 1024, 1024),
         ];
-        for Row { usable, most, burst } in rows {
-            assert_eq!(part(usable), (most, burst), "{usable} usable addresses");
+        for Row { usable, max, burst } in rows {
+            assert_eq!(part(usable), (max, burst), "{usable} usable addresses");
         }
     }
 
@@ -109,10 +109,10 @@ mod tests {
         struct Row {
             name: &'static str,
             address: &'static str,
-            most: usize,
+            max: usize,
             counts: &'static [&'static str],
         }
-        let row = |name, address, most, counts| Row { name, address, most, counts };
+        let row = |name, address, max, counts| Row { name, address, max, counts };
         let all = ["10.0.0.7", "10.0.2.7", "10.0.1.7", "fd00::7", "192.0.2.17", "192.0.2.40", "fd01::1"];
         let rows = [
             row("two ranges of one family", "10.0.0.9", 100, &["10.0.0.7", "10.0.2.7"]),
@@ -123,10 +123,10 @@ mod tests {
             row("external addresses", "192.0.2.11", 8, &["192.0.2.17"]),
             row("no pool", "192.0.2.9", 1024, &["192.0.2.40", "fd01::1"]),
         ];
-        for Row { name, address, most, counts } in rows {
+        for Row { name, address, max, counts } in rows {
             let share = of(&settings, address.parse().unwrap());
             let counted: Vec<&str> = all.into_iter().filter(|other| (share.counts)(other.parse().unwrap())).collect();
-            assert_eq!((share.most, counted), (most, counts.to_vec()), "{name}");
+            assert_eq!((share.max, counted), (max, counts.to_vec()), "{name}");
         }
     }
 }

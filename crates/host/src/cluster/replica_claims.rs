@@ -36,12 +36,12 @@ use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::ledger::{HELD_FOR, Ledger};
+use super::ledger::{Ledger, RESERVATION_TIME};
 use crate::host_metrics::{ClaimMetrics, ClaimResult};
 use crate::lease_preconditions::preconditions;
 
 /// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
-const DURATION: Duration = Duration::from_secs(HELD_FOR.as_secs() + 5);
+const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + 5);
 /// How long a claim stays after its Service was seen by this replica. A replica whose watch lags by more must not give
 /// the address away; its watch has failed.
 pub const GRACE: Duration = Duration::from_secs(10);
@@ -50,11 +50,11 @@ const CLAIM_TIMEOUT: Duration = Duration::from_millis(1200);
 /// The time limit for reading a claim back if the API server did not answer in time.
 const READ_BACK_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often claims that have ended are looked for.
-const SWEEP: Duration = Duration::from_secs(1);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which processes know the addresses in flight.
+/// Where reservations are stored, and so which processes know the addresses in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Kept {
+pub enum ReservationStore {
     /// Only this process, for a single replica
     #[default]
     Memory,
@@ -95,7 +95,7 @@ struct Known {
 
 struct Mine {
     version: Version,
-    /// When the ledger stopped holding the address.
+    /// When the reservation of the address ended.
     idle: Option<Instant>,
 }
 
@@ -108,7 +108,7 @@ struct Other {
 }
 
 /// Whether the address of another replica's claim may still be about to be used.
-fn lives(other: &Observed<Other>, now: Instant) -> bool {
+fn is_active(other: &Observed<Other>, now: Instant) -> bool {
     !other.is_unchanged_for(other.value.duration, now)
 }
 
@@ -127,8 +127,8 @@ impl Claims {
         }))
     }
 
-    /// Claims an address that the ledger holds for `owner`. Returns false if another replica was faster. Blocks until
-    /// the API server has answered, for at most two seconds.
+    /// Claims an address that the ledger has reserved for `owner`. Returns false if another replica was faster. Blocks
+    /// until the API server has answered, for at most two seconds.
     ///
     /// # Errors
     /// [`ClaimError`] if the API server does not say whether the address is claimed; the address then counts as not
@@ -139,12 +139,12 @@ impl Claims {
     }
 
     /// Records the claim of another replica in the ledger again, after a reservation that had replaced it has ended.
-    pub fn note_again(&self, address: IpAddr) {
+    pub fn reserve_again(&self, address: IpAddr) {
         if let Some(other) = self.0.known().others.get(&address)
-            && let lasts = other.value.duration.saturating_sub(other.since.elapsed())
-            && !lasts.is_zero()
+            && let remaining = other.value.duration.saturating_sub(other.since.elapsed())
+            && !remaining.is_zero()
         {
-            self.0.ledger.note_claimed(address, &other.value.owner, lasts);
+            self.0.ledger.reserve_claimed(address, &other.value.owner, remaining);
         }
     }
 
@@ -180,7 +180,7 @@ impl Claims {
     pub async fn run(self, leads: impl Fn() -> bool, stop: impl Future<Output = ()>) {
         let config = watcher::Config::default().labels(&format!("{LABEL}={CLAIM}"));
         let mut events = pin!(watcher(self.0.leases.clone(), config).default_backoff());
-        let mut sweep = interval(SWEEP);
+        let mut sweep = interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut listed = HashSet::new();
         let mut stop = pin!(stop);
@@ -215,14 +215,14 @@ impl Inner {
     }
 
     async fn attempt(&self, address: IpAddr, owner: &Owner) -> Result<Option<ClaimResult>, ClaimError> {
-        let claim = Claim { address, owner: owner.clone(), holder: self.me.clone(), duration: DURATION };
+        let claim = Claim { address, owner: owner.clone(), holder: self.me.clone(), duration: CLAIM_DURATION };
         let mut lease = claim.lease(&self.namespace, Timestamp::now());
         // A claim of this replica that is about to be removed, or a claim that was left behind, is taken over.
         let before = {
             let mut known = self.known();
             match (known.mine.remove(&address), known.others.get(&address)) {
                 (Some(mine), _) => Some((mine.version, ClaimResult::Claimed)),
-                (None, Some(other)) if lives(other, Instant::now()) => return Ok(None),
+                (None, Some(other)) if is_active(other, Instant::now()) => return Ok(None),
                 (None, Some(other)) => Some((other.value.version.clone(), ClaimResult::TakenOver)),
                 (None, None) => None,
             }
@@ -297,7 +297,7 @@ impl Inner {
         let mut known = self.known();
         let mut ended = Vec::new();
         for (address, mine) in &mut known.mine {
-            if self.ledger.holds(*address) {
+            if self.ledger.is_reserved_here(*address) {
                 mine.idle = None;
             } else if now.saturating_duration_since(*mine.idle.get_or_insert(now)) >= GRACE {
                 ended.push(*address);
@@ -334,7 +334,7 @@ impl Inner {
                     known.others.keys().filter(|address| !listed.contains(*address)).copied().collect();
                 for address in gone {
                     known.others.remove(&address);
-                    self.ledger.drop_claimed(address);
+                    self.ledger.release_claimed(address);
                 }
             }
             Event::Apply(lease) => self.note_claim(&lease),
@@ -357,7 +357,7 @@ impl Inner {
         if known.others.get(&address).is_some_and(|other| other.value.version == version) {
             return;
         }
-        self.ledger.note_claimed(address, &claim.owner, claim.duration);
+        self.ledger.reserve_claimed(address, &claim.owner, claim.duration);
         let (owner, duration) = (claim.owner, claim.duration);
         known.others.insert(address, Observed::first(Other { version, owner, duration }, Instant::now()));
     }
@@ -371,7 +371,7 @@ impl Inner {
         }
         if known.others.get(&claim.address).is_some_and(|other| other.value.version.uid == uid) {
             known.others.remove(&claim.address);
-            self.ledger.drop_claimed(claim.address);
+            self.ledger.release_claimed(claim.address);
         }
     }
 }

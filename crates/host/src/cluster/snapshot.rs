@@ -19,8 +19,8 @@ use crate::object::{self, Packed};
 #[derive(Default)]
 pub struct Snapshot {
     kinds: BTreeMap<Kind, Objects>,
-    /// The owners of each address: namespace and name of the Service, or of several Services with the same address.
-    addresses: HashMap<IpAddr, BTreeSet<(String, String)>>,
+    /// The Services that have each address.
+    addresses: HashMap<IpAddr, BTreeSet<ServiceKey>>,
     absent: BTreeSet<Kind>,
     /// How often an object changed that may decide which pool a Service belongs to: by namespace, and under the empty
     /// name for objects without a namespace.
@@ -102,14 +102,15 @@ impl Snapshot {
         };
         if let Some(replaced) = &replaced {
             objects.forget(&id, replaced);
-            forget_addresses(&mut self.addresses, &id, replaced);
+            forget_addresses(&mut self.addresses, replaced);
         }
         for label in index_labels(object) {
             objects.by_label.entry(id.0.clone()).or_default().entry(label).or_default().insert(id.1.clone());
         }
         if object::is_service(object) {
+            let key = ServiceKey::of(object);
             for address in addresses(object) {
-                self.addresses.entry(address).or_default().insert(id.clone());
+                self.addresses.entry(address).or_default().insert(key.clone());
             }
         }
         self.revise(object::kind(object), &id.0);
@@ -122,7 +123,7 @@ impl Snapshot {
         let id = (namespace.to_owned(), name.to_owned());
         let removed = objects.by_name.remove(&id)?.value();
         objects.forget(&id, &removed);
-        forget_addresses(&mut self.addresses, &id, &removed);
+        forget_addresses(&mut self.addresses, &removed);
         self.revise(kind, namespace);
         Some(removed)
     }
@@ -214,8 +215,8 @@ impl Snapshot {
         self.addresses.keys().copied()
     }
 
-    /// The Services that have this address, as namespace and name.
-    pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &(String, String)> {
+    /// The Services that have this address.
+    pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
         self.addresses.get(&address).into_iter().flatten()
     }
 }
@@ -270,17 +271,14 @@ impl Objects {
     }
 }
 
-fn forget_addresses(
-    addresses: &mut HashMap<IpAddr, BTreeSet<(String, String)>>,
-    id: &(String, String),
-    object: &Value,
-) {
+fn forget_addresses(addresses: &mut HashMap<IpAddr, BTreeSet<ServiceKey>>, object: &Value) {
     if !object::is_service(object) {
         return;
     }
+    let key = ServiceKey::of(object);
     for address in self::addresses(object) {
         if let hash_map::Entry::Occupied(mut owners) = addresses.entry(address) {
-            owners.get_mut().remove(id);
+            owners.get_mut().remove(&key);
             if owners.get().is_empty() {
                 owners.remove();
             }

@@ -34,7 +34,8 @@ pub struct WatchedLookups {
     ledger: Ledger,
     claims: Option<Claims>,
     subject: Subject,
-    held: Mutex<Vec<IpAddr>>,
+    /// The addresses that this evaluation has reserved.
+    reserved: Mutex<Vec<IpAddr>>,
     /// Why the claim of an address failed.
     failed_claim: Mutex<Option<String>>,
 }
@@ -45,27 +46,27 @@ impl WatchedLookups {
         let snapshot = Arc::clone(stores.snapshot());
         let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
         let (ledger, claims, subject) = (ledger.clone(), claims.cloned(), subject.clone());
-        Self { snapshot, calls, ledger, claims, subject, held: Mutex::default(), failed_claim: Mutex::default() }
+        Self { snapshot, calls, ledger, claims, subject, reserved: Mutex::default(), failed_claim: Mutex::default() }
     }
 
     /// Ends the evaluation. Of the addresses that it reserved, those in `used` stay reserved. A namespace that now has
     /// more than its share of a pool of `settings` loses its oldest reservations.
-    pub fn settle(&self, used: &[IpAddr], settings: &Settings) {
+    pub fn commit(&self, used: &[IpAddr], settings: &Settings) {
         self.end(used, &|address| namespace_share::of(settings, address));
     }
 
     /// Ends the evaluation and releases everything that it reserved.
     pub fn release(&self) {
         // No address is used, so the share is not consulted.
-        self.end(&[], &|_| Share { most: usize::MAX, burst: usize::MAX, counts: Box::new(|_| false) });
+        self.end(&[], &|_| Share { max: usize::MAX, burst: usize::MAX, counts: Box::new(|_| false) });
     }
 
     fn end(&self, used: &[IpAddr], shares: Shares<'_>) {
-        let held = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut free = self.ledger.settle(&self.subject.owner, &held, used, shares);
+        let reserved = std::mem::take(&mut *self.reserved.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut released = self.ledger.commit(&self.subject.owner, &reserved, used, shares);
         if let Some(claims) = &self.claims {
-            free.extend(held.into_iter().filter(|address| !used.contains(address)));
-            claims.release(&free);
+            released.extend(reserved.into_iter().filter(|address| !used.contains(address)));
+            claims.release(&released);
         }
     }
 
@@ -75,15 +76,15 @@ impl WatchedLookups {
     /// # Errors
     /// If the address can't be claimed towards other replicas, or the namespace has too many external addresses in
     /// flight.
-    pub fn hold_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, String> {
+    pub fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, String> {
         let (namespace, name) = self.subject.owner.id();
         let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
-        if self.ledger.is_ours(address, namespace, name) || claimed() {
+        if self.ledger.is_chosen_for(address, namespace, name) || claimed() {
             return Ok(true);
         }
         let shares = |address| namespace_share::of(settings, address);
-        let held = self.ledger.hold_external(address, &self.subject.owner, &shares);
-        if !held.map_err(|error| error.to_string())? {
+        let reserved = self.ledger.reserve_external(address, &self.subject.owner, &shares);
+        if !reserved.map_err(|error| error.to_string())? {
             return Ok(false);
         }
         self.claim(address)
@@ -100,11 +101,11 @@ impl WatchedLookups {
             *self.failed_claim.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
         }
         if claimed == Ok(true) {
-            self.held.lock().unwrap_or_else(PoisonError::into_inner).push(address);
+            self.reserved.lock().unwrap_or_else(PoisonError::into_inner).push(address);
         } else {
             self.ledger.release(&[address]);
             if let Some(claims) = &self.claims {
-                claims.note_again(address);
+                claims.reserve_again(address);
             }
         }
         claimed
@@ -123,18 +124,18 @@ impl WatchedLookups {
         if self.subject.dry_run {
             return Ok(self.ledger.is_free(address, is_used));
         }
-        if !self.ledger.hold(address, &self.subject.owner, is_used) {
+        if !self.ledger.reserve(address, &self.subject.owner, is_used) {
             return Ok(false);
         }
         self.claim(address)
     }
 
     fn services(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let held = self.ledger.held().into_iter().map(|(address, owner)| {
+        let reservations = self.ledger.reservations().into_iter().map(|(address, owner)| {
             let (namespace, name) = owner.id();
             kubewarden_responses::in_flight(address, namespace, name)
         });
-        self.calls.answer_with(call, &held.collect::<Vec<_>>())
+        self.calls.answer_with(call, &reservations.collect::<Vec<_>>())
     }
 }
 

@@ -29,7 +29,7 @@ pub fn held(settings: &ExternalSettings, snapshot: &Snapshot, ledger: &Ledger) -
             held.add(address, format!("{}/{}", namespace(&service), name(&service)));
         }
     }
-    for (address, owner) in ledger.held() {
+    for (address, owner) in ledger.reservations() {
         if settings.pool_of(address).is_some() {
             let (namespace, name) = owner.id();
             held.add(address, format!("{namespace}/{name}"));

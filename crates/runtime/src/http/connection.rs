@@ -75,7 +75,7 @@ struct Activity {
 struct OpenRequest(Option<Arc<State>>);
 
 /// The shortest time between two log entries about closed connections, because a peer could otherwise fill the log.
-const LOGGED_EVERY: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 impl ConnectionLimiter {
     /// A limiter without open connections.
@@ -135,7 +135,7 @@ impl ConnectionLimiter {
 
     fn log_closed(&self, peer: IpAddr, of_peer: usize, all: usize, now: Instant) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
-        if logged.is_none_or(|last| now.saturating_duration_since(last) >= LOGGED_EVERY) {
+        if logged.is_none_or(|last| now.saturating_duration_since(last) >= LOG_INTERVAL) {
             *logged = Some(now);
             tracing::warn!(%peer, of_peer, all, "too many connections, closing one of this peer");
         }

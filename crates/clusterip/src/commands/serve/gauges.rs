@@ -29,7 +29,7 @@ impl Gauges {
         let evaluator = self.reconciler.evaluator();
         let settings = evaluator.settings();
         let mut used: Vec<_> = evaluator.stores().read_snapshot().addresses().collect();
-        let in_flight = evaluator.ledger().held();
+        let in_flight = evaluator.ledger().reservations();
         used.extend(in_flight.iter().map(|(address, _)| *address));
         used.sort_unstable();
         used.dedup();

@@ -62,9 +62,9 @@ impl<'a> Connection<'a> {
     /// The stores, which know the Service ranges of the cluster and watch nothing yet, and the receiver of the changes
     /// that they will see.
     pub(super) async fn stores(&self) -> (Stores, mpsc::UnboundedReceiver<Change>) {
-        let seen = self.ledger.clone();
+        let ledger = self.ledger.clone();
         let (stores, changes) =
-            Stores::new(self.client.clone(), self.metrics.cluster.clone(), move |address| seen.seen(address));
+            Stores::new(self.client.clone(), self.metrics.cluster.clone(), move |address| ledger.mark_seen(address));
         stores.ask_for_service_cidrs().await;
         (stores, changes)
     }
@@ -129,7 +129,7 @@ impl<'a> Startup<'a> {
     ) -> Self {
         let Connection { arguments, client, namespace, agents_namespace, metrics, me, ledger } = connection;
         stores.watch(&settings.borrow().settings);
-        let claims = (arguments.claims == replica_claims::Kept::Lease)
+        let claims = (arguments.claims == replica_claims::ReservationStore::Lease)
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
         let evaluator =
             Evaluator::new(Arc::clone(module), settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());

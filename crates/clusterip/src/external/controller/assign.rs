@@ -98,10 +98,10 @@ impl Controller {
         let value = if after.is_empty() { Value::Null } else { after.clone().into() };
         let annotations = json!({RECORD_ANNOTATION: value});
         let patch = json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": annotations}});
-        // Settle before the watch can deliver the Service with these addresses. Until an evaluation is settled, its
+        // Commit before the watch can deliver the Service with these addresses. Until an evaluation is committed, its
         // addresses stay reserved even if the watch delivers a Service that has them. If that Service were deleted
         // soon, they would stay reserved for a long time without an owner.
-        evaluation.settle(&[]);
+        evaluation.commit(&[]);
         match self.patch(&path, &patch).await {
             Ok(_) => {
                 tracing::info!(

@@ -29,14 +29,14 @@ impl Reconciler {
         self.mover.records().get(uid).await
     }
 
-    /// Holds addresses for a Service that moves, and returns them with the evaluation that holds them.
+    /// Reserves addresses for a Service that moves, and returns them with the evaluation that reserved them.
     ///
     /// # Errors
     /// [`NoTarget`] if there are no addresses for it.
-    pub async fn hold_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
+    pub async fn reserve_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
         let this = Arc::clone(self);
-        let hold = move || misplaced::hold_targets(&this.evaluator, &service);
-        let (to, evaluation) = background::run(hold).await.map_err(NoTarget::Interrupted)??;
+        let reserve = move || misplaced::reserve_targets(&this.evaluator, &service);
+        let (to, evaluation) = background::run(reserve).await.map_err(NoTarget::Interrupted)??;
         Ok((to, Box::new(evaluation)))
     }
 
@@ -54,8 +54,8 @@ impl Reconciler {
         })
     }
 
-    /// Moves a misplaced Service to the addresses that `evaluation` holds, and reports the outcome. `live` is the
-    /// Service as [`Self::movable`] read it.
+    /// Moves a misplaced Service to the addresses that `evaluation` has reserved, and reports the outcome. `live` is
+    /// the Service as [`Self::movable`] read it.
     ///
     /// # Errors
     /// [`MoveError`] if the move is not finished. [`Self::finish`] finishes it later.
@@ -66,10 +66,10 @@ impl Reconciler {
         to: Vec<IpAddr>,
         evaluation: Box<Evaluation>,
     ) -> Result<Outcome, MoveError> {
-        evaluation.settle(&to);
+        evaluation.commit(&to);
         // The Service may have to go back to its old address as long as the move lasts.
         let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");
-        misplaced.from.iter().for_each(|address| self.evaluator.note_chosen_by_hand(*address, &owner));
+        misplaced.from.iter().for_each(|address| self.evaluator.reserve_chosen_by_hand(*address, &owner));
         let targets = Alternatives::new(&self.evaluator, &live);
         let order = MoveOrder {
             namespace: misplaced.namespace.clone(),
@@ -80,8 +80,8 @@ impl Reconciler {
             load_balancers: self.allowed.load_balancers,
         };
         let ended = self.mover.start_from(live, &order, &targets).await;
-        // Addresses that the Service got stay held until the stores show them. After a failure all stay held for a
-        // while, because the Service might have got any of them.
+        // Addresses that the Service got stay reserved until the stores show them. After a failure all stay reserved
+        // for a while, because the Service might have got any of them.
         let unused: Vec<IpAddr> = match &ended {
             Ok(Outcome::Moved { to: got, .. }) => {
                 to.into_iter().chain(misplaced.from.clone()).filter(|address| !got.contains(address)).collect()

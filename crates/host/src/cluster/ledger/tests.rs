@@ -19,8 +19,8 @@ fn any(_: IpAddr) -> Share<'static> {
     share_of(usize::MAX, |_| true)
 }
 
-fn share_of(most: usize, counts: impl Fn(IpAddr) -> bool + 'static) -> Share<'static> {
-    Share { most, burst: most.saturating_mul(2), counts: Box::new(counts) }
+fn share_of(max: usize, counts: impl Fn(IpAddr) -> bool + 'static) -> Share<'static> {
+    Share { max, burst: max.saturating_mul(2), counts: Box::new(counts) }
 }
 
 /// A share of four for the even addresses of 10.0.0.0/24, and one of four for the odd addresses: two pools.
@@ -29,10 +29,10 @@ fn four(address: IpAddr) -> Share<'static> {
     share_of(4, move |other| is_even(other) == is_even(address))
 }
 
-/// Reserves an address for an evaluation, and settles it.
-fn give(ledger: &Ledger, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
-    assert!(ledger.hold(address, owner, || false));
-    ledger.settle(owner, &[address], &[address], shares)
+/// Reserves an address for an evaluation, and commits it.
+fn reserve_and_commit(ledger: &Ledger, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
+    assert!(ledger.reserve(address, owner, || false));
+    ledger.commit(owner, &[address], &[address], shares)
 }
 
 fn web() -> Owner {
@@ -41,21 +41,21 @@ fn web() -> Owner {
 
 fn shown(ledger: &Ledger) -> Vec<String> {
     let show = |(address, owner): (IpAddr, Owner)| format!("{address} {}/{}", owner.id().0, owner.id().1);
-    ledger.held().into_iter().map(show).collect()
+    ledger.reservations().into_iter().map(show).collect()
 }
 
 #[test]
 fn evaluation_keeps_used_addresses_and_releases_others() {
     let (ledger, _) = ledger();
     for last in [1, 2, 3] {
-        assert!(ledger.hold(ip(last), &web(), || false));
+        assert!(ledger.reserve(ip(last), &web(), || false));
     }
-    assert!(!ledger.hold(ip(4), &web(), || true), "used in the cluster");
-    assert!(!ledger.hold(ip(2), &Owner::new("shop", "db", "uid-2"), || false), "held for another");
-    assert!(!ledger.hold(ip(2), &web(), || false), "held for another request of the same name");
-    ledger.settle(&web(), &[ip(1), ip(2), ip(3)], &[ip(2)], &any);
+    assert!(!ledger.reserve(ip(4), &web(), || true), "used in the cluster");
+    assert!(!ledger.reserve(ip(2), &Owner::new("shop", "db", "uid-2"), || false), "reserved for another Service");
+    assert!(!ledger.reserve(ip(2), &web(), || false), "reserved for another request with the same name");
+    ledger.commit(&web(), &[ip(1), ip(2), ip(3)], &[ip(2)], &any);
     assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"]);
-    assert!(ledger.hold(ip(1), &Owner::new("shop", "db", "uid-2"), || false), "let go");
+    assert!(ledger.reserve(ip(1), &Owner::new("shop", "db", "uid-2"), || false), "released");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn dry_look_up_reserves_nothing() {
     assert!(ledger.is_free(ip(1), || false));
     assert!(!ledger.is_free(ip(1), || true));
     assert!(ledger.is_empty());
-    assert!(ledger.hold(ip(1), &web(), || false));
+    assert!(ledger.reserve(ip(1), &web(), || false));
     assert!(!ledger.is_free(ip(1), || false), "a reserved address is not free");
 }
 
@@ -72,18 +72,18 @@ fn dry_look_up_reserves_nothing() {
 fn reservation_ends_when_address_is_seen_or_after_timeout() {
     let (ledger, seconds) = ledger();
     for last in [1, 2] {
-        assert!(ledger.hold(ip(last), &web(), || false));
+        assert!(ledger.reserve(ip(last), &web(), || false));
     }
-    ledger.seen(ip(1));
-    assert_eq!(ledger.len(), 2, "an evaluation is at work: what is seen is not its Service");
-    ledger.settle(&web(), &[ip(1), ip(2)], &[ip(1), ip(2)], &any);
-    ledger.seen(ip(1));
+    ledger.mark_seen(ip(1));
+    assert_eq!(ledger.len(), 2, "while an evaluation runs, the seen object is not its Service");
+    ledger.commit(&web(), &[ip(1), ip(2)], &[ip(1), ip(2)], &any);
+    ledger.mark_seen(ip(1));
     assert_eq!(shown(&ledger), ["10.0.0.2 shop/web"]);
     seconds.store(64, Ordering::Relaxed);
-    assert!(!ledger.hold(ip(2), &web(), || false));
+    assert!(!ledger.reserve(ip(2), &web(), || false));
     seconds.store(65, Ordering::Relaxed);
-    assert!(!ledger.is_ours(ip(2), "shop", "web"));
-    assert!(ledger.hold(ip(2), &Owner::new("shop", "db", "uid-2"), || false));
+    assert!(!ledger.is_chosen_for(ip(2), "shop", "web"));
+    assert!(ledger.reserve(ip(2), &Owner::new("shop", "db", "uid-2"), || false));
 }
 
 #[test]
@@ -97,8 +97,8 @@ fn one_service_reserves_two_addresses_per_family_and_two_external() {
     let second_family: IpAddr = "fd00::1".parse().unwrap();
     for (second, address) in [(0, ip(9)), (1, second_family), (2, ip(3)), (3, ip(5))] {
         seconds.store(second, Ordering::Relaxed);
-        assert!(ledger.hold(address, &web(), || false));
-        ledger.settle(&web(), &[address], &[address], &any);
+        assert!(ledger.reserve(address, &web(), || false));
+        ledger.commit(&web(), &[address], &[address], &any);
     }
     // A young reservation of an external address stays, as a third one.
     let cases = [
@@ -109,10 +109,10 @@ fn one_service_reserves_two_addresses_per_family_and_two_external() {
     ];
     for Case { last, seconds_later, expected } in cases {
         seconds.fetch_add(seconds_later, Ordering::Relaxed);
-        assert_eq!(ledger.hold_external(ip(last), &web(), &any), Ok(true));
-        assert_eq!(ledger.hold_external(ip(last), &web(), &any), Ok(false), "held");
-        ledger.settle(&web(), &[ip(last)], &[ip(last)], &any);
-        let external = shown(&ledger).iter().filter(|held| held.starts_with("10.0.0.1")).count();
+        assert_eq!(ledger.reserve_external(ip(last), &web(), &any), Ok(true));
+        assert_eq!(ledger.reserve_external(ip(last), &web(), &any), Ok(false), "reserved");
+        ledger.commit(&web(), &[ip(last)], &[ip(last)], &any);
+        let external = shown(&ledger).iter().filter(|reservation| reservation.starts_with("10.0.0.1")).count();
         assert_eq!(external, expected, "{last}");
     }
     let latest = ["10.0.0.3", "10.0.0.5", "10.0.0.10", "10.0.0.13", "fd00::1"];
@@ -121,8 +121,8 @@ fn one_service_reserves_two_addresses_per_family_and_two_external() {
     // Requests without a name are for as many Services as there are requests.
     for last in 20..30 {
         let unnamed = Owner::new("shop", "", &format!("uid-{last}"));
-        assert!(ledger.hold(ip(last), &unnamed, || false));
-        ledger.settle(&unnamed, &[ip(last)], &[ip(last)], &any);
+        assert!(ledger.reserve(ip(last), &unnamed, || false));
+        ledger.commit(&unnamed, &[ip(last)], &[ip(last)], &any);
     }
     assert_eq!(ledger.len(), latest.len() + 10);
 }
@@ -154,10 +154,10 @@ fn namespace_loses_oldest_reservations_beyond_its_share() {
     for (number, Row { name, owner, address, released }) in (0..).zip(rows) {
         seconds.store(5 * number, Ordering::Relaxed);
         let expected: Vec<IpAddr> = released.iter().map(|last| ip(*last)).collect();
-        assert_eq!(give(&ledger, ip(address), &owner, &four), expected, "{name}");
+        assert_eq!(reserve_and_commit(&ledger, ip(address), &owner, &four), expected, "{name}");
     }
     let expected = [10, 11, 14, 16, 18, 20, 22].map(ip);
-    assert_eq!(ledger.held().into_iter().map(|(address, _)| address).collect::<Vec<_>>(), expected);
+    assert_eq!(ledger.reservations().into_iter().map(|(address, _)| address).collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn address_chosen_by_hand_counts_towards_the_share() {
     for last in [2, 4, 6, 8, 10, 12] {
         seconds.fetch_add(5, Ordering::Relaxed);
         let owner = Owner::new("shop", &format!("web-{last}"), "");
-        released.extend(ledger.note_chosen_by_hand(ip(last), &owner, &four));
+        released.extend(ledger.reserve_chosen_by_hand(ip(last), &owner, &four));
     }
     assert_eq!((released, ledger.len()), ([2, 4].map(ip).to_vec(), 4));
 }
@@ -175,17 +175,17 @@ fn address_chosen_by_hand_counts_towards_the_share() {
 #[test]
 fn reservations_of_running_evaluations_and_other_replicas_count_but_stay() {
     let (ledger, seconds) = ledger();
-    give(&ledger, ip(2), &Owner::new("shop", "old", ""), &four);
+    reserve_and_commit(&ledger, ip(2), &Owner::new("shop", "old", ""), &four);
     seconds.store(5, Ordering::Relaxed);
-    assert!(ledger.hold(ip(4), &Owner::new("shop", "open", ""), || false));
-    ledger.note_claimed(ip(6), &Owner::new("shop", "elsewhere", ""), Duration::from_secs(70));
-    ledger.note_claimed(ip(8), &Owner::new("shop", "elsewhere-too", ""), Duration::from_secs(70));
-    assert_eq!(give(&ledger, ip(10), &web(), &four), [ip(2)]);
+    assert!(ledger.reserve(ip(4), &Owner::new("shop", "open", ""), || false));
+    ledger.reserve_claimed(ip(6), &Owner::new("shop", "elsewhere", ""), Duration::from_secs(70));
+    ledger.reserve_claimed(ip(8), &Owner::new("shop", "elsewhere-too", ""), Duration::from_secs(70));
+    assert_eq!(reserve_and_commit(&ledger, ip(10), &web(), &four), [ip(2)]);
     // Nothing is left that may be released; the address that was just given stays reserved all the same.
     seconds.store(10, Ordering::Relaxed);
-    assert_eq!(give(&ledger, ip(12), &Owner::new("shop", "db", ""), &four), [ip(10)]);
-    assert_eq!(ledger.held().len(), 4);
-    assert!(ledger.holds(ip(12)) && ledger.holds(ip(4)));
+    assert_eq!(reserve_and_commit(&ledger, ip(12), &Owner::new("shop", "db", ""), &four), [ip(10)]);
+    assert_eq!(ledger.reservations().len(), 4);
+    assert!(ledger.is_reserved_here(ip(12)) && ledger.is_reserved_here(ip(4)));
 }
 
 #[test]
@@ -194,14 +194,14 @@ fn young_reservations_are_released_only_beyond_the_burst() {
     let owner = |last: u8| Owner::new("shop", &format!("web-{last}"), "");
     for last in [2, 4, 6, 8, 10, 12, 14, 16] {
         assert_eq!(
-            give(&ledger, ip(last), &owner(last), &four),
+            reserve_and_commit(&ledger, ip(last), &owner(last), &four),
             Vec::<IpAddr>::new(),
             "{last}: twice the share for a moment"
         );
     }
-    assert_eq!(give(&ledger, ip(18), &owner(18), &four).len(), 1, "and no more");
+    assert_eq!(reserve_and_commit(&ledger, ip(18), &owner(18), &four).len(), 1, "and no more");
     seconds.store(5, Ordering::Relaxed);
-    assert_eq!(give(&ledger, ip(20), &owner(20), &four).len(), 5, "then the share alone");
+    assert_eq!(reserve_and_commit(&ledger, ip(20), &owner(20), &four).len(), 5, "then the share alone");
     assert_eq!(ledger.len(), 4);
 }
 
@@ -209,21 +209,21 @@ fn young_reservations_are_released_only_beyond_the_burst() {
 fn young_external_reservations_are_never_released() {
     let (ledger, seconds) = ledger();
     let owner = |last: u8| Owner::new("shop", &format!("web-{last}"), "");
-    let hold = |last: u8| {
-        let held = ledger.hold_external(ip(last), &owner(last), &four)?;
-        let released = ledger.settle(&owner(last), &[ip(last)], &[ip(last)], &four);
-        Ok::<_, ShareExceeded>((held, released.len()))
+    let reserve = |last: u8| {
+        let reserved = ledger.reserve_external(ip(last), &owner(last), &four)?;
+        let released = ledger.commit(&owner(last), &[ip(last)], &[ip(last)], &four);
+        Ok::<_, ShareExceeded>((reserved, released.len()))
     };
     for last in [2, 4, 6, 8, 10, 12, 14, 16] {
-        assert_eq!(hold(last), Ok((true, 0)), "{last}");
+        assert_eq!(reserve(last), Ok((true, 0)), "{last}");
     }
-    let exceeded = ShareExceeded { namespace: "shop".to_owned(), held: 8, most: 8 };
-    assert_eq!(hold(18), Err(exceeded.clone()));
-    assert_eq!(ledger.hold_external(ip(18), &Owner::new("bank", "web", ""), &four), Ok(true));
+    let exceeded = ShareExceeded { namespace: "shop".to_owned(), reserved: 8, max: 8 };
+    assert_eq!(reserve(18), Err(exceeded.clone()));
+    assert_eq!(ledger.reserve_external(ip(18), &Owner::new("bank", "web", ""), &four), Ok(true));
     seconds.store(4, Ordering::Relaxed);
-    assert_eq!(hold(20), Err(exceeded));
+    assert_eq!(reserve(20), Err(exceeded));
     seconds.store(5, Ordering::Relaxed);
-    assert_eq!(hold(20), Ok((true, 5)));
+    assert_eq!(reserve(20), Ok((true, 5)));
 }
 
 #[test]
@@ -231,9 +231,9 @@ fn both_addresses_of_one_answer_stay_reserved() {
     let (ledger, _) = ledger();
     let none = |_: IpAddr| share_of(0, |_| true);
     for address in [ip(2), ip(4)] {
-        assert!(ledger.hold(address, &web(), || false));
+        assert!(ledger.reserve(address, &web(), || false));
     }
-    assert_eq!(ledger.settle(&web(), &[ip(2), ip(4)], &[ip(2), ip(4)], &none), Vec::<IpAddr>::new());
+    assert_eq!(ledger.commit(&web(), &[ip(2), ip(4)], &[ip(2), ip(4)], &none), Vec::<IpAddr>::new());
     assert_eq!(ledger.len(), 2);
 }
 
@@ -248,23 +248,23 @@ proptest::proptest! {
             let name = if kind == 0 { String::new() } else { format!("web-{number}") };
             let owner = Owner::new(&format!("ns-{namespace}"), &name, &format!("uid-{number}"));
             let others = |ledger: &Ledger| -> Vec<(IpAddr, Owner)> {
-                let is_other = |(_, holder): &(IpAddr, Owner)| holder.namespace() != owner.namespace();
-                ledger.held().into_iter().filter(is_other).collect()
+                let is_other = |(_, other): &(IpAddr, Owner)| other.namespace() != owner.namespace();
+                ledger.reservations().into_iter().filter(is_other).collect()
             };
             let before = others(&ledger);
             if kind == 1 {
-                ledger.note_chosen_by_hand(ip(last), &owner, &four);
-            } else if ledger.hold(ip(last), &owner, || false) {
-                ledger.settle(&owner, &[ip(last)], &[ip(last)], &four);
+                ledger.reserve_chosen_by_hand(ip(last), &owner, &four);
+            } else if ledger.reserve(ip(last), &owner, || false) {
+                ledger.commit(&owner, &[ip(last)], &[ip(last)], &four);
             }
             proptest::prop_assert_eq!(others(&ledger), before, "others lose nothing");
             for parity in [0, 1] {
-                let held = ledger.held();
+                let reservations = ledger.reservations();
                 let counts = four(ip(parity)).counts;
-                let its = held.iter().filter(|(address, holder)| {
-                    holder.namespace() == owner.namespace() && counts(*address)
+                let counted = reservations.iter().filter(|(address, other)| {
+                    other.namespace() == owner.namespace() && counts(*address)
                 });
-                proptest::prop_assert!(its.count() <= 8);
+                proptest::prop_assert!(counted.count() <= 8);
             }
         }
     }
@@ -282,10 +282,10 @@ fn own_address_is_recognized_by_namespace_name_and_address() {
     let (ledger, _) = ledger();
     let unnamed = Owner::new("shop", "", "uid-7");
     for (address, owner) in [(ip(1), web()), (ip(2), unnamed)] {
-        assert!(ledger.hold(address, &owner, || false));
-        ledger.settle(&owner, &[address], &[address], &any);
+        assert!(ledger.reserve(address, &owner, || false));
+        ledger.commit(&owner, &[address], &[address], &any);
     }
-    ledger.note_chosen_by_hand(ip(3), &web(), &any);
+    ledger.reserve_chosen_by_hand(ip(3), &web(), &any);
     let cases = [
         Case { name: "ours", address: ip(1), namespace: "shop", service: "web", expected: true },
         Case { name: "another namespace", address: ip(1), namespace: "bank", service: "web", expected: false },
@@ -296,35 +296,35 @@ fn own_address_is_recognized_by_namespace_name_and_address() {
         Case { name: "without a name, elsewhere", address: ip(2), namespace: "bank", service: "", expected: false },
     ];
     for Case { name, address, namespace, service, expected } in cases {
-        assert_eq!(ledger.is_ours(address, namespace, service), expected, "{name}");
+        assert_eq!(ledger.is_chosen_for(address, namespace, service), expected, "{name}");
     }
-    assert!(!ledger.hold(ip(3), &Owner::new("shop", "db", ""), || false), "chosen by hand, and held");
-    ledger.note_chosen_by_hand(ip(1), &Owner::new("shop", "db", ""), &any);
-    assert!(ledger.is_ours(ip(1), "shop", "web"), "the first owner keeps the reservation");
+    assert!(!ledger.reserve(ip(3), &Owner::new("shop", "db", ""), || false), "chosen by hand, and reserved");
+    ledger.reserve_chosen_by_hand(ip(1), &Owner::new("shop", "db", ""), &any);
+    assert!(ledger.is_chosen_for(ip(1), "shop", "web"), "the first owner keeps the reservation");
     ledger.release(&[ip(1)]);
-    assert!(!ledger.is_ours(ip(1), "shop", "web"));
+    assert!(!ledger.is_chosen_for(ip(1), "shop", "web"));
 }
 
 #[test]
 fn address_claimed_by_other_replica_is_reserved_until_the_claim_is_gone() {
     let (ledger, seconds) = ledger();
-    let lasts = Duration::from_secs(70);
-    ledger.note_claimed(ip(1), &web(), lasts);
-    assert!(!ledger.hold(ip(1), &Owner::new("shop", "db", ""), || false), "claimed elsewhere");
-    assert!(!ledger.holds(ip(1)), "not given away here");
-    assert!(ledger.is_ours(ip(1), "shop", "web"), "whichever replica asks");
+    let duration = Duration::from_secs(70);
+    ledger.reserve_claimed(ip(1), &web(), duration);
+    assert!(!ledger.reserve(ip(1), &Owner::new("shop", "db", ""), || false), "claimed by another replica");
+    assert!(!ledger.is_reserved_here(ip(1)), "reserved by another replica");
+    assert!(ledger.is_chosen_for(ip(1), "shop", "web"), "whichever replica asks");
     assert_eq!(shown(&ledger), ["10.0.0.1 shop/web"]);
-    ledger.drop_claimed(ip(1));
-    assert!(ledger.hold(ip(1), &web(), || false), "its claim is gone");
-    assert!(ledger.holds(ip(1)));
-    ledger.note_claimed(ip(1), &Owner::new("shop", "db", ""), lasts);
-    ledger.drop_claimed(ip(1));
-    assert!(ledger.holds(ip(1)), "what is given away here stays held");
-    ledger.note_claimed(ip(2), &web(), lasts);
+    ledger.release_claimed(ip(1));
+    assert!(ledger.reserve(ip(1), &web(), || false), "its claim is gone");
+    assert!(ledger.is_reserved_here(ip(1)));
+    ledger.reserve_claimed(ip(1), &Owner::new("shop", "db", ""), duration);
+    ledger.release_claimed(ip(1));
+    assert!(ledger.is_reserved_here(ip(1)), "a reservation of this process stays");
+    ledger.reserve_claimed(ip(2), &web(), duration);
     seconds.store(69, Ordering::Relaxed);
-    assert!(!ledger.hold(ip(2), &web(), || false), "as long as it is claimed");
+    assert!(!ledger.reserve(ip(2), &web(), || false), "as long as it is claimed");
     seconds.store(70, Ordering::Relaxed);
-    assert!(ledger.hold(ip(2), &web(), || false), "too old");
+    assert!(ledger.reserve(ip(2), &web(), || false), "too old");
 }
 
 #[test]
@@ -338,7 +338,10 @@ fn parallel_threads_never_get_the_same_address() {
                 scope.spawn(move || {
                     barrier.wait();
                     let owner = |try_: u8| Owner::new("shop", &format!("web-{thread}-{try_}"), "");
-                    (0..=255).filter(|last| ledger.hold(ip(*last), &owner(*last), || false)).map(ip).collect::<Vec<_>>()
+                    (0..=255)
+                        .filter(|last| ledger.reserve(ip(*last), &owner(*last), || false))
+                        .map(ip)
+                        .collect::<Vec<_>>()
                 })
             })
             .collect();

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::label_selector::Labels;
+use clusterip_core::service_key::ServiceKey;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -55,7 +56,7 @@ impl Snapshot {
     fn ip_address(&self, api_version: &str, name: &str) -> Option<Value> {
         let address: IpAddr = name.parse().ok()?;
         let owners = self.addresses.get(&address).filter(|_| address.to_string() == name)?;
-        let (namespace, service) = owners.first()?;
+        let ServiceKey { namespace, name: service } = owners.first()?;
         Some(serde_json::json!({
             "apiVersion": api_version,
             "kind": "IPAddress",
