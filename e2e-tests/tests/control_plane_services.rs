@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use axum::http::Method;
-use clusterip::services::requests::{self, Request};
+use clusterip::services::controller::requests::{self, Request};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::control_plane_services::{Caller, ControlPlaneServices};
 use clusterip_host::cluster::stores::Stores;

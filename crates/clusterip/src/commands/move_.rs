@@ -33,10 +33,10 @@ use crate::report::columns::{Layout, paint};
 use crate::report::move_json::{self, Ended};
 use crate::report::move_table::{Row, table};
 use crate::server_metrics::ServerMetrics;
+use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
+use crate::services::controller::requests::Request;
 use crate::services::misplaced::{self, Allowed, Inspection, Verdict};
-use crate::services::outcome::Unmoved;
-use crate::services::reconcile::{BY_HAND, Movable, Reconciler};
-use crate::services::requests::Request;
+use crate::services::mover::outcome::Unmoved;
 use crate::services::service_metrics::Misplaced as Reason;
 
 /// The text at the end of `clusterip help move`.

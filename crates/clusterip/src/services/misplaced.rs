@@ -16,9 +16,9 @@ use clusterip_runtime::background::BackgroundError;
 use serde_json::Value;
 use thiserror::Error;
 
+use super::controller::requests::Request;
 use super::endpoints;
-use super::journal::Journal;
-use super::requests::Request;
+use super::mover::journal::Journal;
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, skip_reason};
 use crate::services::service_metrics::Misplaced as Reason;
 

@@ -18,10 +18,10 @@ use super::startup::Startup;
 use crate::external;
 use crate::nodes::assigner::Assigner;
 use crate::services::controller::Controller;
+use crate::services::controller::reconcile::Reconciler;
+use crate::services::controller::replicas::Replicas;
+use crate::services::controller::settings_in_use::Origin;
 use crate::services::misplaced::Allowed;
-use crate::services::reconcile::Reconciler;
-use crate::services::replicas::Replicas;
-use crate::services::settings_in_use::Origin;
 
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
 /// all other tasks rely on the leadership.

@@ -15,7 +15,7 @@ use super::controllers::Election;
 use super::gauges::Gauges;
 use super::startup::Startup;
 use super::{CLAIMING_THREADS, LOG_TARGET};
-use crate::services::reconcile::Reconciler;
+use crate::services::controller::reconcile::Reconciler;
 use crate::webhook::admission::Admission;
 use crate::webhook::authority::{self, Authority};
 use crate::webhook::client_ca::ClientCaFile;

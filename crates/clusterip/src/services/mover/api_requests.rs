@@ -7,8 +7,8 @@ use http::{Method, Request};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::super::refusal::Refusal;
 use super::move_error::MoveError;
+use super::refusal::Refusal;
 use super::{MAX_PAUSE, Run};
 
 impl Run<'_> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
 
-use super::misplaced::AskedBy;
+use crate::services::misplaced::AskedBy;
 
 /// The most Services that are moved within a minute.
 pub const MAX_MOVES_PER_MINUTE: usize = 200;

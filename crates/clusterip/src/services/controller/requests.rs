@@ -17,7 +17,7 @@ use kube::{Client, Error as KubeError, Resource as _};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::records::LABEL;
+use crate::services::mover::records::LABEL;
 
 /// The value of [`LABEL`] on a request.
 const REQUEST: &str = "request";

@@ -9,10 +9,10 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_host::object::text;
 use serde_json::Value;
 
-use super::super::event_recorder::EventContent;
-use super::super::outcome::{Outcome, Unmoved};
-use super::super::records::RecordError;
 use super::{Next, Reconciler, UNFINISHED, unreadable};
+use crate::services::event_recorder::EventContent;
+use crate::services::mover::outcome::{Outcome, Unmoved};
+use crate::services::mover::records::RecordError;
 use crate::services::service_metrics::Misplaced as Reason;
 
 /// How long a request whose sender is gone may still be carried out: longer than an API server works on one.

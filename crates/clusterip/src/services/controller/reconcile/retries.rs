@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
 
-use super::super::mover::MoveError;
-use super::super::outcome::Outcome;
 use super::{Next, REPORTED, Reconciler, UNFINISHED};
+use crate::services::mover::MoveError;
+use crate::services::mover::outcome::Outcome;
 
 /// The longest pause between two tries of a move that fails.
 const MAX_PAUSE: Duration = Duration::from_secs(60);

@@ -6,12 +6,12 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_host::object::text;
 use serde_json::Value;
 
-use super::super::brakes::Brake;
-use super::super::event_recorder::{EventContent, publish_service_event};
-use super::super::misplaced::{AskedBy, Misplaced};
-use super::super::mover::MoveError;
-use super::super::outcome::{Outcome, Unmoved};
 use super::{Found, Next, REPORTED, Reconciler};
+use crate::services::controller::brakes::Brake;
+use crate::services::event_recorder::{EventContent, publish_service_event};
+use crate::services::misplaced::{AskedBy, Misplaced};
+use crate::services::mover::MoveError;
+use crate::services::mover::outcome::{Outcome, Unmoved};
 use crate::services::service_metrics::{Misplaced as Reason, MoveResult};
 
 impl Reconciler {

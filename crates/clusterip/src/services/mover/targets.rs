@@ -9,11 +9,11 @@ use clusterip_runtime::background;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
-use super::misplaced;
+use crate::services::misplaced;
 
 /// Chooses and checks the target addresses of one Service.
 pub trait Targets: Send + Sync {
-    /// Other addresses for the Service, as in [`MoveOrder::addresses`](super::mover::MoveOrder::addresses), without any
+    /// Other addresses for the Service, as in [`MoveOrder::addresses`](super::MoveOrder::addresses), without any
     /// that is in `refused`; `None` if there are no such addresses.
     fn another<'a>(&'a self, refused: &'a [IpAddr]) -> BoxFuture<'a, Option<Vec<IpAddr>>>;
 

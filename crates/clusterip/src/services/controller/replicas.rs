@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::applied_settings::SETTINGS_ANNOTATION;
-use super::service_metrics::ServiceMetrics;
+use crate::services::service_metrics::ServiceMetrics;
 
 /// The value of the label of these Leases.
 pub const REPLICA: &str = "replica";

@@ -12,8 +12,8 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::event_recorder::CONTROLLER;
 use super::requests::{self, Request};
+use crate::services::event_recorder::CONTROLLER;
 
 /// How long the server may take to deal with a request.
 const MAX_WAIT: Duration = Duration::from_secs(60);

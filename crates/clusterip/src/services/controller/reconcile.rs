@@ -23,10 +23,10 @@ mod run_move;
 use self::left_moves::{AfterLeft, Left};
 use self::retries::Failures;
 use super::brakes::Brakes;
-use super::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, NoTarget, Verdict};
-use super::mover::Mover;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
+use crate::services::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, NoTarget, Verdict};
+use crate::services::mover::Mover;
 use crate::services::service_metrics::{Misplaced as Reason, ServiceMetrics};
 
 /// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.

@@ -12,13 +12,13 @@ use clusterip_leases::owner::Owner;
 use clusterip_runtime::background;
 use serde_json::Value;
 
-use super::super::journal::Journal;
-use super::super::misplaced::{self, Misplaced, NoTarget};
-use super::super::mover::{MoveError, MoveOrder};
-use super::super::outcome::Outcome;
-use super::super::records::RecordError;
-use super::super::targets::Alternatives;
 use super::{Movable, Reconciler};
+use crate::services::misplaced::{self, Misplaced, NoTarget};
+use crate::services::mover::journal::Journal;
+use crate::services::mover::outcome::Outcome;
+use crate::services::mover::records::RecordError;
+use crate::services::mover::targets::Alternatives;
+use crate::services::mover::{MoveError, MoveOrder};
 
 impl Reconciler {
     /// The recorded journal for the Service with this UID; `None` if no move of it is recorded.
