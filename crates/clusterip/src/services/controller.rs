@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::address_set_by_hand::set_by_hand;
-use clusterip_host::cluster::stores::Change;
+use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
+use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::text;
 use clusterip_leases::leader::Leadership;

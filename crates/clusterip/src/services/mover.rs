@@ -37,8 +37,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::annotations::looks_half_moved;
-use clusterip_host::cluster::address_set_by_hand::set_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use clusterip_host::object::service_path;
 use jiff::Timestamp;
 use kube::Client;

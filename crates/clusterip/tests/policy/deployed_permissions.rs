@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use clusterip_core::workload::WorkloadKind;
-use clusterip_host::cluster::kinds;
+use clusterip_host::cluster::watch::kinds;
 use clusterip_host::permissions::{Duties, Need, Registration, needs};
 use clusterip_host::yaml;
 use serde_json::Value;

@@ -7,7 +7,7 @@ use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::cluster::service_ranges::ServiceRanges;
+use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
 use crate::permissions::{self, Duties, PermissionsError};

@@ -31,7 +31,7 @@ pub use self::settings_source::{KEY, Source, written};
 use self::settings_source::{Written, read, versions};
 use self::validation::Judge;
 pub use self::validation::{judge, version, why_default_pools_do_not_fit};
-use crate::cluster::service_ranges::ServiceRanges;
+use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::policy::module::Module;
 

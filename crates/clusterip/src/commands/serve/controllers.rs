@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use clusterip_host::cluster::stores::Change;
+use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::competing_server::CompetingServer;
 use clusterip_leases::leader::{Leader, Leadership};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_host::cluster::replica_claims;
+use clusterip_host::cluster::reservations::replica_claims;
 use clusterip_leases::competing_server::CompetingServer;
 use clusterip_runtime::http::server::ServerError;
 use clusterip_runtime::shutdown::until;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use clusterip_core::label_selector::Labels;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, addresses, map, pod_labels};
-use clusterip_host::cluster::stores::Change;
+use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Snapshot, addresses, map, pod_labels};
+use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::object::text;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;

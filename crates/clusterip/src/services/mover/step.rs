@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving};
 use clusterip_core::service::Service;
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::lookups::snapshot::addresses;
 use serde_json::{Map, Value, json};
 
 use super::field_ownership;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::address_set_by_hand::set_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use clusterip_host::evaluator::Evaluation;
 use clusterip_host::object::text;
 use clusterip_leases::owner::Owner;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::manifests::{self, Manifest, ManifestError, ManifestErrors, Source};
+use crate::cluster::manifests::{self, Manifest, ManifestError, ManifestErrors, Source};
 use crate::yaml;
 
 /// The manifests of files, folders and standard input.

@@ -10,10 +10,10 @@ use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::address_set_by_hand::OWNED;
 use super::dynamic_resource::impl_dynamic_resource;
-use super::field_mask::MaskedReader;
 use super::watched_fields;
-use crate::cluster::address_set_by_hand::OWNED;
+use crate::cluster::lookups::field_mask::MaskedReader;
 
 /// An object whose kind is known from the watch. A [`kube::api::DynamicObject`] would first be read into a buffer and
 /// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or thousands

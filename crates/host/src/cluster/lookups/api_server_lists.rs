@@ -13,7 +13,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::runtime::Runtime;
 
-use super::kinds::{self, Kind};
+use crate::cluster::watch::kinds::{self, Kind};
 
 /// A cluster that can't be read.
 #[derive(Debug, Error)]

@@ -24,13 +24,13 @@ use tokio::sync::{Semaphore, mpsc, watch};
 mod watch_state;
 
 pub use self::watch_state::State;
+use super::control_plane_services::ControlPlaneServices;
 use super::kinds::{self, Kind, own_name};
 use super::partial_object::PartialObject;
 use super::projection::Projection;
 use super::service_ranges::ServiceRanges;
-use super::snapshot::{Shared, Snapshot, addresses};
 use super::subscriptions::{Listener, Subscriptions};
-use crate::cluster::control_plane_services::ControlPlaneServices;
+use crate::cluster::lookups::snapshot::{Shared, Snapshot, addresses};
 use crate::host_metrics::ClusterMetrics;
 use crate::object::{self, Packed};
 

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, NAMESPACE_ANNOTATIONS, SERVICE_ANNOTATIONS, shortened};
 use serde_json::{Map, Value};
 
-use super::field_mask::Mask;
+use super::address_set_by_hand::of_address;
 use super::kinds::{Kind, own_name};
 use super::partial_object::PartialObject;
-use super::snapshot::SERVICE_NAME_LABEL;
 use super::{field_limits, watched_fields};
-use crate::cluster::address_set_by_hand::of_address;
+use crate::cluster::lookups::field_mask::Mask;
+use crate::cluster::lookups::snapshot::SERVICE_NAME_LABEL;
 
 /// Reduces each object of a kind to the fields that are used.
 pub struct Projection {

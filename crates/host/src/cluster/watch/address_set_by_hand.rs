@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::partial_object::Manager;
+use super::partial_object::Manager;
 
 /// The field manager of our moves.
 pub const MANAGER: &str = "clusterip-mover";

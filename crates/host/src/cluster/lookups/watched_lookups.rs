@@ -9,11 +9,11 @@ use clusterip_core::settings::Settings;
 use clusterip_leases::owner::Owner;
 
 use super::kubewarden_responses;
-use super::ledger::{Ledger, Share, Shares};
-use super::namespace_share;
-use super::replica_claims::Claims;
 use super::snapshot::{Snapshot, SnapshotCalls};
-use super::stores::Stores;
+use crate::cluster::reservations::ledger::{Ledger, Share, Shares};
+use crate::cluster::reservations::namespace_share;
+use crate::cluster::reservations::replica_claims::Claims;
+use crate::cluster::watch::stores::Stores;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
 /// The Service that a request is evaluated for.

@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::api_server_lists::{self, ApiServerError};
-use super::kinds;
 use super::snapshot::{Snapshot, SnapshotCalls};
+use crate::cluster::watch::kinds;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
 /// Answers as policy-server does: with the objects of the cluster, or with the error of the API server. An answer that

@@ -29,8 +29,8 @@ use kube::{Api, Client};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::cluster::dynamic_resource::impl_dynamic_resource;
-use crate::cluster::kinds::{self, Kind};
+use super::dynamic_resource::impl_dynamic_resource;
+use super::kinds::{self, Kind};
 use crate::host_metrics::ClusterMetrics;
 
 /// The option of `clusterip move` that moves a Service although the control plane calls it.

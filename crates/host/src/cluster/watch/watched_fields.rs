@@ -3,8 +3,8 @@
 
 use std::sync::LazyLock;
 
-use super::field_mask::Mask;
 use super::kinds::{Kind, own_name};
+use crate::cluster::lookups::field_mask::Mask;
 
 const SERVICE: [&str; 13] = [
     "spec.clusterIP",
