@@ -1,4 +1,4 @@
-//! Reads the settings at startup, follows their changes, and checks the permissions that they require.
+//! Reads the settings at startup, begins to follow them, and checks the permissions that they require.
 
 use std::sync::Arc;
 
