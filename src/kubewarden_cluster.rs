@@ -6,9 +6,9 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
 use clusterip_core::json::Located;
 use clusterip_core::label_selector::Labels;
+use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{TemplateAt, Workload, WorkloadKind};
 use ipnet::IpNet;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
-use clusterip_host::cluster::address_set_by_hand::set_by_hand;
+use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 

@@ -3,10 +3,10 @@
 use std::process::{Command, Stdio};
 
 use axum::http::Method;
-use clusterip::services::requests::{self, Request};
+use clusterip::services::controller::requests::{self, Request};
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::control_plane_services::{Caller, ControlPlaneServices};
-use clusterip_host::cluster::stores::Stores;
+use clusterip_host::cluster::watch::control_plane_services::{Caller, ControlPlaneServices};
+use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::host_metrics::ClusterMetrics;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip::services::requests::{self, Request};
+use clusterip::services::controller::requests::{self, Request};
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};

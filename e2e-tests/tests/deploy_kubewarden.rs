@@ -285,15 +285,15 @@ fn run(plane: &ControlPlane, command: &str) -> (Option<i32>, String, String) {
 
 #[tokio::test]
 async fn missing_permissions_are_reported_to_the_operator() {
-    const CHECK: &str = "deploy/kubewarden/check-rights";
+    const CHECK: &str = "deploy/kubewarden/check-permissions";
     let plane = ControlPlane::start(Options::default());
-    let may_not = |rights: &str| {
+    let may_not = |missing: &str| {
         let (account, remedy) = (
             "system:serviceaccount:kubewarden:policy-server may not:",
             "Each request that needs one of these permissions is refused, or hangs. To grant them: kubectl apply -k \
-             deploy/kubewarden/rights",
+             deploy/kubewarden/permissions",
         );
-        (Some(1), String::new(), format!("{account}\n{rights}{remedy}\n"))
+        (Some(1), String::new(), format!("{account}\n{missing}{remedy}\n"))
     };
     let mut all = String::new();
     for resource in [
@@ -321,7 +321,7 @@ async fn missing_permissions_are_reported_to_the_operator() {
     }
     assert_eq!(run(&plane, CHECK), may_not(&all));
 
-    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/rights")]).await.ok();
+    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/permissions")]).await.ok();
     let granted = "system:serviceaccount:kubewarden:policy-server may read everything that the policy looks up\n";
     eventually("the permissions to take effect", async || {
         (run(&plane, CHECK) == (Some(0), granted.to_owned(), String::new())).then_some(())

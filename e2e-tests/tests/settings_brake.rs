@@ -1,6 +1,6 @@
 //! The brake on changes of settings that would move a large part of a cluster.
 
-use clusterip::services::requests::{self, Request};
+use clusterip::services::controller::requests::{self, Request};
 use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, Place, metrics, pool_of, settings};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use clusterip::server_metrics::ServerMetrics;
-use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{Follower, LiveSettings, Source};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use k8s_openapi::api::events::v1::Event;

@@ -4,8 +4,8 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
 use clusterip_core::label_selector::Labels;
+use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};
 use ipnet::IpNet;

@@ -3,11 +3,11 @@
 
 #![no_main]
 
-use clusterip_host::cluster::snapshot::addresses;
-use clusterip::services::journal::Journal;
-use clusterip::services::step::{self, TargetAddresses, Without};
+use clusterip::services::mover::journal::Journal;
+use clusterip::services::mover::step::{self, TargetAddresses, Without};
 use clusterip_core::annotations::{Moving, looks_half_moved};
-use clusterip_host::cluster::address_set_by_hand;
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_host::cluster::watch::address_set_by_hand;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 

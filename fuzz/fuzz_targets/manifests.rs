@@ -5,9 +5,9 @@
 
 use std::net::IpAddr;
 
-use clusterip_host::cluster::manifest_edit::apply;
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_host::cluster::manifests::manifest_edit::apply;
 use clusterip_host::cluster::manifests::{Source, parse};
-use clusterip_host::cluster::snapshot::{Snapshot, addresses};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use clusterip_host::cluster::kinds;
-use clusterip_host::cluster::service_ranges::ServiceRanges;
-use clusterip_host::cluster::stores::Stores;
+use clusterip_host::cluster::watch::kinds;
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
+use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::external::assignment_watcher::AssignmentWatcher;
-use clusterip_host::live_settings::follow::start_following;
+use clusterip_host::live_settings::startup::start_following;
 use clusterip_host::live_settings::{LiveSettings, Source};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::{EMBEDDED, Module};

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::PoisonError;
 
 use clusterip_failover::timing::STALLED;
-use clusterip_host::cluster::stores::Stores;
+use clusterip_host::cluster::watch::stores::Stores;
 use tokio::time::Instant;
 
 /// The state of an agent that its probes report.

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::object;
 use ipnet::IpNet;
 use serde_json::Value;

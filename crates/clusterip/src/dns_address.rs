@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use clusterip_core::settings::{DnsAddress, Settings};
-use clusterip_host::cluster::snapshot::Snapshot;
-use clusterip_host::cluster::stores::Stores;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::live_settings::LiveSettings;
 use tokio::sync::watch;
 

@@ -13,7 +13,7 @@ use clusterip_core::external::RECORD_ANNOTATION;
 use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{Pool, Settings};
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::object::{name, namespace, text};
 use clusterip_host::policy::service_request::ServiceRequest;
 use serde_json::Value;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::kinds::{self, Kind};
+use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::object;
 use serde_json::{Value, json};
 use thiserror::Error;

@@ -6,11 +6,11 @@ use ipnet::IpNet;
 
 use crate::address::Family;
 use crate::annotations;
-use crate::cluster::Cluster;
 use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External, Held, Outcome};
 use crate::families::{Second, families, second};
+use crate::lookups::Cluster;
 use crate::namespace::LazyNamespace;
 use crate::pick::Picker;
 use crate::pool::{Choice, Refusal, choose};

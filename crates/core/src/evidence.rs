@@ -7,9 +7,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::annotations::{self, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
-use crate::cluster::{Cluster, LookupError};
 use crate::json::quote;
 use crate::label_selector::{self, Labels};
+use crate::lookups::{Cluster, LookupError};
 use crate::namespace::LazyNamespace;
 use crate::pod_spec::{OS_LABEL, PodSpec, labelled, normal};
 use crate::service::Service;

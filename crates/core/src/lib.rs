@@ -5,8 +5,8 @@
 //! ```
 //! use std::net::IpAddr;
 //!
-//! use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
 //! use clusterip_core::label_selector::Labels;
+//! use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
 //! use clusterip_core::settings::Lookups;
 //! use clusterip_core::validate;
 //! use clusterip_core::workload::{Workload, WorkloadKind};
@@ -94,7 +94,7 @@
 //! | [`settings`] | the settings document, read and checked |
 //! | [`request`], [`service`], [`node`], [`workload`], [`pod_spec`] | the fields of objects that a decision reads |
 //! | [`annotations`], [`label_selector`], [`json`] | the parsers that these modules share |
-//! | [`cluster`] | the port to the cluster: the look-ups of a decision |
+//! | [`lookups`] | the port to the cluster: the look-ups of a decision |
 //! | [`triage`] | what a request needs |
 //! | [`evidence`] | on which nodes the Pods of a Service will run; `pool` then chooses the pool |
 //! | [`pick`], [`address`] | a free address of a pool; address arithmetic |
@@ -103,7 +103,7 @@
 //!
 //! # Promises
 //!
-//! - Pure: the cluster is read through the port [`cluster::Cluster`] only. There is no clock, no randomness, no log and
+//! - Pure: the cluster is read through the port [`lookups::Cluster`] only. There is no clock, no randomness, no log and
 //!   no memory between calls.
 //! - Deterministic: the same request, settings and cluster give the same bytes.
 //! - Total: no input panics, however malformed.
@@ -111,7 +111,6 @@
 pub mod address;
 pub mod annotations;
 pub mod answer;
-pub mod cluster;
 mod decide;
 mod denial;
 pub mod evidence;
@@ -119,6 +118,7 @@ pub mod external;
 mod families;
 pub mod json;
 pub mod label_selector;
+pub mod lookups;
 mod namespace;
 pub mod node;
 pub mod pick;

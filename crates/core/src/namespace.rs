@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use crate::cluster::{Cluster, LookupError, NamespaceMeta};
+use crate::lookups::{Cluster, LookupError, NamespaceMeta};
 
 /// A Namespace that is looked up on first use and then kept.
 pub struct LazyNamespace<'c> {

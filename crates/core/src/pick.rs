@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::address::{Candidates, Order, number};
-use crate::cluster::{Cluster, IpAddressLookup, LookupError};
+use crate::lookups::{Cluster, IpAddressLookup, LookupError};
 
 /// After this many addresses were found taken, all Services are listed once. In a cluster of some thousand Services a
 /// list costs as much as this many look-ups; in a pool that is half full, one pick in 65,000 gets this far.

@@ -3,9 +3,9 @@
 use thiserror::Error;
 
 use crate::annotations::{self, POOL_ANNOTATION};
-use crate::cluster::{Cluster, LookupError};
 use crate::evidence::{self, Evidence, Report};
 use crate::json::quote;
+use crate::lookups::{Cluster, LookupError};
 use crate::namespace::LazyNamespace;
 use crate::service::Service;
 use crate::settings::{AdmissionScope, Pool, Settings};

@@ -4,10 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::answer::Answer;
-use crate::cluster::Cluster;
 use crate::decide::decide;
 use crate::external::Held;
 use crate::json::describe;
+use crate::lookups::Cluster;
 use crate::node::{self, Allocation};
 use crate::request::{About, Request};
 use crate::settings::Settings;

@@ -9,12 +9,12 @@ use clusterip_leases::owner::Owner;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::cluster::ledger::Ledger;
-use crate::cluster::namespace_share;
-use crate::cluster::replica_claims::Claims;
-use crate::cluster::snapshot::map;
-use crate::cluster::stores::Stores;
-use crate::cluster::watched_lookups::{Subject, WatchedLookups};
+use crate::cluster::lookups::snapshot::map;
+use crate::cluster::lookups::watched_lookups::{Subject, WatchedLookups};
+use crate::cluster::reservations::ledger::Ledger;
+use crate::cluster::reservations::namespace_share;
+use crate::cluster::reservations::replica_claims::Claims;
+use crate::cluster::watch::stores::Stores;
 use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;

@@ -19,7 +19,7 @@ use serde_json::json;
 use thiserror::Error;
 
 pub use self::duties::{Duties, Registration, needs};
-use crate::cluster::kinds;
+use crate::cluster::watch::kinds;
 
 /// How many permissions are reviewed at a time.
 const AT_ONCE: usize = 8;

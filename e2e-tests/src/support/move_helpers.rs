@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use axum::http::{Method, Request};
+use clusterip::services::mover::outcome::{Outcome, Unmoved};
+use clusterip::services::mover::targets::Targets;
 use clusterip::services::mover::{Limits, MoveOrder, Mover};
-use clusterip::services::outcome::{Outcome, Unmoved};
-use clusterip::services::targets::Targets;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use futures::future::{BoxFuture, ready};

@@ -1,8 +1,8 @@
 //! Agents whose Node does not exist.
 
 use clusterip_agent::health::unknown_node;
-use clusterip_host::cluster::kinds;
-use clusterip_host::cluster::stores::Stores;
+use clusterip_host::cluster::watch::kinds;
+use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::host_metrics::ClusterMetrics;
 use serde_json::json;
 

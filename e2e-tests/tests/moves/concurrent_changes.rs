@@ -1,7 +1,7 @@
 //! Other programs change a Service before or during its move, and their changes win.
 
 use axum::http::Method;
-use clusterip::services::outcome::{Outcome, Unmoved};
+use clusterip::services::mover::outcome::{Outcome, Unmoved};
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use kube::Client;

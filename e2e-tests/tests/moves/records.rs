@@ -1,6 +1,6 @@
 //! The record of a move is the only journal that counts: the contents of a Service can't forge or replay a move.
 
-use clusterip::services::outcome::{Outcome, Unmoved};
+use clusterip::services::mover::outcome::{Outcome, Unmoved};
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service::MOVING_ANNOTATION;
 use serde_json::{Value, json};

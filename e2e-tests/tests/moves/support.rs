@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip::services::outcome::Outcome;
+use clusterip::services::mover::outcome::Outcome;
 use kube::Client;
 use serde_json::{Value, json};
 

@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use clusterip_core::address::{Candidates, Order, Range};
-use clusterip_core::cluster::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
 use clusterip_core::label_selector::Labels;
+use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
 use clusterip_core::pick::Picker;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};

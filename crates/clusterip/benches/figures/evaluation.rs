@@ -6,7 +6,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use clusterip_core::address::Order;
-use clusterip_host::cluster::snapshot::{SnapshotCalls, addresses};
+use clusterip_host::cluster::lookups::snapshot::{SnapshotCalls, addresses};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::{CompiledModule, EMBEDDED, Module};
 use serde_json::{Value, json};

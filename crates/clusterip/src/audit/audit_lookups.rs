@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_host::cluster::kubewarden_responses;
-use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls, map};
+use clusterip_host::cluster::lookups::kubewarden_responses;
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls, map};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 
 /// Which addresses count as free.

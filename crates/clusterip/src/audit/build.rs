@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::address_set_by_hand::chosen_by_hand;
-use clusterip_host::cluster::snapshot::{Snapshot, addresses};
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_host::cluster::watch::address_set_by_hand::chosen_by_hand;
 use clusterip_host::object::{self, name};
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use clusterip_core::external::claim::{LOAD_BALANCER_IP, claims};
 use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
-use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::external::policy_check::{claim_refusal, refusal};
 use clusterip_host::external::service_fields::shown;
 use clusterip_host::live_settings::LiveSettings;

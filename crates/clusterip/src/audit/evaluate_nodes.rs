@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
-use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::{Packed, blocks_of};
 use clusterip_host::policy::module::Module;

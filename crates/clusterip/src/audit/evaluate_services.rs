@@ -7,7 +7,7 @@ use std::thread::{available_parallelism, scope};
 
 use clusterip_core::answer::Outcome;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::Packed;
 use clusterip_host::policy::module::{Module, ModuleError};

@@ -127,9 +127,9 @@ fn held(assigned: &Assignments, holders: &HolderSnapshot) -> BTreeSet<IpAddr> {
 mod tests {
     use std::sync::{Arc, RwLock};
 
-    use clusterip_host::cluster::control_plane_services::ControlPlaneServices;
-    use clusterip_host::cluster::service_ranges::ServiceRanges;
-    use clusterip_host::cluster::snapshot::Snapshot;
+    use clusterip_host::cluster::lookups::snapshot::Snapshot;
+    use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
+    use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
     use clusterip_host::live_settings::{LiveSettings, judge};
     use clusterip_host::policy::module::{EMBEDDED, Module};
     use serde_json::json;

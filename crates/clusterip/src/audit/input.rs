@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use clusterip_failover::holder_snapshot::HolderSnapshot;
-use clusterip_host::cluster::control_plane_services::ControlPlaneServices;
-use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::owner::Owner;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::settings::{NodePool, Settings};
-use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::policy::module::Module;
 use ipnet::IpNet;
@@ -78,7 +78,7 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_host::cluster::service_ranges::ServiceRanges;
+    use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
     use clusterip_host::live_settings::judge as checked;
     use clusterip_host::policy::module::EMBEDDED;
     use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, judge};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::error_chain;

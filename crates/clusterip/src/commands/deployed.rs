@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
 use super::terminal_options::notice;
-use crate::services::settings_in_use::{Origin, SettingsInUse};
+use crate::services::controller::settings_in_use::{Origin, SettingsInUse};
 
 /// How long to wait until the Lease of a server shows the settings that the command read: the server may have started
 /// or read new settings a moment ago.

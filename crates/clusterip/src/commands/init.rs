@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::yaml;
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;

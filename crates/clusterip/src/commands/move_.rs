@@ -8,9 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::ledger::Ledger;
-use clusterip_host::cluster::snapshot::addresses;
-use clusterip_host::cluster::stores::{Change, Stores};
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_host::cluster::reservations::ledger::Ledger;
+use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::live_settings::{Follower, Source};
 use clusterip_host::object::text;
@@ -33,10 +33,10 @@ use crate::report::columns::{Layout, paint};
 use crate::report::move_json::{self, Ended};
 use crate::report::move_table::{Row, table};
 use crate::server_metrics::ServerMetrics;
+use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
+use crate::services::controller::requests::Request;
 use crate::services::misplaced::{self, Allowed, Inspection, Verdict};
-use crate::services::outcome::Unmoved;
-use crate::services::reconcile::{BY_HAND, Movable, Reconciler};
-use crate::services::requests::Request;
+use crate::services::mover::outcome::Unmoved;
 use crate::services::service_metrics::Misplaced as Reason;
 
 /// The text at the end of `clusterip help move`.

@@ -2,7 +2,7 @@
 
 use anyhow::bail;
 use clap::Args;
-use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_runtime::connect::ClusterArguments;
 
 use super::terminal_options::notice;

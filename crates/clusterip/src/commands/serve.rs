@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use clap::{Args, ValueEnum};
-use clusterip_host::cluster::replica_claims;
+use clusterip_host::cluster::reservations::replica_claims;
 use clusterip_host::live_settings::Source;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::budget::Budget;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clusterip_core::settings::DnsAddress;
 use clusterip_host::cluster::manifests::Source;
-use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{LiveSettings, judge, settings_in};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::{error_chain, error_message};

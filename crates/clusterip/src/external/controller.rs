@@ -20,7 +20,7 @@ use clusterip_core::external::RECORD_ANNOTATION;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::observer::Observer;
-use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::external::assignment_builder::assignments;
 use clusterip_host::external::policy_check::refusal;

@@ -17,8 +17,8 @@ use std::thread;
 
 use clusterip_core::answer::Outcome as Answered;
 use clusterip_core::node::Allocation;
-use clusterip_host::cluster::partial_object::PartialObject;
-use clusterip_host::cluster::stores::Stores;
+use clusterip_host::cluster::watch::partial_object::PartialObject;
+use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::host_metrics::EvaluationMetrics;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::blocks_of;

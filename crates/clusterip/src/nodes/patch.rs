@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_runtime::api_error::error_message;
 use http::Request;
 use ipnet::IpNet;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clusterip_host::cluster::partial_object::PartialObject;
+use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::object::{Packed, blocks_in};
 use ipnet::IpNet;
 use serde::Serialize;

@@ -1,5 +1,17 @@
-//! The control loop for misplaced Services, which handles Services while this process leads. It takes changes, finds
-//! the Services that they affect, and reconciles each Service at most once at a time.
+//! The control loop for misplaced Services, which handles Services while this process leads. It takes changes, finds the Services that they affect, and reconciles each
+//! Service at most once at a time.
+//!
+//! | module | purpose |
+//! | --- | --- |
+//! | [`affected`] | finds the Services that a change may affect |
+//! | [`fair_queue`] | decides which Service comes next |
+//! | [`reconcile`] | reconciles one Service |
+//! | [`brakes`] | limits how many Services are moved at once, and how often |
+//! | [`replicas`] | tells whether all replicas use the same settings |
+//! | [`applied_settings`] | keeps the hash of the settings that were carried out last |
+//! | [`settings_in_use`] | shows the settings that the leader uses |
+//! | [`requests`] | the moves that administrators request |
+//! | [`hand_over`] | requests a move from a running server, and waits for the result |
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -9,8 +21,8 @@ use std::sync::Arc;
 
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::address_set_by_hand::set_by_hand;
-use clusterip_host::cluster::stores::Change;
+use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
+use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::text;
 use clusterip_runtime::background;
@@ -23,12 +35,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, MissedTickBehavior};
 
-use super::affected;
-use super::applied_settings;
+pub mod affected;
+pub mod applied_settings;
+pub mod brakes;
+pub mod fair_queue;
+pub mod hand_over;
+pub mod reconcile;
+pub mod replicas;
+pub mod requests;
+pub mod settings_in_use;
+
+use self::fair_queue::FairQueue;
+use self::reconcile::{Next, Reconciler};
+use self::settings_in_use::{Origin, SettingsInUse};
 use super::misplaced::{self, Inspection, Verdict};
-use super::queue::FairQueue;
-use super::reconcile::{Next, Reconciler};
-use super::settings_in_use::{Origin, SettingsInUse};
 use crate::leader::Leadership;
 use crate::service_placement::{Skip, skip_reason};
 

@@ -2,7 +2,7 @@
 
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Pool;
-use clusterip_host::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, map};
+use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Snapshot, map};
 use clusterip_host::object::text;
 use serde_json::Value;
 

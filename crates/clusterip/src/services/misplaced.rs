@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::settings::Pool;
-use clusterip_host::cluster::control_plane_services::{MOVE_OPTION, called_by};
-use clusterip_host::cluster::snapshot::addresses;
-use clusterip_host::cluster::watched_lookups::Subject;
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_host::cluster::lookups::watched_lookups::Subject;
+use clusterip_host::cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_host::evaluator::{Evaluation, Evaluator};
 use clusterip_host::object::{name, namespace, text};
 use clusterip_host::policy::module::ModuleError;
@@ -16,9 +16,9 @@ use clusterip_runtime::background::BackgroundError;
 use serde_json::Value;
 use thiserror::Error;
 
+use super::controller::requests::Request;
 use super::endpoints;
-use super::journal::Journal;
-use super::requests::Request;
+use super::mover::journal::Journal;
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, skip_reason};
 use crate::services::service_metrics::Misplaced as Reason;
 

@@ -3,7 +3,7 @@
 //! # Expected flow
 //! A `ClusterIP` can't be changed, but a Service without one may be given any. [`Mover::start`] turns the Service
 //! into an `ExternalName` for some milliseconds, and then gives it everything back, at the new address. Before that
-//! it writes a [record](super::records) of all that is needed to finish into the server's namespace. [`super::step`]
+//! it writes a [record](records) of all that is needed to finish into the server's namespace. [`step`]
 //! defines the steps.
 //!
 //! # Guarantees
@@ -20,13 +20,25 @@
 //!   next address that [`Targets`] has, otherwise the old one, otherwise one that the API server picks. A node port
 //!   is waited for, and then replaced. The [`Outcome`] says so.
 //! - JSON is sent back as it came. A typed client would drop the fields that it does not know.
+//!
+//! # Modules
+//! | module | purpose |
+//! | --- | --- |
+//! | [`step`] | decides the next step of a move |
+//! | [`journal`] | the data that is needed to finish a move |
+//! | [`records`] | stores the journals |
+//! | [`spec_merge`] | keeps what others changed in the spec meanwhile |
+//! | [`field_ownership`] | restores which manager owns which field |
+//! | [`targets`] | other target addresses during a move |
+//! | [`refusal`] | interprets why the API server refused a request |
+//! | [`outcome`] | how a move ended |
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::annotations::looks_half_moved;
-use clusterip_host::cluster::address_set_by_hand::set_by_hand;
-use clusterip_host::cluster::snapshot::addresses;
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use clusterip_host::object::service_path;
 use jiff::Timestamp;
 use kube::Client;
@@ -34,19 +46,28 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 mod api_requests;
+mod attempt;
+pub mod field_ownership;
+pub mod journal;
 mod move_error;
+pub mod outcome;
 mod placing;
+pub mod records;
+pub mod refusal;
 mod release;
+pub mod spec_merge;
+pub mod step;
+pub mod targets;
 
+use self::attempt::{Attempt, next_target, same_families};
+use self::journal::Journal;
 pub use self::move_error::MoveError;
+use self::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
 use self::placing::Placing;
-use super::attempt::{Attempt, next_target, same_families};
-use super::journal::Journal;
-use super::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
-use super::records::Records;
-use super::refusal::Refusal;
-use super::step::{self, Step};
-use super::targets::Targets;
+use self::records::Records;
+use self::refusal::Refusal;
+use self::step::Step;
+use self::targets::Targets;
 
 /// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use clusterip_core::address::{Family, overlap};
 use clusterip_core::pod_spec::OS_LABEL;
-use clusterip_host::cluster::api_server_lists::{self, ApiServerError};
-use clusterip_host::cluster::service_ranges::ServiceRanges;
+use clusterip_host::cluster::lookups::api_server_lists::{self, ApiServerError};
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::yaml;
 use clusterip_runtime::api_error::error_message;
 use ipnet::IpNet;

@@ -8,7 +8,7 @@
 
 use clusterip_core::answer::Answer;
 use clusterip_core::settings::Explicit;
-use clusterip_host::cluster::watched_lookups::Subject;
+use clusterip_host::cluster::lookups::watched_lookups::Subject;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_leases::owner::Owner;
 use serde_json::Value;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::label_selector::Labels;
-use clusterip_host::cluster::snapshot::{SERVICE_NAME_LABEL, Snapshot, SnapshotCalls};
+use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -5,13 +5,13 @@ use std::fs;
 use std::path::Path;
 
 use clusterip_core::workload::WorkloadKind;
-use clusterip_host::cluster::kinds;
+use clusterip_host::cluster::watch::kinds;
 use clusterip_host::permissions::{Duties, Need, Registration, needs};
 use clusterip_host::yaml;
 use serde_json::Value;
 
 /// Namespace, group, resource, name and verb.
-type Right = (Option<String>, String, String, Option<String>, String);
+type Permission = (Option<String>, String, String, Option<String>, String);
 
 fn strings(value: &Value) -> Vec<String> {
     value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().to_owned()).collect()
@@ -21,10 +21,10 @@ fn strings(value: &Value) -> Vec<String> {
 const NAMESPACE: &str = "clusterip-policy";
 const AGENTS: &str = "clusterip-policy-agents";
 
-fn granted(file: &str) -> BTreeSet<Right> {
+fn granted(file: &str) -> BTreeSet<Permission> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
     let text = fs::read_to_string(file).unwrap();
-    let mut rights = BTreeSet::new();
+    let mut found = BTreeSet::new();
     for document in yaml::documents(&text) {
         let object = document.unwrap().to_value();
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
@@ -39,14 +39,14 @@ fn granted(file: &str) -> BTreeSet<Right> {
                 for resource in strings(&rule["resources"]) {
                     for name in &names {
                         for verb in strings(&rule["verbs"]) {
-                            rights.insert((namespace.clone(), group.clone(), resource.clone(), name.clone(), verb));
+                            found.insert((namespace.clone(), group.clone(), resource.clone(), name.clone(), verb));
                         }
                     }
                 }
             }
         }
     }
-    rights
+    found
 }
 
 /// The duties of every deployed server.
@@ -62,17 +62,17 @@ fn served() -> Duties {
 }
 
 /// The permissions that the program checks at startup in the deployments.
-fn needed(duties: &Duties) -> BTreeSet<Right> {
+fn needed(duties: &Duties) -> BTreeSet<Permission> {
     let known = WorkloadKind::known();
     let workloads: Vec<_> = known.iter().map(|kind| kinds::regular(&kinds::of_workload(kind))).collect();
-    let right = |need: Need| {
+    let permission = |need: Need| {
         let resource = match need.subresource {
             Some(subresource) => format!("{}/{subresource}", need.resource),
             None => need.resource,
         };
         (need.namespace, need.group, resource, need.name, need.verb.to_owned())
     };
-    needs(&workloads, duties).into_iter().map(right).collect()
+    needs(&workloads, duties).into_iter().map(permission).collect()
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn deployments_grant_exactly_the_needed_permissions() {
         duties: Duties,
         files: Vec<&'static str>,
     }
-    let one = ["webhook/cluster-rights.yaml", "webhook/own-rights.yaml"];
+    let one = ["webhook/cluster-permissions.yaml", "webhook/own-permissions.yaml"];
     let more = |files: &[&'static str]| [&one[..], files].concat();
     let agent = Duties {
         namespace: AGENTS.to_owned(),
@@ -97,31 +97,31 @@ fn deployments_grant_exactly_the_needed_permissions() {
         Case {
             name: "several",
             duties: Duties { claims: true, ..served() },
-            files: more(&["replicas/claim-rights.yaml"]),
+            files: more(&["replicas/claim-permissions.yaml"]),
         },
         Case {
             name: "Nodes",
             duties: Duties { nodes: true, ..served() },
-            files: more(&["nodes/component/node-rights.yaml"]),
+            files: more(&["nodes/component/node-permissions.yaml"]),
         },
         Case {
             name: "load balancers",
             duties: Duties { load_balancers: true, ..served() },
-            files: more(&["load-balancers/status-rights.yaml"]),
+            files: more(&["load-balancers/status-permissions.yaml"]),
         },
         Case {
             name: "external addresses",
             duties: external,
-            files: more(&["external/component/cluster-rights.yaml", "external/component/holder-rights.yaml"]),
+            files: more(&["external/component/cluster-permissions.yaml", "external/component/holder-permissions.yaml"]),
         },
         Case { name: "an agent", duties: agent, files: vec!["external/component/agent-account.yaml"] },
     ];
     for Case { name, duties, files } in rows {
-        let granted_rights: BTreeSet<Right> = files.into_iter().flat_map(granted).collect();
-        assert!(!granted_rights.is_empty());
+        let granted_permissions: BTreeSet<Permission> = files.into_iter().flat_map(granted).collect();
+        assert!(!granted_permissions.is_empty());
         let needed = needed(&duties);
-        let lacking: Vec<_> = needed.difference(&granted_rights).collect();
-        let idle: Vec<_> = granted_rights.difference(&needed).collect();
+        let lacking: Vec<_> = needed.difference(&granted_permissions).collect();
+        let idle: Vec<_> = granted_permissions.difference(&needed).collect();
         assert_eq!((lacking, idle), (vec![], vec![]), "{name}: lacking, and granted without need");
     }
 }

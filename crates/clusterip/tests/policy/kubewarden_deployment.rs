@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
 
-const RIGHTS: &str = "deploy/kubewarden/rights/policy-server-rights.yaml";
+const PERMISSIONS: &str = "deploy/kubewarden/permissions/policy-server-permissions.yaml";
 const POLICY: &str = "deploy/kubewarden/policy/policy.yaml";
 const TEAM: &str = "deploy/kubewarden/team/policy.yaml";
 const NODES: &str = "deploy/kubewarden/nodes/policy.yaml";
@@ -79,7 +79,7 @@ fn policy_server_is_granted_exactly_what_the_metadata_requests() {
         }
     }
     let mut granted = Vec::new();
-    for object in documents(RIGHTS) {
+    for object in documents(PERMISSIONS) {
         for rule in object["rules"].as_array().into_iter().flatten() {
             let fields: BTreeSet<&str> = rule.as_object().unwrap().keys().map(String::as_str).collect();
             assert_eq!(fields, BTreeSet::from(["apiGroups", "resources", "verbs"]));
@@ -98,7 +98,7 @@ fn policy_server_is_granted_exactly_what_the_metadata_requests() {
 
 #[test]
 fn role_is_bound_only_to_policy_server() {
-    let [role, binding] = <[Value; 2]>::try_from(documents(RIGHTS)).unwrap();
+    let [role, binding] = <[Value; 2]>::try_from(documents(PERMISSIONS)).unwrap();
     assert_eq!((&role["kind"], &binding["kind"]), (&json!("ClusterRole"), &json!("ClusterRoleBinding")));
     assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
     let policy_server = json!([{"kind": "ServiceAccount", "name": "policy-server", "namespace": "kubewarden"}]);

@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock, RwLock};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests;
-use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_host::policy::recorded_session::{self, Exchange, Recorder, Replay};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::label_selector::Labels;
-use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::HostCalls;
 use proptest::prelude::*;
 use serde_json::{Value, json};

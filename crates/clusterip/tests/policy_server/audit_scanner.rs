@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::answer::Answer;
-use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 use crate::support::{evaluate, snapshot, workload};

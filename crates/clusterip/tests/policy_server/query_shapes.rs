@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, RwLock};
 
-use clusterip_host::cluster::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::policy::host_calls::HostCall;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock, RwLock};
 
 use clusterip_core::answer::Answer;
-use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::HostCall;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_host::policy::recorded_session::{Exchange, Recorder};

@@ -6,7 +6,7 @@ use super::outcome::{External, Outcome};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::{Family, Order};
 use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION, in_record, recorded_addresses};
-use crate::cluster::LookupError;
+use crate::lookups::LookupError;
 use crate::service::{FamilyPolicy, Service};
 use crate::settings::ExternalPool;
 

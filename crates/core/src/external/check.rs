@@ -9,8 +9,8 @@ use crate::annotations::{
     ASKED_ANNOTATION, MAX_ADDRESSES, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address, is_too_long_for_addresses,
     parts,
 };
-use crate::cluster::LookupError;
 use crate::json::quote;
+use crate::lookups::LookupError;
 use crate::service::Service;
 
 /// Lists the mistakes in addresses that the Service claims and that other programs assign: addresses of our pools that

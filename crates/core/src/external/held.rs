@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::annotations;
-use crate::cluster::{Cluster, LookupError};
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
+use crate::lookups::{Cluster, LookupError};
 use crate::settings::ExternalSettings;
 
 /// All external addresses in use, each with its holder as `namespace/name`.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::held::Holders;
 use crate::address::Family;
-use crate::cluster::LookupError;
+use crate::lookups::LookupError;
 use crate::namespace::LazyNamespace;
 use crate::pool::first_mismatch;
 use crate::service::Service;

@@ -6,9 +6,9 @@ use super::object::Node;
 use super::place::{BlockPlace, place_of};
 use super::pool::{no_matching_pool, report};
 use crate::address::overlap;
-use crate::cluster::{Cluster, LookupError};
 use crate::decide::Verdict;
 use crate::denial::Denial;
+use crate::lookups::{Cluster, LookupError};
 use crate::settings::{Explicit, NodePool, Settings, Withheld};
 
 /// Checks `blocks`. `nodes.explicit` says whether a wrong block is refused or causes a warning.

@@ -7,8 +7,8 @@ use super::assign::assign;
 use super::check::check;
 use super::object::Node;
 use super::pool::{choose, report};
-use crate::cluster::Cluster;
 use crate::decide::{Decision, Verdict};
+use crate::lookups::Cluster;
 use crate::request::Change;
 use crate::settings::{Explicit, Settings};
 

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use clusterip_core::cluster::LookupError;
+use clusterip_core::lookups::LookupError;
 use serde_json::{Value, json};
 
 use crate::support;

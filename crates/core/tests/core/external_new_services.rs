@@ -152,7 +152,7 @@ fn failed_look_up_refuses_only_claims() {
         expected: Value,
     }
     let failing = |question: &str| {
-        let error = clusterip_core::cluster::LookupError::Failed { resource: "v1/X".into(), detail: "broken".into() };
+        let error = clusterip_core::lookups::LookupError::Failed { resource: "v1/X".into(), detail: "broken".into() };
         FakeCluster::default().failing(question, error)
     };
     let document = |cidr: &str| json!({"external": {"pools": [{"name": "team", "cidrs": [cidr], "match": {"namespaceSelector": {"matchLabels": {"team": "a"}}}}]}});

@@ -1,4 +1,10 @@
 //! Reads manifests from files, folders and standard input.
+//!
+//! | module | purpose |
+//! | --- | --- |
+//! | [`manifest_files`] | finds the manifests in files and folders |
+//! | [`json_list`] | reads a large JSON list item by item |
+//! | [`manifest_edit`] | writes addresses and blocks into the text of manifests |
 
 use std::cell::RefCell;
 use std::error::Error;
@@ -9,7 +15,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::manifest_edit::{Fields, InsertionPoint};
+pub mod json_list;
+pub mod manifest_edit;
+pub mod manifest_files;
+
+use self::manifest_edit::{Fields, InsertionPoint};
 use crate::object::{self, Packed};
 use crate::yaml::{self, Data, Node, YamlError};
 
@@ -320,7 +330,7 @@ fn add(
 
 /// Whether a document claims to be an object of Kubernetes. A file of a tool often has neither field. The configuration
 /// of a component or a tool, such as kubeadm, has an API group, but no metadata.
-pub(super) fn is_like_an_object(node: &Node, file: &str) -> bool {
+fn is_like_an_object(node: &Node, file: &str) -> bool {
     let object = node.to_value();
     let is_text = |key: &str| object.get(key).is_some_and(Value::is_string);
     let is_configuration =

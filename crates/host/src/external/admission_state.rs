@@ -8,8 +8,8 @@ use clusterip_core::external::stored::{claimed, in_use, read};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
-use crate::cluster::ledger::Ledger;
-use crate::cluster::snapshot::Snapshot;
+use crate::cluster::lookups::snapshot::Snapshot;
+use crate::cluster::reservations::ledger::Ledger;
 use crate::object::{name, namespace};
 
 /// Whether a request may be about external addresses. If so, the decision needs the held addresses.

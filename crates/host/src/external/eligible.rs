@@ -3,7 +3,7 @@
 use clusterip_core::label_selector::{LabelSelector, Labels};
 use serde_json::Value;
 
-use crate::cluster::snapshot::map;
+use crate::cluster::lookups::snapshot::map;
 use crate::object::name;
 
 /// Whether a Node may hold the addresses of a pool with this selector for its nodes: the Node is ready, is not

@@ -10,7 +10,7 @@ use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use clusterip_core::external::{Held, RECORD_ANNOTATION};
 use serde_json::{Map, Value, json};
 
-use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
+use crate::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use crate::live_settings::LiveSettings;
 use crate::policy::module::{Module, ModuleError};
 use crate::policy::service_request::ServiceRequest;

@@ -8,7 +8,7 @@ use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::Protocol;
 use serde_json::Value;
 
-use crate::cluster::field_limits::MAX_PORTS;
+use crate::cluster::watch::field_limits::MAX_PORTS;
 
 /// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
 pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cluster::service_ranges::ServiceRanges;
+use crate::cluster::watch::service_ranges::ServiceRanges;
 
 /// Completes settings with what the native host knows, unless the settings say something else: look-ups by namespace,
 /// which the host answers from indexes, the Service ranges of the cluster, and the ranges that are not usable.

@@ -10,7 +10,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::LiveSettings;
 use super::complete;
-use crate::cluster::service_ranges::ServiceRanges;
+use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::policy::module::Module;
 
 /// Checks documents with the policy.

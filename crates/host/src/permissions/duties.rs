@@ -4,7 +4,7 @@ use clusterip_leases::election::LEASE;
 use kube::api::ApiResource;
 
 use super::Need;
-use crate::cluster::kinds;
+use crate::cluster::watch::kinds;
 
 const WATCHED: &[&str] = &["list", "watch"];
 const EVENTS: (&str, &str) = ("events.k8s.io", "events");

@@ -25,11 +25,11 @@ use crate::joined::joined;
 use crate::leader::{Acquisition, Leader};
 use crate::report::columns::paint;
 use crate::report::move_json::Ended;
-use crate::services::hand_over;
-use crate::services::journal::Journal;
+use crate::services::controller::hand_over;
+use crate::services::controller::reconcile::Reconciler;
 use crate::services::misplaced::Misplaced;
-use crate::services::outcome::Outcome;
-use crate::services::reconcile::Reconciler;
+use crate::services::mover::journal::Journal;
+use crate::services::mover::outcome::Outcome;
 
 /// The number of Services that move at once.
 const AT_ONCE: usize = 4;

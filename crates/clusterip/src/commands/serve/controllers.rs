@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use clusterip_host::cluster::stores::Change;
+use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::policy::module::Module;
 use clusterip_runtime::shutdown::until;
 use kube::Client;
@@ -18,10 +18,10 @@ use crate::leader::competing_server::CompetingServer;
 use crate::leader::{Leader, Leadership};
 use crate::nodes;
 use crate::services;
+use crate::services::controller::reconcile::Reconciler;
+use crate::services::controller::replicas::Replicas;
+use crate::services::controller::settings_in_use::Origin;
 use crate::services::misplaced::Allowed;
-use crate::services::reconcile::Reconciler;
-use crate::services::replicas::Replicas;
-use crate::services::settings_in_use::Origin;
 
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
 /// all other tasks rely on the leadership.

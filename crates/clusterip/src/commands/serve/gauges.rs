@@ -10,7 +10,7 @@ use crate::leader::Leadership;
 use crate::nodes::pool_blocks;
 use crate::pool_use;
 use crate::server_metrics::ServerMetrics;
-use crate::services::reconcile::Reconciler;
+use crate::services::controller::reconcile::Reconciler;
 use crate::services::service_metrics::{FamilyFill, PoolFill};
 use crate::webhook::admission_metrics::{Decision, ResourceKind};
 use crate::webhook::tls::Certificate;

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use clusterip_host::cluster::ledger::Ledger;
-use clusterip_host::cluster::replica_claims::{self, Claims};
-use clusterip_host::cluster::stores::{Change, Stores};
+use clusterip_host::cluster::reservations::ledger::Ledger;
+use clusterip_host::cluster::reservations::replica_claims::{self, Claims};
+use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
-use clusterip_host::live_settings::follow::{report_missing_permissions, start_following};
+use clusterip_host::live_settings::startup::{report_missing_permissions, start_following};
 use clusterip_host::live_settings::{Follower, LiveSettings};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::Module;

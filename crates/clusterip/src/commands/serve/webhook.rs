@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_host::cluster::replica_claims;
+use clusterip_host::cluster::reservations::replica_claims;
 use clusterip_runtime::http::server::ServerError;
 use clusterip_runtime::shutdown::until;
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use super::gauges::Gauges;
 use super::startup::Startup;
 use super::{CLAIMING_THREADS, LOG_TARGET};
 use crate::leader::competing_server::CompetingServer;
-use crate::services::reconcile::Reconciler;
+use crate::services::controller::reconcile::Reconciler;
 use crate::webhook::admission::Admission;
 use crate::webhook::authority::{self, Authority};
 use crate::webhook::client_ca::ClientCaFile;

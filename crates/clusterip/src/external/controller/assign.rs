@@ -2,7 +2,7 @@
 
 use clusterip_core::external::RECORD_ANNOTATION;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::watched_lookups::Subject;
+use clusterip_host::cluster::lookups::watched_lookups::Subject;
 use clusterip_host::object::{service_path, text};
 use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use clusterip_host::cluster::address_set_by_hand::MANAGER;
+use clusterip_host::cluster::watch::address_set_by_hand::MANAGER;
 use http::{Method, Request};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::super::refusal::Refusal;
 use super::move_error::MoveError;
+use super::refusal::Refusal;
 use super::{MAX_PAUSE, Run};
 
 impl Run<'_> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::super::records::RecordError;
+use super::records::RecordError;
 
 /// A move that is not finished. If it is recorded by now, [`Mover::resume`](super::Mover::resume) finishes it.
 #[derive(Debug, Error)]

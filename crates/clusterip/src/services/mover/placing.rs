@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::super::attempt::Attempt;
-use super::super::journal::Journal;
-use super::super::refusal::Refusal;
-use super::super::step;
-use super::super::targets::Targets;
 use super::Run;
+use super::attempt::Attempt;
+use super::journal::Journal;
+use super::refusal::Refusal;
+use super::step;
+use super::targets::Targets;
 
 /// The result of an attempt to place the Service.
 pub(super) enum Placing {

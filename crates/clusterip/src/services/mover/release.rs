@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::super::journal::Journal;
-use super::super::records::RecordError;
-use super::super::refusal::Refusal;
-use super::super::step;
 use super::Run;
+use super::journal::Journal;
 use super::move_error::MoveError;
+use super::records::RecordError;
+use super::refusal::Refusal;
+use super::step;
 
 impl Run<'_> {
     /// Releases the address. Returns `None` if the Service was changed meanwhile and must be read again.

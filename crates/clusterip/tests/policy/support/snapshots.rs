@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, RwLock};
 
-use clusterip_host::cluster::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::thread;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::snapshot::{Snapshot, SnapshotCalls};
+use crate::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 
 fn create(annotation: &str) -> Value {
     json!({

@@ -1,0 +1,350 @@
+//! Reconciles one Service: looks at it, and moves it if it is misplaced and may move.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_host::object::{service_path, text};
+use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::background;
+use http::Request;
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::watch;
+
+mod left_moves;
+mod reports;
+mod retries;
+mod run_move;
+
+use self::left_moves::{AfterLeft, Left};
+use self::retries::Failures;
+use super::brakes::Brakes;
+use super::replicas::Agreement;
+use super::requests::{self, Requests};
+use crate::services::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, NoTarget, Verdict};
+use crate::services::mover::Mover;
+use crate::services::service_metrics::{Misplaced as Reason, ServiceMetrics};
+
+/// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
+const UNFINISHED: Duration = Duration::from_secs(2);
+/// How soon a Service is looked at again if it has changed since the stores saw it.
+const STALE: Duration = Duration::from_millis(200);
+/// How soon a Service is looked at again if it can't move for a reason that no watch reports.
+const REPORTED: Duration = Duration::from_secs(60);
+
+/// How soon a Service is looked at again if the replicas use different settings.
+const DISAGREEMENT: Duration = Duration::from_secs(1);
+
+/// When a Service is to be looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// When something changes that affects the Service.
+    Change,
+    /// After this pause.
+    After(Duration),
+}
+
+/// The detail of a report that a Service stays because its address was set by hand.
+pub const BY_HAND: &str = "its address was set by hand, as `metadata.managedFields` shows";
+
+/// Whether a misplaced Service may be moved.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Movable {
+    /// The Service may be moved. Contains the Service as it was read.
+    Yes(Box<Value>),
+    /// The Service is not as the stores showed it.
+    Changed,
+    /// The address of the Service was set by hand.
+    SetByHand,
+}
+
+/// Looks at Services, and moves them.
+pub struct Reconciler {
+    evaluator: Evaluator,
+    client: Client,
+    mover: Mover,
+    /// The server's namespace.
+    namespace: String,
+    requests: Requests,
+    metrics: ServiceMetrics,
+    allowed: Allowed,
+    /// The settings that all replicas use; `None` if this is the only replica.
+    agreement: Option<watch::Receiver<Agreement>>,
+    brakes: Mutex<Brakes>,
+    found: Mutex<Found>,
+    /// The moves that another leader left unfinished, by Service.
+    left: Mutex<BTreeMap<ServiceKey, Left>>,
+}
+
+/// What is known of Services that are not in place.
+#[derive(Default)]
+struct Found {
+    /// Why each misplaced Service stays, and the text of its last report.
+    misplaced: BTreeMap<ServiceKey, (Reason, String)>,
+    /// The Services that no pool matches, with the pools that they lie in.
+    unmatched: BTreeMap<ServiceKey, Vec<String>>,
+    /// The failed moves of each Service.
+    failures: BTreeMap<ServiceKey, Failures>,
+}
+
+impl Reconciler {
+    /// A reconciler that decides with `evaluator`, and moves what `allowed` allows. It records moves in `namespace`,
+    /// the server's namespace.
+    pub fn new(
+        evaluator: Evaluator,
+        client: Client,
+        namespace: &str,
+        metrics: ServiceMetrics,
+        allowed: Allowed,
+    ) -> Self {
+        Self {
+            mover: Mover::new(client.clone(), namespace),
+            namespace: namespace.to_owned(),
+            requests: Requests::default(),
+            evaluator,
+            client,
+            metrics,
+            allowed,
+            agreement: None,
+            brakes: Mutex::default(),
+            found: Mutex::default(),
+            left: Mutex::default(),
+        }
+    }
+
+    /// Makes the reconciler move nothing while other replicas use other settings: they would place Services that are
+    /// created meanwhile by those settings.
+    pub fn agreeing(self, agreement: watch::Receiver<Agreement>) -> Self {
+        Self { agreement: Some(agreement), ..self }
+    }
+
+    fn agrees(&self) -> bool {
+        let settings = self.evaluator.settings();
+        self.agreement.as_ref().is_none_or(|agreement| agreement.borrow().is_on(&settings.hash))
+    }
+
+    /// The evaluator that decides where Services belong.
+    pub fn evaluator(&self) -> &Evaluator {
+        &self.evaluator
+    }
+
+    /// Which Services may be moved.
+    pub fn allowed(&self) -> Allowed {
+        self.allowed
+    }
+
+    /// The requests of administrators.
+    pub fn requests(&self) -> &Requests {
+        &self.requests
+    }
+
+    /// The brakes, locked for the caller.
+    pub fn brakes(&self) -> MutexGuard<'_, Brakes> {
+        self.brakes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many Services that no pool matches have an address of each pool.
+    pub fn unmatched(&self) -> BTreeMap<String, u64> {
+        let mut count = BTreeMap::new();
+        for pool in self.found().unmatched.values().flatten() {
+            *count.entry(pool.clone()).or_insert(0) += 1;
+        }
+        count
+    }
+
+    /// Forgets all findings. The next leader makes its own, and so does this process when it leads again.
+    pub fn forget(&self) {
+        let mut found = self.found();
+        *found = Found::default();
+        self.count(&found);
+    }
+
+    /// The Services that would move if their pool had a free address.
+    pub fn waiting_for_addresses(&self) -> Vec<ServiceKey> {
+        let found = self.found();
+        let waiting = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::PoolFull);
+        waiting.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// The Services that stay because of the control plane, although it is known now that it does not call them.
+    pub fn free_of_callers(&self) -> Vec<ServiceKey> {
+        let callers = self.evaluator.stores().control_plane_services();
+        if !callers.complete() {
+            return Vec::new();
+        }
+        let found = self.found();
+        let kept = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::ControlPlane);
+        kept.map(|(id, _)| id).filter(|id| callers.known_callers(&id.namespace, &id.name).is_empty()).cloned().collect()
+    }
+
+    /// Finishes a move of the Service that another leader left. Then looks at the Service as the stores show it, and
+    /// moves or reports it.
+    pub async fn reconcile(self: &Arc<Self>, id: &ServiceKey) -> Next {
+        let left = self.left().get(id).cloned();
+        let Some(left) = left else { return self.reconcile_stored(id).await };
+        match self.finish_left(id, &left).await {
+            AfterLeft::Reconcile => self.reconcile_stored(id).await,
+            AfterLeft::LookAgain(rest) => match self.reconcile_stored(id).await {
+                Next::After(pause) => Next::After(pause.min(rest)),
+                Next::Change => Next::After(rest),
+            },
+            AfterLeft::TryAgain(next) => next,
+        }
+    }
+
+    /// Looks at a Service as the stores show it, and moves or reports it.
+    async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
+        let Some(service) = self.evaluator.stores().service(id) else {
+            self.settled(id);
+            // No Service has an empty UID: this only marks the request as considered, so that it is answered.
+            self.requests.consider(id, "");
+            self.answer_request(id).await;
+            return Next::Change;
+        };
+        match self.inspect(id, service.clone()).await {
+            Ok(Inspection::InPlace) => {
+                self.settled(id);
+                self.answer_requester(id, &service, "not moved: by the settings of the server it is in place").await;
+                self.answer_wish(id, &service).await
+            }
+            Ok(Inspection::Unmatched { pools }) => {
+                self.settled(id);
+                self.found().unmatched.insert(id.clone(), pools);
+                self.answer_requester(id, &service, "not moved: by the settings of the server no pool is for it").await;
+                self.answer_wish(id, &service).await
+            }
+            Ok(Inspection::HalfMoved) => {
+                let next = self.half_moved(id, &service).await;
+                self.answer_request(id).await;
+                next
+            }
+            Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
+            Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
+            Err(error) => {
+                tracing::error!(namespace = id.namespace, name = id.name, error, "the policy did not answer");
+                Next::After(REPORTED)
+            }
+        }
+    }
+
+    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Inspection, String> {
+        let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
+        let this = Arc::clone(self);
+        let inspect = move || {
+            misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref())
+                .map_err(|error| error.to_string())
+        };
+        background::run(inspect).await.map_err(|error| error.to_string())?
+    }
+
+    async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {
+        if let Some(rest) = self.remaining_pause(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
+            return Next::After(rest);
+        }
+        let live = match self.movable(id, &misplaced).await {
+            Ok(Movable::Yes(live)) => Ok(live),
+            Ok(Movable::Changed) => return Next::After(STALE),
+            // This reason is reported before any other, because it does not end without a change.
+            Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
+            Err(error) => return unreadable(id, &error),
+        };
+        let live = match (live, &misplaced.verdict) {
+            (Err((reason, detail)), _) => return self.report_stay(id, service, &misplaced, reason, &detail).await,
+            (Ok(_), Verdict::Report { reason, detail }) => {
+                return self.report_stay(id, service, &misplaced, *reason, detail).await;
+            }
+            (Ok(live), Verdict::Move) => live,
+        };
+        let braked = self.brakes().take(id, misplaced.asked_by, Instant::now());
+        if let Err(brake) = braked {
+            return self.report_brake(id, service, &misplaced, brake).await;
+        }
+        // Addresses are reserved only now, so that none are reserved for a Service that has to wait.
+        let (to, evaluation) = match self.reserve_targets(service.clone()).await {
+            Ok(reserved) => reserved,
+            Err(reason) => {
+                self.brakes().take_back(id);
+                return match reason {
+                    NoTarget::Full(detail) => {
+                        self.report_stay(id, service, &misplaced, Reason::PoolFull, &detail).await
+                    }
+                    unknown => not_reserved(id, &unknown),
+                };
+            }
+        };
+        self.remember(id, Reason::Moving, &misplaced.why());
+        let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
+        let next = self.next_after(id, &ended);
+        self.answer_wish(id, service).await;
+        next
+    }
+
+    /// Answers a wish to move a Service: deletes the request, and removes the annotation from the Service.
+    async fn answer_wish(&self, id: &ServiceKey, service: &Value) -> Next {
+        self.answer_request(id).await;
+        if Move::of(service) != Some(Move::Now) {
+            return Next::Change;
+        }
+        let Ok(Some(mut live)) = self.live(id).await else { return Next::After(UNFINISHED) };
+        if Move::of(&live) != Some(Move::Now) {
+            return Next::Change;
+        }
+        if let Some(annotations) = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+            annotations.remove(MOVE_ANNOTATION);
+        }
+        let request =
+            serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.namespace, &id.name)).body(body));
+        let Ok(Ok(request)) = request else { return Next::Change };
+        match self.client.request::<Value>(request).await {
+            Ok(_) => Next::Change,
+            // Another client has changed the Service.
+            Err(_) => Next::After(STALE),
+        }
+    }
+
+    /// Deletes the request to move a Service, if there is one that was considered. `clusterip move` waits for that.
+    async fn answer_request(&self, id: &ServiceKey) {
+        let Some(request) = self.requests.forget(id) else { return };
+        if let Err(error) = requests::withdraw(&self.client, &self.namespace, &request.uid).await {
+            tracing::warn!(
+                namespace = id.namespace,
+                name = id.name,
+                error = error_message(&error),
+                "the request for a move was not deleted"
+            );
+        }
+    }
+
+    async fn live(&self, id: &ServiceKey) -> Result<Option<Value>, kube::Error> {
+        let request =
+            Request::get(service_path(&id.namespace, &id.name)).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        match self.client.request::<Value>(request).await {
+            Ok(service) => Ok(Some(service)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What follows if a Service can't be read: it is tried again.
+fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
+    tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the service can't be read");
+    Next::After(UNFINISHED)
+}
+
+/// What follows if it is unknown whether there are addresses for a Service: it is tried again.
+fn not_reserved(id: &ServiceKey, reason: &NoTarget) -> Next {
+    tracing::warn!(namespace = id.namespace, name = id.name, %reason, "no address could be reserved");
+    Next::After(UNFINISHED)
+}
+
+#[cfg(test)]
+mod tests;

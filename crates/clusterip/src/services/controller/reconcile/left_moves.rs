@@ -1,0 +1,126 @@
+//! Finishes moves that another leader left unfinished, and handles Services that look half moved.
+
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use clusterip_core::annotations::looks_half_moved;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::object::text;
+use serde_json::Value;
+
+use super::{Next, Reconciler, UNFINISHED, unreadable};
+use crate::leader::event_recorder::EventContent;
+use crate::services::mover::outcome::{Outcome, Unmoved};
+use crate::services::mover::records::RecordError;
+use crate::services::service_metrics::Misplaced as Reason;
+
+/// How long a request whose sender is gone may still be carried out: longer than an API server works on one.
+const RELEASE_ARRIVES: Duration = Duration::from_secs(90);
+
+/// A move that another leader left unfinished.
+#[derive(Clone)]
+pub(super) struct Left {
+    /// The UID of the Service, by which the record is found.
+    uid: String,
+    /// When this process first listed the record.
+    since: Instant,
+}
+
+/// What to do about a Service after [`Reconciler::finish_left`].
+pub(super) enum AfterLeft {
+    /// The move has ended. The Service is reconciled as any other.
+    Reconcile,
+    /// The move has not begun, but may still begin within this time. The Service is reconciled as any other, and once
+    /// more after that time.
+    LookAgain(Duration),
+    /// The move could not be finished. It is tried again.
+    TryAgain(Next),
+}
+
+impl Reconciler {
+    /// Lists the moves that other leaders left unfinished, and returns their Services. Each move is finished when its
+    /// Service is reconciled.
+    ///
+    /// # Errors
+    /// [`RecordError`] if the records can't be listed.
+    pub async fn find_left_moves(&self) -> Result<Vec<ServiceKey>, RecordError> {
+        let recorded = self.mover.records().list().await?;
+        let since = Instant::now();
+        let found: BTreeMap<ServiceKey, Left> =
+            recorded.into_iter().map(|(id, uid)| (id, Left { uid, since })).collect();
+        let ids = found.keys().cloned().collect();
+        *self.left() = found;
+        Ok(ids)
+    }
+
+    pub(super) fn left(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Left>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finishes a move that another leader left unfinished.
+    pub(super) async fn finish_left(&self, id: &ServiceKey, left: &Left) -> AfterLeft {
+        if let Some(rest) = self.remaining_pause(id) {
+            return AfterLeft::TryAgain(Next::After(rest));
+        }
+        let recorded = match self.mover.records().get(&left.uid).await {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move can't be read");
+                return AfterLeft::TryAgain(Next::After(UNFINISHED));
+            }
+        };
+        if let Some(journal) = recorded {
+            let ended = self.finish(&journal).await;
+            if ended.is_err() {
+                return AfterLeft::TryAgain(self.next_after(id, &ended));
+            }
+            if matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun))) {
+                let rest = RELEASE_ARRIVES.saturating_sub(left.since.elapsed());
+                if !rest.is_zero() {
+                    return AfterLeft::LookAgain(rest);
+                }
+                if let Err(error) = self.mover.records().delete(&journal.uid).await {
+                    tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move that never began remains");
+                }
+            }
+        }
+        self.left().remove(id);
+        AfterLeft::Reconcile
+    }
+
+    /// Handles a Service that looks half moved. If its move is recorded, the move is finished. Otherwise the Service
+    /// is left alone, because every user who may write the Service can make it look half moved.
+    pub(super) async fn half_moved(&self, id: &ServiceKey, service: &Value) -> Next {
+        if let Some(rest) = self.remaining_pause(id) {
+            return Next::After(rest);
+        }
+        let live = match self.live(id).await {
+            // The stores were behind.
+            Ok(None) => return Next::Change,
+            Ok(Some(live)) if !looks_half_moved(&live) => return Next::Change,
+            Ok(Some(live)) => live,
+            Err(error) => return unreadable(id, &error),
+        };
+        match self.mover.records().get(text(&live, &["metadata", "uid"])).await {
+            Ok(Some(journal)) => {
+                let ended = self.finish(&journal).await;
+                self.next_after(id, &ended)
+            }
+            Ok(None) => {
+                let outcome = Outcome::Unmoved(Unmoved::NotRecorded);
+                let note = outcome.to_string();
+                if self.remember(id, Reason::NotRecorded, &note) || self.requests.considered(id).is_some() {
+                    tracing::warn!(namespace = id.namespace, name = id.name, %outcome, "move");
+                    let uid = text(service, &["metadata", "uid"]);
+                    self.publish_event(id, EventContent { uid, warning: true, reason: outcome.reason(), note }).await;
+                }
+                Next::Change
+            }
+            Err(error) => {
+                tracing::warn!(namespace = id.namespace, name = id.name, %error, "the record of a move can't be read");
+                Next::After(UNFINISHED)
+            }
+        }
+    }
+}

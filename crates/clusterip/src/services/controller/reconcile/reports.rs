@@ -1,0 +1,144 @@
+//! Reports moves, and the Services that stay where they are: in the log, as Events and as metrics.
+
+use std::time::Instant;
+
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::object::text;
+use serde_json::Value;
+
+use super::{Found, Next, REPORTED, Reconciler};
+use crate::leader::event_recorder::{EventContent, publish_service_event};
+use crate::services::controller::brakes::Brake;
+use crate::services::misplaced::{AskedBy, Misplaced};
+use crate::services::mover::MoveError;
+use crate::services::mover::outcome::{Outcome, Unmoved};
+use crate::services::service_metrics::{Misplaced as Reason, MoveResult};
+
+impl Reconciler {
+    /// Reports that a misplaced Service stays where it is, and answers the wish to move it.
+    pub(super) async fn report_stay(
+        &self,
+        id: &ServiceKey,
+        service: &Value,
+        misplaced: &Misplaced,
+        reason: Reason,
+        detail: &str,
+    ) -> Next {
+        self.report(id, misplaced, reason, detail).await;
+        self.answer_wish(id, service).await;
+        Next::After(REPORTED)
+    }
+
+    pub(super) async fn report_outcome(&self, id: &ServiceKey, uid: &str, ended: &Result<Outcome, MoveError>) {
+        let (namespace, name) = (&id.namespace, &id.name);
+        let outcome = match ended {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.metrics.moved(MoveResult::Failed);
+                tracing::error!(namespace, name, %error, "move failed");
+                let content = EventContent { uid, warning: true, reason: "MoveFailed", note: error.to_string() };
+                return self.publish_event(id, content).await;
+            }
+        };
+        if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
+            // The stores were behind: another process has finished the move, or the Service was deleted. Neither needs
+            // a report.
+            return tracing::debug!(namespace, name, %outcome, "nothing to move");
+        }
+        self.metrics.moved(match outcome {
+            Outcome::Moved { .. } => MoveResult::Moved,
+            Outcome::Kept { .. } => MoveResult::Kept,
+            Outcome::Elsewhere { .. } => MoveResult::Unmanaged,
+            Outcome::Overtaken { .. } => MoveResult::UserChanged,
+            Outcome::Unmoved(_) => MoveResult::Nothing,
+        });
+        if outcome.is_warning() {
+            tracing::warn!(namespace, name, %outcome, "move");
+        } else {
+            tracing::info!(namespace, name, %outcome, "move");
+        }
+        let (warning, reason) = (outcome.is_warning(), outcome.reason());
+        self.publish_event(id, EventContent { uid, warning, reason, note: outcome.to_string() }).await;
+    }
+
+    /// Writes an Event about a Service. It answers the request of an administrator, if there is one.
+    pub(super) async fn publish_event(&self, id: &ServiceKey, content: EventContent<'_>) {
+        publish_service_event(&self.client, id, content, self.requests.considered(id)).await;
+    }
+
+    /// Tells the administrator who requested a move why nothing was done. Without a request, nothing is written.
+    pub(super) async fn answer_requester(&self, id: &ServiceKey, service: &Value, note: &str) {
+        if self.requests.considered(id).is_none() {
+            return;
+        }
+        let (uid, note) = (text(service, &["metadata", "uid"]), note.to_owned());
+        self.publish_event(id, EventContent { uid, warning: false, reason: "AddressNotMoved", note }).await;
+    }
+
+    pub(super) async fn report_brake(
+        &self,
+        id: &ServiceKey,
+        service: &Value,
+        misplaced: &Misplaced,
+        brake: Brake,
+    ) -> Next {
+        let (detail, next) = match brake {
+            Brake::Cooldown { until } => {
+                return Next::After(until.saturating_duration_since(Instant::now()));
+            }
+            Brake::Rate { until } => {
+                let next = Next::After(until.saturating_duration_since(Instant::now()));
+                ("many services were moved in the last minute: it waits for its turn", next)
+            }
+            Brake::Settings => {
+                self.answer_wish(id, service).await;
+                ("the settings changed for a large part of the cluster: it waits for `clusterip move`", Next::Change)
+            }
+        };
+        self.report(id, misplaced, Reason::Brake, detail).await;
+        next
+    }
+
+    /// Reports a Service that stays where it is. The same report is repeated only if a user asked for the move.
+    async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: Reason, detail: &str) {
+        let note = format!("{}; it stays: {detail}", misplaced.why());
+        if self.remember(id, reason, &note) || misplaced.asked_by != AskedBy::Controller {
+            tracing::warn!(
+                namespace = id.namespace,
+                name = id.name,
+                reason = reason.as_str(),
+                detail = note,
+                "misplaced"
+            );
+            let content = EventContent { uid: &misplaced.uid, warning: true, reason: "AddressMisplaced", note };
+            self.publish_event(id, content).await;
+        }
+    }
+
+    /// Stores why a Service stays. Returns whether that is new.
+    pub(super) fn remember(&self, id: &ServiceKey, reason: Reason, text: &str) -> bool {
+        let now = (reason, text.to_owned());
+        let mut found = self.found();
+        found.unmatched.remove(id);
+        let before = found.misplaced.insert(id.clone(), now.clone());
+        self.count(&found);
+        before.is_none_or(|before| before != now)
+    }
+
+    /// Notes that a Service is in place, or gone.
+    pub(super) fn settled(&self, id: &ServiceKey) {
+        self.brakes().settled(id);
+        let mut found = self.found();
+        found.unmatched.remove(id);
+        found.failures.remove(id);
+        if found.misplaced.remove(id).is_some() {
+            self.count(&found);
+        }
+    }
+
+    pub(super) fn count(&self, found: &Found) {
+        let of = |reason: &Reason| found.misplaced.values().filter(|(other, _)| other == reason).count() as u64;
+        let counts: Vec<(Reason, u64)> = Reason::ALL.iter().map(|reason| (*reason, of(reason))).collect();
+        self.metrics.misplaced(&counts);
+    }
+}

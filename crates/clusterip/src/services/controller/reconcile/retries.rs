@@ -1,0 +1,68 @@
+//! When a Service is looked at again after its move ended or failed.
+
+use std::time::{Duration, Instant};
+
+use clusterip_core::service_key::ServiceKey;
+
+use super::{Next, REPORTED, Reconciler, UNFINISHED};
+use crate::services::mover::MoveError;
+use crate::services::mover::outcome::Outcome;
+
+/// The longest pause between two tries of a move that fails.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// Consecutive failed moves of a Service.
+pub(super) struct Failures {
+    count: u32,
+    /// The move is not tried again before this time, whatever the author of the Service writes.
+    until: Instant,
+}
+
+impl Reconciler {
+    /// When to look at a Service again after its move ended like this.
+    pub(super) fn next_after(&self, id: &ServiceKey, ended: &Result<Outcome, MoveError>) -> Next {
+        match ended {
+            Ok(Outcome::Moved { .. } | Outcome::Unmoved(_)) => {
+                self.settled(id);
+                Next::Change
+            }
+            Ok(_) => {
+                self.settled(id);
+                Next::After(REPORTED)
+            }
+            Err(MoveError::Refused { untouched: true, .. }) => {
+                self.after_failure(id);
+                Next::After(REPORTED)
+            }
+            // The Service may have no address now, so the move is tried again until it ends, at growing intervals.
+            Err(MoveError::Refused { .. }) => self.after_failure(id),
+            // The API server did not answer. This counts neither as a failure of the Service nor as its move.
+            Err(_) => {
+                self.brakes().take_back(id);
+                Next::After(UNFINISHED)
+            }
+        }
+    }
+
+    /// Counts a refused move of a Service, and tells when to look at the Service again.
+    fn after_failure(&self, id: &ServiceKey) -> Next {
+        let mut found = self.found();
+        let count = found.failures.get(id).map_or(1, |failures| failures.count.saturating_add(1));
+        let pause = pause_after(count);
+        found.failures.insert(id.clone(), Failures { count, until: Instant::now() + pause });
+        Next::After(pause)
+    }
+
+    /// How long to wait before a refused move of this Service is tried again; `None` if it may be tried now.
+    pub(super) fn remaining_pause(&self, id: &ServiceKey) -> Option<Duration> {
+        let until = self.found().failures.get(id)?.until;
+        let rest = until.saturating_duration_since(Instant::now());
+        (!rest.is_zero()).then_some(rest)
+    }
+}
+
+/// How soon a Service is looked at again after this many consecutive failed moves.
+pub(super) fn pause_after(failures: u32) -> Duration {
+    let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    UNFINISHED.saturating_mul(doubled).min(MAX_PAUSE)
+}

@@ -1,0 +1,114 @@
+//! Moves one Service: whether it may move, where to, and the move itself.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
+use clusterip_host::evaluator::Evaluation;
+use clusterip_host::object::text;
+use clusterip_leases::owner::Owner;
+use clusterip_runtime::background;
+use serde_json::Value;
+
+use super::{Movable, Reconciler};
+use crate::services::misplaced::{self, Misplaced, NoTarget};
+use crate::services::mover::journal::Journal;
+use crate::services::mover::outcome::Outcome;
+use crate::services::mover::records::RecordError;
+use crate::services::mover::targets::Alternatives;
+use crate::services::mover::{MoveError, MoveOrder};
+
+impl Reconciler {
+    /// The recorded journal for the Service with this UID; `None` if no move of it is recorded.
+    ///
+    /// # Errors
+    /// [`RecordError`] if the record can't be read.
+    pub async fn recorded(&self, uid: &str) -> Result<Option<Journal>, RecordError> {
+        self.mover.records().get(uid).await
+    }
+
+    /// Reserves addresses for a Service that moves, and returns them with the evaluation that reserved them.
+    ///
+    /// # Errors
+    /// [`NoTarget`] if there are no addresses for it.
+    pub async fn reserve_targets(self: &Arc<Self>, service: Value) -> Result<(Vec<IpAddr>, Box<Evaluation>), NoTarget> {
+        let this = Arc::clone(self);
+        let reserve = move || misplaced::reserve_targets(&this.evaluator, &service);
+        let (to, evaluation) = background::run(reserve).await.map_err(NoTarget::Interrupted)??;
+        Ok((to, Box::new(evaluation)))
+    }
+
+    /// Reads a misplaced Service from the API server, and tells whether it may be moved.
+    ///
+    /// # Errors
+    /// The error of the API server, if the Service can't be read.
+    pub async fn movable(&self, id: &ServiceKey, misplaced: &Misplaced) -> Result<Movable, kube::Error> {
+        Ok(match self.live(id).await? {
+            Some(live) if text(&live, &["metadata", "uid"]) != misplaced.uid => Movable::Changed,
+            Some(live) if addresses(&live) != misplaced.from => Movable::Changed,
+            Some(live) if set_by_hand(&live) => Movable::SetByHand,
+            Some(live) => Movable::Yes(Box::new(live)),
+            None => Movable::Changed,
+        })
+    }
+
+    /// Moves a misplaced Service to the addresses that `evaluation` has reserved, and reports the outcome. `live` is
+    /// the Service as [`Self::movable`] read it.
+    ///
+    /// # Errors
+    /// [`MoveError`] if the move is not finished. [`Self::finish`] finishes it later.
+    pub async fn carry_out(
+        &self,
+        live: Value,
+        misplaced: &Misplaced,
+        to: Vec<IpAddr>,
+        evaluation: Box<Evaluation>,
+    ) -> Result<Outcome, MoveError> {
+        evaluation.commit(&to);
+        // The Service may have to go back to its old address as long as the move lasts.
+        let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");
+        misplaced.from.iter().for_each(|address| self.evaluator.reserve_chosen_by_hand(*address, &owner));
+        let targets = Alternatives::new(&self.evaluator, &live);
+        let order = MoveOrder {
+            namespace: misplaced.namespace.clone(),
+            name: misplaced.name.clone(),
+            uid: misplaced.uid.clone(),
+            addresses: to.clone(),
+            why: misplaced.why(),
+            load_balancers: self.allowed.load_balancers,
+        };
+        let ended = self.mover.start_from(live, &order, &targets).await;
+        // Addresses that the Service got stay reserved until the stores show them. After a failure all stay reserved
+        // for a while, because the Service might have got any of them.
+        let unused: Vec<IpAddr> = match &ended {
+            Ok(Outcome::Moved { to: got, .. }) => {
+                to.into_iter().chain(misplaced.from.clone()).filter(|address| !got.contains(address)).collect()
+            }
+            Ok(_) => to.into_iter().chain(misplaced.from.clone()).collect(),
+            Err(_) => Vec::new(),
+        };
+        self.evaluator.ledger().release(&unused);
+        self.report_outcome(
+            &ServiceKey::new(misplaced.namespace.clone(), misplaced.name.clone()),
+            &misplaced.uid,
+            &ended,
+        )
+        .await;
+        ended
+    }
+
+    /// Finishes a recorded move, and reports the outcome.
+    ///
+    /// # Errors
+    /// As [`Self::carry_out`].
+    pub async fn finish(&self, journal: &Journal) -> Result<Outcome, MoveError> {
+        let id = ServiceKey::new(journal.namespace.clone(), journal.name.clone());
+        let live = self.live(&id).await.ok().flatten().unwrap_or_default();
+        let targets = Alternatives::new(&self.evaluator, &misplaced::as_it_was(&live, journal));
+        let ended = self.mover.resume(journal, &targets).await;
+        self.report_outcome(&id, &journal.uid, &ended).await;
+        ended
+    }
+}

@@ -1,0 +1,216 @@
+//! The moves that administrators request from a running server: `ControllerRevision` objects in its namespace.
+//!
+//! Each user who may edit a Service can write its annotations, so an annotation can't lift a brake that protects
+//! others. A request can, because it is written where the server keeps its records, and where tenants can't write.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clusterip_core::service_key::ServiceKey;
+use clusterip_runtime::api_error::error_message;
+use futures::{Stream, StreamExt, future};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Error as KubeError, Resource as _};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::services::mover::records::LABEL;
+
+/// The value of [`LABEL`] on a request.
+const REQUEST: &str = "request";
+
+/// An administrator's request to move a Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// The namespace of the Service.
+    pub namespace: String,
+    /// The name of the Service.
+    pub name: String,
+    /// The UID of the Service. Another Service of the same name is not moved.
+    pub uid: String,
+    /// Whether to move the Service even if the control plane calls it.
+    #[serde(default)]
+    pub control_plane: bool,
+}
+
+impl Request {
+    /// The namespace and name of the Service.
+    pub fn id(&self) -> ServiceKey {
+        ServiceKey::new(self.namespace.clone(), self.name.clone())
+    }
+}
+
+fn api(client: &Client, namespace: &str) -> Api<ControllerRevision> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+fn name(uid: &str) -> String {
+    format!("clusterip-move-request-{uid}")
+}
+
+/// Requests a move from the server in `namespace`. A request that exists already is replaced. Returns the UID of the
+/// request.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn ask(client: &Client, namespace: &str, request: &Request) -> Result<String, KubeError> {
+    let object = json!({
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": name(&request.uid),
+            "labels": {LABEL: REQUEST, "app.kubernetes.io/name": "clusterip"},
+        },
+        "revision": 0,
+        "data": request,
+    });
+    let object: ControllerRevision = serde_json::from_value(object).map_err(KubeError::SerdeError)?;
+    let api = api(client, namespace);
+    let created = match api.create(&PostParams::default(), &object).await {
+        Err(KubeError::Api(status)) if status.code == 409 => {
+            withdraw(client, namespace, &request.uid).await?;
+            api.create(&PostParams::default(), &object).await?
+        }
+        created => created?,
+    };
+    Ok(created.metadata.uid.unwrap_or_default())
+}
+
+/// Whether the server has not dealt with a request yet.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn is_open(client: &Client, namespace: &str, uid: &str) -> Result<bool, KubeError> {
+    api(client, namespace).get_metadata_opt(&name(uid)).await.map(|found| found.is_some())
+}
+
+/// Deletes a request that was dealt with, or that no command waits for any more. Does nothing if it is gone.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(), KubeError> {
+    match api(client, namespace).delete(&name(uid), &DeleteParams::default()).await {
+        Err(KubeError::Api(status)) if status.code == 404 => Ok(()),
+        ended => ended.map(drop),
+    }
+}
+
+/// The open requests, as a server follows them. Cheap to clone: all clones share the requests.
+#[derive(Clone, Default)]
+pub struct Requests(Arc<Mutex<BTreeMap<ServiceKey, Open>>>);
+
+/// A request that has no answer yet.
+struct Open {
+    request: Request,
+    /// The object of the request. The Events that answer the request refer to it.
+    object: ObjectReference,
+    /// Whether it was considered: one that arrives while its Service is looked at is answered by the next look.
+    considered: bool,
+}
+
+impl Requests {
+    /// Considers the open request for the Service with this name. Returns it if it is for the Service with this UID.
+    pub fn consider(&self, id: &ServiceKey, uid: &str) -> Option<Request> {
+        let mut requests = self.lock();
+        let open = requests.get_mut(id)?;
+        open.considered = true;
+        Some(open.request.clone()).filter(|request| request.uid == uid)
+    }
+
+    /// The object of the request for this Service, if there is one that was considered.
+    pub fn considered(&self, id: &ServiceKey) -> Option<ObjectReference> {
+        self.lock().get(id).filter(|open| open.considered).map(|open| open.object.clone())
+    }
+
+    /// Removes the request for this Service if it was considered, and returns it.
+    pub fn forget(&self, id: &ServiceKey) -> Option<Request> {
+        let mut requests = self.lock();
+        requests.get(id).filter(|open| open.considered)?;
+        requests.remove(id).map(|open| open.request)
+    }
+
+    /// Follows the requests in `namespace`. The stream yields the Service of each new request, and never ends.
+    pub fn follow(&self, client: &Client, namespace: &str) -> impl Stream<Item = ServiceKey> + use<> {
+        let requests = watcher::Config::default().labels(&format!("{LABEL}={REQUEST}"));
+        let watched = watcher(api(client, namespace), requests).default_backoff();
+        let this = self.clone();
+        watched.filter_map(move |event| {
+            let id = match event {
+                Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => this.note(object),
+                Ok(watcher::Event::Delete(object)) => {
+                    this.lock().retain(|_, open| object.metadata.name.as_ref() != Some(&name(&open.request.uid)));
+                    None
+                }
+                Ok(watcher::Event::Init) => {
+                    this.lock().clear();
+                    None
+                }
+                Ok(watcher::Event::InitDone) => None,
+                Err(error) => {
+                    tracing::debug!(%error, "requests for moves can't be watched");
+                    None
+                }
+            };
+            future::ready(id)
+        })
+    }
+
+    fn note(&self, object: ControllerRevision) -> Option<ServiceKey> {
+        let about = object.object_ref(&());
+        let request: Request = serde_json::from_value(object.data?.0)
+            .inspect_err(|error| tracing::warn!(%error, "a request for a move can't be read"))
+            .ok()?;
+        let id = request.id();
+        self.lock().insert(id.clone(), Open { request, object: about, considered: false });
+        Some(id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Open>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Describes why the server can't be asked, with the permissions that are needed.
+pub fn refused(error: &KubeError, namespace: &str) -> String {
+    format!(
+        "the server in namespace {namespace} can't be asked: {}; it takes requests as controllerrevisions of that \
+         namespace (verbs create, get, delete)",
+        error_message(error)
+    )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+
+    use super::*;
+
+    #[test]
+    fn request_that_arrives_during_a_look_is_left_for_the_next_look() {
+        let requests = Requests::default();
+        let arrives = |control_plane: bool| {
+            let (namespace, name, uid) = ("shop".to_owned(), "web".to_owned(), "uid-1".to_owned());
+            let request = Request { namespace, name, uid, control_plane };
+            let data = Some(RawExtension(serde_json::to_value(request).unwrap()));
+            requests.note(ControllerRevision { data, ..ControllerRevision::default() }).unwrap()
+        };
+        let id = arrives(false);
+        assert_eq!(id.to_string(), "shop/web");
+        assert!(requests.forget(&id).is_none(), "not considered yet");
+        assert_eq!(requests.considered(&id), None);
+        assert!(!requests.consider(&id, "uid-1").unwrap().control_plane);
+        assert_eq!(requests.considered(&id).unwrap().kind.as_deref(), Some("ControllerRevision"));
+        assert!(requests.consider(&id, "uid-2").is_none(), "for another Service of this name");
+        assert!(!requests.forget(&id).unwrap().control_plane);
+        arrives(false);
+        requests.consider(&id, "uid-1");
+        arrives(true);
+        assert!(requests.forget(&id).is_none(), "the second one was not considered");
+        assert!(requests.consider(&id, "uid-1").unwrap().control_plane);
+    }
+}

@@ -1,0 +1,344 @@
+//! The steps of a move: decides which step is next, and what it writes.
+//!
+//! ```text
+//!           release               place              restore the status       cleanup
+//!   idle ───────────▶ released ───────────▶ placed ───────────────────────▶ ──────────▶ idle
+//! ```
+//! The stored Service shows the state of a move, and the journal says what to write. Without a journal, nothing is
+//! written.
+
+use std::net::IpAddr;
+
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving};
+use clusterip_core::service::Service;
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use serde_json::{Map, Value, json};
+
+use super::field_ownership;
+use super::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
+use super::outcome::{Outcome, Unmoved};
+use super::spec_merge;
+
+/// The next step of a move. A move may be cut off before or after each step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The Service has no address: give it one, as [`placed`] writes it.
+    Place,
+    /// The API server has dropped the status of the load balancer: restore it, as [`with_status`] does.
+    RestoreStatus,
+    /// The Service has its address: remove the marker and restore the field owners, as [`cleaned_up`] does.
+    Cleanup,
+    /// The Service shows no trace of the move.
+    Idle,
+}
+
+/// The next step of a recorded move, given the Service as it is stored.
+pub fn next(service: &Value, journal: &Journal) -> Step {
+    if is_released(service, journal) {
+        Step::Place
+    } else if !Moving::is_on(service) && !has_leftover_name(service) {
+        Step::Idle
+    } else if wants_status(service, journal) {
+        Step::RestoreStatus
+    } else {
+        Step::Cleanup
+    }
+}
+
+/// Whether the Service was not written since its move was recorded. Then the release may still be carried out.
+pub fn may_still_begin(service: &Value, journal: &Journal) -> bool {
+    let version = service.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    version == Some(journal.resource_version.as_str())
+}
+
+/// How the move of this journal ends, once only [`Step::Cleanup`] is left. `to` are the addresses of the last attempt.
+pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String]) -> Outcome {
+    let now = addresses(service);
+    let Journal { from, why, .. } = journal.clone();
+    let notes = notes.to_vec();
+    match () {
+        () if now.is_empty() => Outcome::Overtaken { from, now, why },
+        () if now == from => Outcome::Kept { from, why, notes },
+        () if to.is_empty() => Outcome::Elsewhere { from, to: now, why, notes },
+        // If only the second address moves, the first is always the same, and so proves nothing.
+        () if now == to || now.first() == to.first() && journal.release_method == ReleaseMethod::ExternalName => {
+            Outcome::Moved { from, to: now, why, notes }
+        }
+        () => Outcome::Overtaken { from, now, why },
+    }
+}
+
+/// Why a Service can't be moved, or need not be moved; `None` if it can.
+pub fn unmovable(service: &Value, to: &[IpAddr], load_balancers: bool) -> Option<Unmoved> {
+    let read = Service::read(service, "").unwrap_or_default();
+    if service.pointer("/metadata/deletionTimestamp").is_some() {
+        Some(Unmoved::BeingDeleted)
+    } else if read.external_name {
+        Some(Unmoved::ExternalName)
+    } else if read.is_headless() {
+        Some(Unmoved::Headless)
+    } else if text(service, "type") == Some("LoadBalancer") && !load_balancers {
+        Some(Unmoved::LoadBalancer)
+    } else if read.addresses().is_empty() {
+        Some(Unmoved::WithoutAddress)
+    } else if read.addresses() == to {
+        Some(Unmoved::There)
+    } else {
+        None
+    }
+}
+
+/// The journal for a move of this Service that begins. What the API server makes of the spec is not known until the
+/// release was tried by a dry run. Until then, the original spec stands in for it.
+pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
+    let from = addresses(service);
+    let spec = spec(service);
+    let status = service.pointer("/status/loadBalancer").and_then(Value::as_object);
+    let metadata = |field: &str| {
+        let value = service.get("metadata").and_then(|metadata| metadata.get(field)).and_then(Value::as_str);
+        value.unwrap_or_default().to_owned()
+    };
+    Journal {
+        namespace: metadata("namespace"),
+        name: metadata("name"),
+        uid: metadata("uid"),
+        resource_version: metadata("resourceVersion"),
+        recorded_at: 0,
+        // With `SingleStack`, the Service keeps its first address throughout.
+        release_method: if from.len() == 2 && from.first() == to.first() {
+            ReleaseMethod::SingleStack
+        } else {
+            ReleaseMethod::ExternalName
+        },
+        from,
+        to: to.to_vec(),
+        why: why.to_owned(),
+        released: spec.clone(),
+        spec,
+        managed_fields: managed_fields(service),
+        source_ranges: annotation(service, SOURCE_RANGES_ANNOTATION).map(str::to_owned),
+        load_balancer: status.filter(|status| !status.is_empty()).cloned(),
+    }
+}
+
+/// The Service without its address, and with the marker.
+pub fn released(service: &Value, journal: &Journal) -> Value {
+    let mut service = bare(service);
+    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, &journal.to)));
+    match journal.release_method {
+        ReleaseMethod::SingleStack => {
+            let first: Vec<String> = journal.from.iter().take(1).map(IpAddr::to_string).collect();
+            if let Some(families) = service.pointer_mut("/spec/ipFamilies").and_then(Value::as_array_mut) {
+                families.truncate(1);
+            }
+            service["spec"]["ipFamilyPolicy"] = "SingleStack".into();
+            service["spec"]["clusterIPs"] = first.into();
+        }
+        ReleaseMethod::ExternalName => {
+            // The API server allows these only on the type LoadBalancer.
+            annotate(&mut service, SOURCE_RANGES_ANNOTATION, None);
+            if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.remove("loadBalancerSourceRanges");
+                spec.insert("type".into(), "ExternalName".into());
+                spec.insert("externalName".into(), MOVING_NAME.into());
+            }
+        }
+    }
+    service
+}
+
+/// The addresses that a Service gets when it is placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetAddresses {
+    /// These addresses, primary first.
+    These(Vec<IpAddr>),
+    /// Free addresses that the API server picks.
+    AnyFree,
+}
+
+/// What a Service does not get back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Without {
+    /// Node ports that other Services have taken.
+    pub ports: Vec<u64>,
+    /// Whether the external addresses of its spec are left out, because the policy refuses them.
+    pub external: bool,
+}
+
+/// The Service as it was before, at its new addresses, still with the marker.
+pub fn placed(service: &Value, journal: &Journal, target: &TargetAddresses, without: &Without) -> Value {
+    let mut spec = spec_merge::merged(&journal.spec, &journal.released, &spec(service));
+    let to = match target {
+        TargetAddresses::These(addresses) => addresses.as_slice(),
+        TargetAddresses::AnyFree => &[],
+    };
+    let kept = match (target, journal.release_method) {
+        (TargetAddresses::These(addresses), _) => addresses.clone(),
+        (TargetAddresses::AnyFree, ReleaseMethod::SingleStack) => journal.from.iter().take(1).copied().collect(),
+        (TargetAddresses::AnyFree, ReleaseMethod::ExternalName) => Vec::new(),
+    };
+    let kept: Vec<String> = kept.iter().map(IpAddr::to_string).collect();
+    spec.remove("clusterIP");
+    spec.remove("clusterIPs");
+    if let Some(first) = kept.first() {
+        spec.insert("clusterIP".into(), first.as_str().into());
+        spec.insert("clusterIPs".into(), kept.into());
+    }
+    drop_ports(&mut spec, &without.ports);
+    if without.external {
+        EXTERNAL_FIELDS.iter().for_each(|field| drop(spec.remove(*field)));
+    }
+    let mut service = bare(service);
+    service["spec"] = spec.into();
+    restore_source_ranges(&mut service, journal);
+    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, to)));
+    service
+}
+
+/// The fields of a spec that name external addresses.
+const EXTERNAL_FIELDS: [&str; 2] = ["externalIPs", "loadBalancerIP"];
+
+/// Whether the spec of a Service names external addresses.
+pub fn has_external(service: &Value) -> bool {
+    EXTERNAL_FIELDS.iter().any(|field| service.get("spec").and_then(|spec| spec.get(*field)).is_some())
+}
+
+fn drop_ports(spec: &mut Map<String, Value>, without: &[u64]) {
+    let dropped = |value: Option<&Value>| value.and_then(Value::as_u64).is_some_and(|port| without.contains(&port));
+    if dropped(spec.get("healthCheckNodePort")) {
+        spec.remove("healthCheckNodePort");
+    }
+    let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+    for port in ports.filter_map(Value::as_object_mut) {
+        if dropped(port.get("nodePort")) {
+            port.remove("nodePort");
+        }
+    }
+}
+
+/// The Service with the recorded status of its load balancer, for the subresource `status`.
+pub fn with_status(service: &Value, journal: &Journal) -> Value {
+    let mut service = bare(service);
+    if let Some(status) = &journal.load_balancer {
+        service["status"]["loadBalancer"] = status.clone().into();
+    }
+    service
+}
+
+/// The Service without a trace of the move. With `keep_owners`, the field owners stay as they are.
+pub fn cleaned_up(service: &Value, journal: &Journal, keep_owners: bool) -> Value {
+    let original = if keep_owners { &[] } else { journal.managed_fields.as_slice() };
+    let owners = field_ownership::restored(original, &managed_fields(service));
+    let mut service = bare(service);
+    annotate(&mut service, MOVING_ANNOTATION, None);
+    // If a request leaves the owners out, they stay as they are. An empty list would delete them for good.
+    if !owners.is_empty() {
+        service["metadata"]["managedFields"] = owners.into();
+    }
+    if has_leftover_name(&service)
+        && let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.remove("externalName");
+    }
+    // A user who sets the type back may not know that the release removed the source ranges, which restrict who can
+    // reach the load balancer.
+    restore_source_ranges(&mut service, journal);
+    if is_load_balancer(&service)
+        && service.pointer("/spec/loadBalancerSourceRanges").is_none()
+        && let Some(ranges) = journal.spec.get("loadBalancerSourceRanges")
+    {
+        service["spec"]["loadBalancerSourceRanges"] = ranges.clone();
+    }
+    service
+}
+
+fn restore_source_ranges(service: &mut Value, journal: &Journal) {
+    let allowed = is_load_balancer(service);
+    if let Some(ranges) = journal.source_ranges.as_deref()
+        && allowed
+        && annotation(service, SOURCE_RANGES_ANNOTATION).is_none()
+    {
+        annotate(service, SOURCE_RANGES_ANNOTATION, Some(ranges));
+    }
+}
+
+/// Whether a Service is in the state in which the release of this journal leaves it.
+fn is_released(service: &Value, journal: &Journal) -> bool {
+    match journal.release_method {
+        ReleaseMethod::ExternalName => {
+            text(service, "type") == Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
+        }
+        // A user may have made the Service single-stack, but then without the marker.
+        ReleaseMethod::SingleStack => {
+            Moving::is_on(service)
+                && text(service, "type") != Some("ExternalName")
+                && text(service, "ipFamilyPolicy") == Some("SingleStack")
+                && addresses(service) == journal.from[..1.min(journal.from.len())]
+        }
+    }
+}
+
+/// Whether a Service of another type than `ExternalName` still has the external name of a move.
+fn has_leftover_name(service: &Value) -> bool {
+    text(service, "type") != Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
+}
+
+/// Whether to restore the recorded status: the release has wiped it, and the Service has the same load balancer class
+/// as before. The status of another class may be written only by its own controller.
+fn wants_status(service: &Value, journal: &Journal) -> bool {
+    let now = service.pointer("/status/loadBalancer").and_then(Value::as_object);
+    let class = service.pointer("/spec/loadBalancerClass").and_then(Value::as_str);
+    let same_class = class == journal.spec.get("loadBalancerClass").and_then(Value::as_str);
+    // A status that a cloud controller has written meanwhile is newer.
+    is_load_balancer(service) && same_class && journal.load_balancer.is_some() && now.is_none_or(Map::is_empty)
+}
+
+fn is_load_balancer(service: &Value) -> bool {
+    text(service, "type") == Some("LoadBalancer")
+}
+
+/// The Service as a request contains it, without field owners, which only the API server knows.
+fn bare(service: &Value) -> Value {
+    let mut service = service.clone();
+    if let Some(metadata) = service.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    service
+}
+
+fn spec(service: &Value) -> Map<String, Value> {
+    service.get("spec").and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+fn managed_fields(service: &Value) -> Vec<Map<String, Value>> {
+    let entries = service.pointer("/metadata/managedFields").and_then(Value::as_array).into_iter().flatten();
+    entries.filter_map(|entry| entry.as_object().cloned()).collect()
+}
+
+fn text<'v>(service: &'v Value, field: &str) -> Option<&'v str> {
+    service.get("spec")?.get(field)?.as_str()
+}
+
+fn annotation<'v>(service: &'v Value, name: &str) -> Option<&'v str> {
+    service.get("metadata")?.get("annotations")?.get(name)?.as_str()
+}
+
+/// The value of [`MOVING_ANNOTATION`] for an attempt to move to these addresses.
+fn marker(journal: &Journal, to: &[IpAddr]) -> String {
+    Moving { from: journal.from.clone(), to: to.to_vec() }.text()
+}
+
+fn annotate(service: &mut Value, name: &str, value: Option<&str>) {
+    match value {
+        Some(value) => service["metadata"]["annotations"][name] = json!(value),
+        None => {
+            if let Some(all) = service.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                all.remove(name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests;

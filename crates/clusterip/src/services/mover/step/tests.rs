@@ -1,0 +1,189 @@
+use clusterip_host::cluster::watch::address_set_by_hand::MANAGER;
+
+use super::*;
+
+const OLD: &str = "172.21.0.7";
+const NEW: &str = "172.21.1.7";
+
+fn idle() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "1", "resourceVersion": "7",
+            "annotations": {SOURCE_RANGES_ANNOTATION: "10.0.0.0/8"},
+            "managedFields": [{"manager": "owner", "fieldsV1": {"f:spec": {"f:type": {}}}}],
+        },
+        "spec": {
+            "type": "LoadBalancer", "clusterIP": OLD, "clusterIPs": [OLD], "loadBalancerSourceRanges": ["10.0.0.0/8"],
+            "ports": [{"port": 80, "nodePort": 30080}], "healthCheckNodePort": 30081,
+            "externalIPs": ["192.0.2.7"], "loadBalancerIP": "192.0.2.1",
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}},
+    })
+}
+
+fn journal() -> Journal {
+    Journal { released: spec_of_released(), ..beginning(&idle(), &[NEW.parse().unwrap()], "why") }
+}
+
+fn spec_of_released() -> Map<String, Value> {
+    json!({"type": "ExternalName", "externalName": MOVING_NAME, "ports": [{"port": 80}]}).as_object().cloned().unwrap()
+}
+
+/// The Service as the API server stores it after the release.
+fn stored_released() -> Value {
+    let mut service = released(&idle(), &journal());
+    service["spec"] = spec_of_released().into();
+    service["status"] = json!({"loadBalancer": {}});
+    service
+}
+
+fn stored_placed() -> Value {
+    placed(&stored_released(), &journal(), &at_new(), &Without::default())
+}
+
+fn at_new() -> TargetAddresses {
+    TargetAddresses::These(vec![NEW.parse().unwrap()])
+}
+
+fn with(mut service: Value, patch: Value) -> Value {
+    json_patch::merge(&mut service, &patch);
+    service
+}
+
+/// The next step, and how the move ends if that is the last step.
+fn next_of(service: &Value, journal: &Journal) -> String {
+    match next(service, journal) {
+        Step::Cleanup => format!("cleanup: {}", ending(service, journal, &journal.to, &[]).reason()),
+        step => format!("{step:?}"),
+    }
+}
+
+#[test]
+fn the_next_step_follows_from_the_service_and_its_journal() {
+    struct Row {
+        name: &'static str,
+        service: Value,
+        expected: &'static str,
+    }
+    let row = |name, service, expected| Row { name, service, expected };
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}]}}});
+    let marked = |value: Value| json!({"metadata": {"annotations": {MOVING_ANNOTATION: value}}});
+    let done = with(stored_placed(), status);
+    let alias = json!({"type": "ExternalName", "externalName": "x", "clusterIP": null, "clusterIPs": null});
+    let rows = [
+        row("cut off before the release, or after the end", idle(), "Idle"),
+        row("released", stored_released(), "Place"),
+        row(
+            "released, and deleted behind a finalizer",
+            with(stored_released(), json!({"metadata": {"deletionTimestamp": "x"}})),
+            "Place",
+        ),
+        row("released, the marker taken off", with(stored_released(), marked(Value::Null)), "Place"),
+        row("released, the marker rewritten", with(stored_released(), marked(json!("{"))), "Place"),
+        row("placed, the status wiped", stored_placed(), "RestoreStatus"),
+        row(
+            "placed, and of another load balancer class",
+            with(stored_placed(), json!({"spec": {"loadBalancerClass": "mallory/none"}})),
+            "cleanup: AddressMoved",
+        ),
+        row(
+            "placed, no load balancer any more",
+            with(stored_placed(), json!({"spec": {"type": "ClusterIP"}})),
+            "cleanup: AddressMoved",
+        ),
+        row("all but cleaned up", done.clone(), "cleanup: AddressMoved"),
+        row("all but cleaned up, the marker taken off", with(done.clone(), marked(Value::Null)), "Idle"),
+        row(
+            "back at the old address",
+            with(done.clone(), json!({"spec": {"clusterIP": OLD, "clusterIPs": [OLD]}})),
+            "cleanup: AddressKept",
+        ),
+        row(
+            "at another address",
+            with(done.clone(), json!({"spec": {"clusterIP": "172.21.9.9", "clusterIPs": ["172.21.9.9"]}})),
+            "cleanup: MoveOvertaken",
+        ),
+        row("placed, then made an alias", with(done, json!({"spec": alias})), "cleanup: MoveOvertaken"),
+        row(
+            "released, and set back by a user",
+            with(stored_released(), json!({"spec": {"type": "ClusterIP", "clusterIP": "172.21.9.9"}})),
+            "cleanup: MoveOvertaken",
+        ),
+        row(
+            "released, then made another alias",
+            with(stored_released(), json!({"spec": {"externalName": "example.com"}})),
+            "cleanup: MoveOvertaken",
+        ),
+        row(
+            "the name of a move left over",
+            with(idle(), json!({"spec": {"externalName": MOVING_NAME}})),
+            "cleanup: AddressKept",
+        ),
+        row("no object at all", Value::Null, "Idle"),
+        row("types that can't be", json!({"metadata": [], "spec": 5}), "Idle"),
+    ];
+    for Row { name, service, expected } in rows {
+        assert_eq!(next_of(&service, &journal()), expected, "{name}");
+    }
+}
+
+#[test]
+fn the_second_address_moves_while_the_first_stays() {
+    let both = [OLD, "fd00:21::7"];
+    let spec = json!({"type": "ClusterIP", "ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"], "clusterIP": OLD, "clusterIPs": both});
+    let service = with(idle(), json!({"spec": null}));
+    let service = with(service, json!({"spec": spec}));
+    let to: Vec<IpAddr> = [OLD, "fd00:21::8"].map(|text| text.parse().unwrap()).to_vec();
+    let mut journal = beginning(&service, &to, "why");
+    let single = released(&service, &journal);
+    let expected = json!({"type": "ClusterIP", "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"], "clusterIP": OLD, "clusterIPs": [OLD]});
+    assert_eq!(single["spec"], expected);
+    assert_eq!(next_of(&single, &journal), "Place");
+    let unmarked = with(single.clone(), json!({"metadata": {"annotations": {MOVING_ANNOTATION: null}}}));
+    assert_eq!(next_of(&unmarked, &journal), "Idle", "a user made it single-stack");
+    journal.released = expected.as_object().cloned().unwrap();
+    let at = |addresses: Value| with(json!({"spec": spec}), json!({"spec": {"clusterIPs": addresses}}))["spec"].clone();
+    for (target, expected) in
+        [(TargetAddresses::These(to.clone()), at(json!(to))), (TargetAddresses::AnyFree, at(json!([OLD])))]
+    {
+        let placed = placed(&single, &journal, &target, &Without::default());
+        assert_eq!(placed["spec"], expected, "{target:?}");
+    }
+    let changed = with(single, json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}}));
+    assert_eq!(next_of(&changed, &journal), "cleanup: MoveOvertaken", "its second address was taken off");
+}
+
+#[test]
+fn everything_is_restored_and_no_trace_is_left() {
+    struct Row {
+        name: &'static str,
+        without: Without,
+        expected: Value,
+    }
+    let at_new_address = with(idle(), json!({"spec": {"clusterIP": NEW, "clusterIPs": [NEW]}}));
+    let rows = [
+        Row { name: "everything", without: Without::default(), expected: json!({}) },
+        Row {
+            name: "without two ports",
+            without: Without { ports: vec![30080, 30081], external: false },
+            expected: json!({"spec": {"ports": [{"port": 80}], "healthCheckNodePort": null}}),
+        },
+        Row {
+            name: "without external addresses",
+            without: Without { ports: vec![], external: true },
+            expected: json!({"spec": {"externalIPs": null, "loadBalancerIP": null}}),
+        },
+    ];
+    for Row { name, without, expected } in rows {
+        let placed = placed(&stored_released(), &journal(), &at_new(), &without);
+        assert_eq!(next(&placed, &journal()), Step::RestoreStatus, "{name}: {placed}");
+        let with_status = with_status(&placed, &journal());
+        assert_eq!(next(&with_status, &journal()), Step::Cleanup, "{name}: {with_status}");
+        let mut stored = with_status;
+        stored["metadata"]["managedFields"] = json!([{"manager": MANAGER, "fieldsV1": {"f:spec": {"f:type": {}}}}]);
+        let cleaned_up = cleaned_up(&stored, &journal(), false);
+        assert_eq!(cleaned_up, with(at_new_address.clone(), expected), "{name}");
+        assert_eq!(next(&cleaned_up, &journal()), Step::Idle, "{name}");
+    }
+}
