@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::Family;
-use clusterip_core::annotations::looks_half_moved;
+use clusterip_core::annotations::{REASON_ANNOTATION, looks_half_moved};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::external::RECORD_ANNOTATION;
@@ -90,10 +90,17 @@ pub fn as_if_created(service: &Value) -> Value {
         }
     }
     if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        annotations.retain(|key, _| key != RECORD_ANNOTATION && !FOREIGN_ANNOTATIONS.contains(&key.as_str()));
+        // Without the reason of the present address, too: the policy would remove it if it gave no address.
+        let informs = |key: &str| key == RECORD_ANNOTATION || key == REASON_ANNOTATION;
+        annotations.retain(|key, _| !informs(key) && !FOREIGN_ANNOTATIONS.contains(&key.as_str()));
     }
     let uid = text(service, &["metadata", "uid"]);
     ServiceRequest { uid, username: "clusterip", object: &object, old: None, dry_run: false }.to_value()
+}
+
+/// The annotation [`REASON_ANNOTATION`] of a Service object.
+pub fn noted_reason(service: &Value) -> Option<&str> {
+    service.get("metadata")?.get("annotations")?.get(REASON_ANNOTATION)?.as_str()
 }
 
 impl Placement {
@@ -178,6 +185,7 @@ mod tests {
             "metadata": {"name": "web", "namespace": "shop", "uid": "u", "labels": {"app": "web"}, "annotations": {
                 "clusterip-policy/os": "windows",
                 "clusterip-policy/external-addresses": "10.0.9.20",
+                "clusterip-policy/reason": "pool linux: kubernetes.io/os=linux (Deployment shop/web)",
                 "metallb.io/loadBalancerIPs": "10.0.9.20",
             }},
             "spec": {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::address::Family;
-use crate::json::quote;
+use crate::json::{field_mut, quote};
 use crate::label_selector::Labels;
 use crate::settings::unknown;
 
@@ -31,6 +31,9 @@ pub const MOVING_NAME: &str = "moving.invalid";
 pub const RECORD_ANNOTATION: &str = "clusterip-policy/external-addresses";
 /// The annotation of a Service that requests an external address, or one of each family.
 pub const ASKED_ANNOTATION: &str = "clusterip-policy/external-address";
+/// The annotation of a Service that says why it has its address: its pool, and the evidence. It informs people. No
+/// decision reads it, because the author of the Service can change it.
+pub const REASON_ANNOTATION: &str = "clusterip-policy/reason";
 /// The annotations that request addresses from MetalLB, Cilium and kube-vip, with their current and former names.
 pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
     "io.cilium/lb-ipam-ips",
@@ -72,7 +75,7 @@ pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 const PREFIX: &str = "clusterip-policy/";
 /// The names behind [`PREFIX`]: first the [`WRITTEN_BY_AUTHORS`] that the author of a Service writes, then those that
 /// programs write, on Services or on other objects. The policy warns of any other name.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "external-address",
     "move",
     "os",
@@ -82,6 +85,7 @@ const NAMES: [&str; 13] = [
     "lease",
     "moving",
     "node",
+    "reason",
     "registered-url",
     "service",
     "settings-hash",
@@ -285,6 +289,17 @@ pub fn looks_half_moved(service: &Value) -> bool {
 /// The annotation of an object with this key.
 fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v Value> {
     object.get("metadata")?.get("annotations")?.get(key)
+}
+
+/// Sets an annotation of an object. An empty value removes the annotation.
+pub(crate) fn annotate(object: &mut Value, key: &str, value: String) {
+    let metadata = object.as_object_mut().and_then(|object| field_mut(object, "metadata"));
+    let Some(annotations) = metadata.and_then(|metadata| field_mut(metadata, "annotations")) else { return };
+    if value.is_empty() {
+        annotations.remove(key);
+    } else {
+        annotations.insert(key.to_owned(), value.into());
+    }
 }
 
 /// The namespace and name in a value of [`SERVICE_ANNOTATION`]. The name is empty if it is not generated yet.

@@ -7,15 +7,15 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::annotations::{cut, in_record, recorded_addresses};
+use crate::annotations::{REASON_ANNOTATION, annotate, cut, in_record, recorded_addresses};
 use crate::decide::{Decision, Verdict};
 use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External};
 use crate::json::field_mut;
 
-/// The API server may cut longer warnings.
-const MAX_WARNING_LENGTH: usize = 256;
+/// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
+const MAX_LINE_LENGTH: usize = 256;
 
 /// The answer of a Kubewarden policy. The same decision always gives the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,9 +129,9 @@ impl Audit {
 
 impl Answer {
     /// The answer that applies `decision` to `object`, the object of the request. Only its addresses, blocks, record of
-    /// external addresses, and the owners of its addresses in `metadata.managedFields` change.
+    /// external addresses, reason, and the owners of its addresses in `metadata.managedFields` change.
     pub(crate) fn new(decision: Decision, mut object: Value) -> Self {
-        let Decision { verdict, pool, evidence, external, disown, warnings } = decision;
+        let Decision { verdict, pool, evidence, external, disown, note, warnings } = decision;
         let (outcome, reason) = match &verdict {
             Verdict::Allocated(_) | Verdict::Assigned(_) => (Outcome::Allocated, None),
             Verdict::Unchanged(reason) => (Outcome::Unchanged, Some(reason.clone())),
@@ -142,7 +142,7 @@ impl Answer {
             accepted: true,
             audit_annotations: Some(audit),
             warnings: (!warnings.is_empty())
-                .then(|| warnings.iter().map(|warning| cut(warning, MAX_WARNING_LENGTH).into_owned()).collect()),
+                .then(|| warnings.iter().map(|warning| cut(warning, MAX_LINE_LENGTH).into_owned()).collect()),
             ..Self::default()
         };
         let disowned = disown && disown_addresses(&mut object);
@@ -156,7 +156,7 @@ impl Answer {
                 answer.mutated_object = Some(object);
             }
             Verdict::Unchanged(_) => {
-                let changes = disowned || external.as_ref().is_some_and(External::changes);
+                let changes = disowned || note.is_some() || external.as_ref().is_some_and(External::changes);
                 answer.mutated_object = changes.then_some(object);
             }
             Verdict::Denied(Denial { code, message }) => {
@@ -165,8 +165,13 @@ impl Answer {
                 answer.message = Some(message);
             }
         }
-        if let (Some(object), Some(external)) = (&mut answer.mutated_object, external) {
-            external.carry_out(object);
+        if let Some(object) = &mut answer.mutated_object {
+            if let Some(note) = note {
+                annotate(object, REASON_ANNOTATION, cut(&note, MAX_LINE_LENGTH).into_owned());
+            }
+            if let Some(external) = external {
+                external.carry_out(object);
+            }
         }
         answer
     }
@@ -174,8 +179,15 @@ impl Answer {
     /// The answer to a request that can't be read.
     pub(crate) fn unreadable(message: String) -> Self {
         let verdict = Verdict::Denied(Denial { code: 400, message });
-        let decision =
-            Decision { verdict, pool: None, evidence: None, external: None, disown: false, warnings: Vec::new() };
+        let decision = Decision {
+            verdict,
+            pool: None,
+            evidence: None,
+            external: None,
+            disown: false,
+            note: None,
+            warnings: Vec::new(),
+        };
         Self::new(decision, Value::Null)
     }
 

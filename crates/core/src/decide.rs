@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::address::Family;
-use crate::annotations;
+use crate::annotations::{self, REASON_ANNOTATION};
 use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External, Held, Outcome};
@@ -14,7 +14,7 @@ use crate::lookups::Cluster;
 use crate::namespace::LazyNamespace;
 use crate::pick::Picker;
 use crate::pool::{Choice, Refusal, choose};
-use crate::request::{About, Request};
+use crate::request::{About, Operation, Request};
 use crate::service::{FamilyPolicy, Service};
 use crate::settings::{Explicit, Pool, Settings, WhenFull};
 use crate::triage::{Triage, triage};
@@ -34,6 +34,8 @@ pub struct Decision {
     /// owner in `metadata.managedFields`: with server-side apply, the author of an empty `clusterIP` owns it before the
     /// address is there, and the address would count as set by hand.
     pub disown: bool,
+    /// The new value of [`REASON_ANNOTATION`]; empty if the annotation is removed, `None` if it stays as it is.
+    pub note: Option<String>,
     /// Warnings for the author of the request.
     pub warnings: Vec<String>,
 }
@@ -65,6 +67,7 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
             evidence: None,
             external: None,
             disown: false,
+            note: None,
             warnings: Vec::new(),
         },
     };
@@ -84,6 +87,7 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
     if let About::Service(change) = &request.about {
         let before = change.old.as_ref().map(|old| &old.annotations);
         case.decision.warnings.extend(annotations::ineffective(&change.object.annotations, before));
+        case.decision.note = case.note(&change.object, &verdict);
     }
     Decision { verdict, ..case.decision }
 }
@@ -254,6 +258,24 @@ impl<'a> Case<'a> {
         'a: 'k,
     {
         Picker::new(self.cluster, self.settings.order, key, (&self.request.namespace, &self.request.name))
+    }
+
+    /// The new value of [`REASON_ANNOTATION`], see [`Decision::note`]. A value that the author of a new Service wrote
+    /// never stays, because it could name a pool that the Service is not in.
+    fn note(&self, service: &Service, verdict: &Verdict) -> Option<String> {
+        let Request { operation, namespace, name, .. } = self.request;
+        if !self.settings.annotate_reason
+            || *operation != Operation::Create
+            || self.settings.exemption(namespace, name).is_some()
+        {
+            return None;
+        }
+        match (verdict, &self.decision.pool, &self.decision.evidence) {
+            (Verdict::Allocated(_), Some(pool), Some(evidence)) => {
+                Some(format!("pool {pool}: {}", evidence.describe()))
+            }
+            _ => service.annotations.contains_key(REASON_ANNOTATION).then(String::new),
+        }
     }
 
     fn warn(&mut self, warning: String) {

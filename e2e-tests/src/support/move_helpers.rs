@@ -90,6 +90,7 @@ pub fn order(service: &Value, addresses: &[IpAddr]) -> MoveOrder {
         uid: text("uid"),
         addresses: addresses.to_vec(),
         why: "its Pods run on windows".to_owned(),
+        reason: None,
         load_balancers: true,
     }
 }

@@ -59,6 +59,7 @@ fn form_offers_valid_values_and_the_defaults() {
         // The default must have an effect: another value gives other settings.
         let other = match default {
             Value::Array(_) => json!(["other"]),
+            Value::Bool(default) => json!(!default),
             _ if question["type"] == "enum" => {
                 question["options"].as_array().unwrap().iter().find(|option| *option != default).unwrap().clone()
             }
@@ -76,6 +77,7 @@ fn form_offers_valid_values_and_the_defaults() {
             Value::Array(items) => {
                 format!("[{}]", items.iter().map(|item| item.as_str().unwrap()).collect::<Vec<_>>().join(", "))
             }
+            Value::Bool(default) => default.to_string(),
             value => value.as_str().unwrap().to_owned(),
         };
         rows.push((format!("{name}: default in docs/settings.md"), json!(written), json!(format!("`{shown}`"))));

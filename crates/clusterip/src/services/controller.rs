@@ -1,5 +1,5 @@
-//! The control loop for misplaced Services, which handles Services while this process leads. It takes changes, finds the Services that they affect, and reconciles each
-//! Service at most once at a time.
+//! The control loop for misplaced Services, which handles Services while this process leads. It takes changes, finds
+//! the Services that they affect, and reconciles each Service at most once at a time.
 //!
 //! | module | purpose |
 //! | --- | --- |

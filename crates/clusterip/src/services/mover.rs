@@ -83,6 +83,9 @@ pub struct MoveOrder {
     pub addresses: Vec<IpAddr>,
     /// Why the Service moves, for the Event and the log.
     pub why: String,
+    /// The new value of the annotation [`REASON_ANNOTATION`](clusterip_core::annotations::REASON_ANNOTATION), if the
+    /// Service has the annotation; `None` removes it.
+    pub reason: Option<String>,
     /// Whether to move a Service of type `LoadBalancer`, whose cloud controller may tear its load balancer down.
     pub load_balancers: bool,
 }
@@ -268,7 +271,7 @@ impl<'m> Run<'m> {
                 }
             } else {
                 self.ordered = Some(to.clone());
-                if let Some((released, journal)) = self.release(&service, &to, &order.why).await? {
+                if let Some((released, journal)) = self.release(&service, &to, order).await? {
                     return self.finish(released, &journal, targets).await;
                 }
             }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use clusterip_core::annotations::REASON_ANNOTATION;
 use clusterip_core::answer::{Answer, Audit, Outcome};
 use clusterip_core::external::External;
 use clusterip_core::settings::Settings;
@@ -17,6 +18,7 @@ use serde_json::Value;
 use super::node_review;
 use super::review::{Reviewer, about};
 use crate::joined::joined;
+use crate::service_placement::noted_reason;
 use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
@@ -100,7 +102,14 @@ impl Admission {
             && audit.as_ref().is_some_and(|audit| lies_in_pool(&look.settings.settings, audit, given));
         if fits {
             let external = audit.and_then(|audit| audit.external).filter(External::changes);
-            let mut mutated_object = request.get("object").filter(|_| external.is_some()).cloned();
+            let object = request.get("object");
+            // The author may have copied the address from an earlier request, and written a reason of its own.
+            let reason = look.answer.mutated_object.as_ref().and_then(noted_reason);
+            let reason = reason.filter(|reason| object.and_then(noted_reason) != Some(*reason));
+            let mut mutated_object = object.filter(|_| external.is_some() || reason.is_some()).cloned();
+            if let (Some(object), Some(reason)) = (&mut mutated_object, reason) {
+                object["metadata"]["annotations"][REASON_ANNOTATION] = reason.into();
+            }
             if let (Some(object), Some(external)) = (&mut mutated_object, external) {
                 external.carry_out(object);
             }

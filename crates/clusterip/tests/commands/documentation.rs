@@ -89,7 +89,7 @@ fn the_page_about_settings_names_every_setting() {
     let settings =
         ["pools[].name", "pools[].cidrs", "pools[].reserved", "pools[].exclude", "pools[].bands", "pools[].match"];
     let settings = settings.into_iter().chain(["evidence.kinds", "evidence.lookups", "assumeOS", "order", "explicit"]);
-    for setting in settings.chain(["whenFull", "exemptNamespaces", "serviceCIDRs"]) {
+    for setting in settings.chain(["whenFull", "annotateReason", "exemptNamespaces", "serviceCIDRs"]) {
         assert!(page.contains(&format!("\n| `{setting}` |")), "{setting}");
     }
 }

@@ -135,6 +135,34 @@ fn addresses_are_filled_into_json_objects_that_follow_each_other() {
 }
 
 #[test]
+fn reason_is_not_written_into_manifests() {
+    // Applied with its address, the Service would lose the annotation: the address counts as set by hand.
+    let settings = "\
+services:
+  pools: [{name: all, cidrs: [10.0.0.0/30], reserved: 2}]
+  annotateReason: true
+";
+    let manifest = |annotations: &str, spec: &str| {
+        format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web{annotations}}}\nspec: {spec}\n")
+    };
+    let forged = ", annotations: {clusterip-policy/reason: none}";
+    let folder = Folder::new("reason");
+    folder.write("settings.yaml", settings);
+    let filled = r#"{"clusterIP": "10.0.0.2", ports: []}"#;
+    for annotations in ["", forged] {
+        let done = folder.run_with(
+            &["plan", "-", "--settings", "settings.yaml", "-o", "yaml"],
+            &manifest(annotations, "{ports: []}"),
+            &[],
+        );
+        assert_eq!(done, Done::ok(manifest(annotations, filled)), "{annotations}");
+    }
+    let by_hand = manifest(forged, "{clusterIP: 10.0.0.1}");
+    let done = folder.run_with(&["plan", "-", "--settings", "settings.yaml", "-o", "yaml"], &by_hand, &[]);
+    assert_eq!(done, Done::ok(by_hand));
+}
+
+#[test]
 fn files_of_folders_without_kubernetes_objects_are_skipped_with_a_count() {
     let folder = Folder::new("skipped");
     folder

@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::annotations::{RECORD_ANNOTATION, in_record};
-use crate::json::field_mut;
+use crate::annotations::{RECORD_ANNOTATION, annotate, in_record};
 
 /// The decision about a Service's external addresses, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,16 +55,9 @@ impl External {
 
     /// Changes the record of `object`, a Service, according to this outcome.
     pub fn carry_out(&self, object: &mut Value) {
-        let metadata = object.as_object_mut().and_then(|object| field_mut(object, "metadata"));
-        let annotations = metadata.filter(|_| self.changes()).and_then(|metadata| field_mut(metadata, "annotations"));
-        match (annotations, self.outcome) {
-            (Some(annotations), Outcome::Recorded) => {
-                annotations.insert(RECORD_ANNOTATION.to_owned(), in_record(&self.addresses).into());
-            }
-            (Some(annotations), _) => {
-                annotations.remove(RECORD_ANNOTATION);
-            }
-            (None, _) => {}
+        if self.changes() {
+            // A removed record has no addresses.
+            annotate(object, RECORD_ANNOTATION, in_record(&self.addresses));
         }
     }
 

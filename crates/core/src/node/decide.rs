@@ -28,6 +28,7 @@ pub fn decide(
         evidence: None,
         external: None,
         disown: false,
+        note: None,
         warnings: Vec::new(),
     };
     if settings.nodes.pools.is_empty() {

@@ -52,6 +52,9 @@ pub struct Settings {
     pub explicit: Explicit,
     /// `services.whenFull`
     pub when_full: WhenFull,
+    /// `services.annotateReason`: whether a new Service gets the annotation
+    /// [`REASON_ANNOTATION`](crate::annotations::REASON_ANNOTATION).
+    pub annotate_reason: bool,
     /// `services.exemptNamespaces`
     pub exempt_namespaces: Vec<String>,
     /// `services.serviceCIDRs`: the Service ranges of the cluster, the primary one first.
@@ -277,6 +280,7 @@ impl Default for Settings {
             order: Order::default(),
             explicit: Explicit::default(),
             when_full: WhenFull::default(),
+            annotate_reason: false,
             exempt_namespaces: vec!["kube-system".into()],
             service_cidrs: Vec::new(),
             unusable_service_cidrs: Vec::new(),

@@ -12,13 +12,14 @@ impl Reader {
     /// Reads `services`.
     pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<Origin> {
         let mut origins = Vec::new();
-        const KEYS: [&str; 9] = [
+        const KEYS: [&str; 10] = [
             "pools",
             "evidence",
             "assumeOS",
             "order",
             "explicit",
             "whenFull",
+            "annotateReason",
             "exemptNamespaces",
             "serviceCIDRs",
             "unusableServiceCIDRs",
@@ -50,6 +51,7 @@ impl Reader {
             settings.when_full =
                 self.choice(at, &[("deny", WhenFull::Deny), ("unmanaged", WhenFull::Unmanaged)]).unwrap_or_default();
         }
+        settings.annotate_reason = fields.get("annotateReason").and_then(|at| self.flag(at)).unwrap_or_default();
         if let Some(at) = fields.get("exemptNamespaces") {
             settings.exempt_namespaces = self.list(at, Self::dns_label);
         }

@@ -34,6 +34,7 @@ mod ownership;
 mod picking;
 mod pod_spec;
 mod properties;
+mod reason_annotation;
 mod request_fields;
 mod selectors;
 mod settings;

@@ -18,7 +18,7 @@ fn unknown_keys_are_mistakes_that_suggest_the_nearest_known_key() {
             name: "services, no similar key",
             document: services(json!({"subnets": []})),
             mistakes: &[
-                r#"services.subnets: unknown key "subnets": known are pools, evidence, assumeOS, order, explicit, whenFull, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
+                r#"services.subnets: unknown key "subnets": known are pools, evidence, assumeOS, order, explicit, whenFull, annotateReason, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
             ],
         },
         SettingsCase {
@@ -61,7 +61,7 @@ fn unknown_keys_are_mistakes_that_suggest_the_nearest_known_key() {
             name: "a key with special characters",
             document: services(json!({"a.b c": 1})),
             mistakes: &[
-                r#"services["a.b c"]: unknown key "a.b c": known are pools, evidence, assumeOS, order, explicit, whenFull, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
+                r#"services["a.b c"]: unknown key "a.b c": known are pools, evidence, assumeOS, order, explicit, whenFull, annotateReason, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
             ],
         },
     ]);
@@ -269,6 +269,11 @@ fn values_of_the_wrong_type_outside_of_pools_are_named() {
             name: "order",
             document: service("order", json!({})),
             mistakes: &["services.order: expected a string, found an object"],
+        },
+        SettingsCase {
+            name: "annotateReason",
+            document: service("annotateReason", json!("true")),
+            mistakes: &[r#"services.annotateReason: expected true or false, found the string "true""#],
         },
         SettingsCase {
             name: "exemptNamespaces",

@@ -48,6 +48,7 @@ fn k2s() -> Settings {
         order: Order::Spread,
         explicit: Explicit::Warn,
         when_full: WhenFull::Deny,
+        annotate_reason: false,
         exempt_namespaces: vec!["kube-system".into()],
         service_cidrs: vec![],
         unusable_service_cidrs: vec![],
@@ -91,6 +92,7 @@ fn every_field_is_read() {
         "order": "lowest",
         "explicit": "deny",
         "whenFull": "unmanaged",
+        "annotateReason": true,
         "exemptNamespaces": [],
         "serviceCIDRs": ["10.0.0.0/16", "fd00::/108"],
     }});
@@ -126,6 +128,7 @@ fn every_field_is_read() {
         order: Order::Lowest,
         explicit: Explicit::Deny,
         when_full: WhenFull::Unmanaged,
+        annotate_reason: true,
         exempt_namespaces: vec![],
         service_cidrs: vec![net("10.0.0.0/16"), net("fd00::/108")],
         unusable_service_cidrs: vec![],

@@ -45,6 +45,9 @@ pub struct Journal {
     /// Why the Service is moved.
     #[serde(default)]
     pub why: String,
+    /// The reason for the new addresses, for the annotation of the Service. `None` if the settings do not ask for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// The original `spec`.
     pub spec: Map<String, Value>,
     /// The `spec` that the API server makes of the original when the address is released. A field that differs from it

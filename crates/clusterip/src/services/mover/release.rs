@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::Run;
 use super::journal::Journal;
 use super::move_error::MoveError;
 use super::records::RecordError;
 use super::refusal::Refusal;
 use super::step;
+use super::{MoveOrder, Run};
 
 impl Run<'_> {
     /// Releases the address. Returns `None` if the Service was changed meanwhile and must be read again.
@@ -18,9 +18,10 @@ impl Run<'_> {
         &mut self,
         service: &Value,
         to: &[IpAddr],
-        why: &str,
+        order: &MoveOrder,
     ) -> Result<Option<(Value, Journal)>, MoveError> {
-        let mut journal = step::beginning(service, to, why);
+        let mut journal = step::beginning(service, to, &order.why);
+        journal.reason.clone_from(&order.reason);
         let body = step::released(service, &journal);
         match self.put("?dryRun=All", &body).await {
             Ok(tried) => {

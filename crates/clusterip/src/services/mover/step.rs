@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving};
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving, REASON_ANNOTATION};
 use clusterip_core::service::Service;
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use serde_json::{Map, Value, json};
@@ -113,6 +113,7 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
         from,
         to: to.to_vec(),
         why: why.to_owned(),
+        reason: None,
         released: spec.clone(),
         spec,
         managed_fields: managed_fields(service),
@@ -191,8 +192,18 @@ pub fn placed(service: &Value, journal: &Journal, target: &TargetAddresses, with
     let mut service = bare(service);
     service["spec"] = spec.into();
     restore_source_ranges(&mut service, journal);
+    renew_reason(&mut service, journal, to);
     annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, to)));
     service
+}
+
+/// Replaces the reason for the old addresses, if the Service has one. It is removed if the reason for the addresses
+/// `to` is unknown. It is written while the Service is placed, so that the cleanup restores its owners.
+fn renew_reason(service: &mut Value, journal: &Journal, to: &[IpAddr]) {
+    if annotation(service, REASON_ANNOTATION).is_some() && to != journal.from {
+        let reason = journal.reason.as_deref().filter(|_| to == journal.to);
+        annotate(service, REASON_ANNOTATION, reason);
+    }
 }
 
 /// The fields of a spec that name external addresses.

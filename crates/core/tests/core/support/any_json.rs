@@ -111,6 +111,7 @@ fn known_key() -> impl Strategy<Value = String> + Clone {
         "order",
         "explicit",
         "whenFull",
+        "annotateReason",
         "exemptNamespaces",
         "serviceCIDRs",
         "nodes",

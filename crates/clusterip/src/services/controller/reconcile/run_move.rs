@@ -13,6 +13,7 @@ use clusterip_runtime::background;
 use serde_json::Value;
 
 use super::{Movable, Reconciler};
+use crate::service_placement::noted_reason;
 use crate::services::misplaced::{self, Misplaced, NoTarget};
 use crate::services::mover::journal::Journal;
 use crate::services::mover::outcome::Outcome;
@@ -66,6 +67,7 @@ impl Reconciler {
         to: Vec<IpAddr>,
         evaluation: Box<Evaluation>,
     ) -> Result<Outcome, MoveError> {
+        let reason = evaluation.answer.mutated_object.as_ref().and_then(noted_reason).map(str::to_owned);
         evaluation.commit(&to);
         // The Service may have to go back to its old address as long as the move lasts.
         let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");
@@ -77,6 +79,7 @@ impl Reconciler {
             uid: misplaced.uid.clone(),
             addresses: to.clone(),
             why: misplaced.why(),
+            reason,
             load_balancers: self.allowed.load_balancers,
         };
         let ended = self.mover.start_from(live, &order, &targets).await;

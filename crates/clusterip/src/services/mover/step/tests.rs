@@ -155,6 +155,37 @@ fn the_second_address_moves_while_the_first_stays() {
 }
 
 #[test]
+fn annotated_reason_is_that_of_the_new_addresses() {
+    struct Row {
+        name: &'static str,
+        /// The annotation before the move.
+        before: Option<&'static str>,
+        /// The reason in the journal.
+        reason: Option<&'static str>,
+        target: TargetAddresses,
+        expected: Option<&'static str>,
+    }
+    let (old, new) = (Some("pool linux: default"), Some("pool windows: default"));
+    let these = |address: &str| TargetAddresses::These(vec![address.parse().unwrap()]);
+    let rows = [
+        Row { name: "replaced", before: old, reason: new, target: at_new(), expected: new },
+        Row { name: "removed without the setting", before: old, reason: None, target: at_new(), expected: None },
+        Row { name: "not added", before: None, reason: new, target: at_new(), expected: None },
+        Row { name: "back at the old address", before: old, reason: new, target: these(OLD), expected: old },
+        Row { name: "at another address", before: old, reason: new, target: these("172.21.1.8"), expected: None },
+        Row { name: "at any address", before: old, reason: new, target: TargetAddresses::AnyFree, expected: None },
+    ];
+    for Row { name, before, reason, target, expected } in rows {
+        let journal = Journal { reason: reason.map(str::to_owned), ..journal() };
+        let service = with(stored_released(), json!({"metadata": {"annotations": {REASON_ANNOTATION: before}}}));
+        let placed = placed(&service, &journal, &target, &Without::default());
+        assert_eq!(annotation(&placed, REASON_ANNOTATION), expected, "{name}");
+        let cleaned_up = cleaned_up(&placed, &journal, false);
+        assert_eq!(annotation(&cleaned_up, REASON_ANNOTATION), expected, "{name}, cleaned up");
+    }
+}
+
+#[test]
 fn everything_is_restored_and_no_trace_is_left() {
     struct Row {
         name: &'static str,
