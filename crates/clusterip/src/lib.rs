@@ -20,6 +20,7 @@ pub mod pool_use;
 pub mod report;
 pub mod server_metrics;
 pub mod service_placement;
+pub mod service_selector;
 pub mod services;
 pub mod snapshot_kinds;
 pub mod starter;

@@ -28,6 +28,7 @@ use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
 use crate::manifest_planner::Planner;
 use crate::report;
 use crate::report::columns::Layout;
+use crate::service_selector::ServiceSelector;
 use crate::snapshot_kinds::SnapshotKinds;
 
 /// The text at the end of `clusterip plan --help`.
@@ -54,6 +55,10 @@ pub struct Plan {
     /// The namespace of objects that do not name one
     #[arg(short, long, default_value = "default")]
     namespace: String,
+    /// Plan only the Services with these labels, as for kubectl: such as app=web,tier!=back,env in (test,prod). The
+    /// addresses that other Services name count as used
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<ServiceSelector>,
     /// The settings of the policy, in YAML or JSON [default: the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
@@ -131,9 +136,14 @@ impl Plan {
             warn_of_retired_api(manifest);
         }
         let has_pools = !settings.nodes.pools.is_empty();
-        let planned = |manifest: &&Manifest| manifest.is_service() || (has_pools && manifest.is_node());
-        let planned = manifests.iter().filter(planned).count() as u64;
-        let planner = Planner::new(&module, document, settings, there);
+        let is_selected = |manifest: &Manifest| {
+            self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
+        };
+        let is_planned = |manifest: &&Manifest| {
+            (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
+        };
+        let planned = manifests.iter().filter(is_planned).count() as u64;
+        let planner = Planner::new(&module, document, settings, there).only(self.selector.clone());
         let mut bar = Bar::new(planned);
         let plan = planner.plan(&manifests, |done| bar.show(done))?;
         bar.end();

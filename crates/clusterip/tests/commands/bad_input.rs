@@ -302,6 +302,18 @@ fn wrong_request_timeout_is_refused() {
 }
 
 #[test]
+fn wrong_selector_is_refused_with_its_position() {
+    let folder = Folder::new("bad-selector");
+    for command in ["plan", "audit", "move"] {
+        let done = folder.run(&[command, "-l", "app=web,tier like front"]);
+        let expected = "error: invalid value 'app=web,tier like front' for '--selector <SELECTOR>': at character 9: \
+                        unable to parse requirement \"tier like front\": an operator is expected: =, ==, !=, in, notin\n";
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{command}");
+        assert!(done.stderr.starts_with(expected), "{command}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn all_mistakes_in_settings_are_reported_at_once() {
     let folder = Folder::new("bad-settings");
     folder.write("m.yaml", SERVICE).write(

@@ -191,6 +191,49 @@ fn objects_without_namespace_get_the_given_one() {
 }
 
 #[test]
+fn services_with_certain_labels_are_planned() {
+    let service = |name: &str, labels: Value, spec: Value| {
+        let metadata = json!({"name": name, "labels": labels});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}).to_string()
+    };
+    let input = |first_choice: &str| {
+        let other = service("other", json!({"app": "db"}), json!({"clusterIP": first_choice}));
+        [service("web", json!({"app": "web"}), json!({"ports": []})), other, service("bare", json!({}), json!({}))]
+            .join("\n---\n")
+    };
+    let folder = Folder::new("plan-selector");
+    let plan =
+        |input: &str, args: &[&str]| folder.run_with(&[&["plan", "-", "-o", "json"][..], args].concat(), input, &[]);
+    struct Case {
+        selector: &'static str,
+        planned: &'static [&'static str],
+    }
+    let cases = [
+        Case { selector: "app=web", planned: &["web"] },
+        Case { selector: "app", planned: &["web", "other"] },
+        Case { selector: "app notin (web,db)", planned: &["bare"] },
+        Case { selector: "app=none", planned: &[] },
+    ];
+    let text = input("172.21.0.20");
+    for Case { selector, planned } in cases {
+        let done = plan(&text, &["-l", selector]);
+        let services = done.json()["services"].clone();
+        let names: Vec<&str> = services.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+        assert_eq!((done.status, names.as_slice()), (0, planned), "{selector}");
+    }
+
+    // The addresses of Services that are not planned are used.
+    let address = |done: &Done| done.json()["services"][0]["clusterIPs"][0].as_str().unwrap().to_owned();
+    let first_choice = address(&plan(&text, &["-l", "app=web"]));
+    let second_choice = address(&plan(&input(&first_choice), &["-l", "app=web"]));
+    assert_ne!(first_choice, second_choice);
+
+    let filled = folder.run_with(&["plan", "-", "-o", "yaml", "-l", "app=web"], &text, &[]);
+    let with_address = format!("{{\"clusterIP\": \"{first_choice}\", \"ports\":[]}}");
+    assert_eq!(filled, Done::ok(text.replace("{\"ports\":[]}", &with_address)), "only this Service is filled in");
+}
+
+#[test]
 fn service_of_the_snapshot_keeps_its_address() {
     let web = Folder::new("snapshot-alone")
         .run_with(&["plan", "-", "-o", "json"], &service_manifest("web", "{}"), &[])
