@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::api_server_lists;
-use clusterip_host::cluster::manifest_files::{self, Input};
+use clusterip_host::cluster::manifest_files::{self, Input, Namespace};
 use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::service_ranges::ServiceRanges;
 use clusterip_host::cluster::snapshot::addresses;
@@ -52,9 +52,10 @@ pub struct Plan {
     /// A file, a folder or - for standard input, as for kubectl; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     filenames: Vec<PathBuf>,
-    /// The namespace of objects that do not name one
-    #[arg(short, long, default_value = "default")]
-    namespace: String,
+    /// The namespace of objects that do not name one. Objects that name another namespace are refused [default: with
+    /// --cluster the namespace of the context, otherwise `default`; then objects may name any namespace]
+    #[arg(short, long)]
+    namespace: Option<String>,
     /// Plan only the Services with these labels, as for kubectl: such as app=web,tier!=back,env in (test,prod). The
     /// addresses that other Services name count as used
     #[arg(short = 'l', long, value_name = "SELECTOR")]
@@ -106,8 +107,7 @@ impl Plan {
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
         let written = settings_file::read(self.settings.as_deref())?;
-        let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
-        let Input { sources, manifests, skipped } = manifest_files::load(&paths, &self.namespace)?;
+        let Input { sources, manifests, skipped } = self.input()?;
         self.tell_skipped(&skipped);
         let module = Module::new(EMBEDDED)?;
         let there = match &self.snapshot {
@@ -155,6 +155,27 @@ impl Plan {
         };
         super::output(text.as_bytes())?;
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Reads the manifests.
+    fn input(&self) -> anyhow::Result<Input> {
+        let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
+        let of_context = self.namespace_of_context();
+        let namespace = match &self.namespace {
+            Some(namespace) => Namespace::Only(namespace),
+            None => Namespace::Default(of_context.as_deref().unwrap_or("default")),
+        };
+        Ok(manifest_files::load(&paths, namespace)?)
+    }
+
+    /// The namespace of objects that name none, if it is that of the context. It is printed.
+    fn namespace_of_context(&self) -> Option<String> {
+        if self.namespace.is_some() || !self.cluster {
+            return None;
+        }
+        let namespace = self.connection.namespace()?;
+        notice(&format!("namespace: {namespace}, which the context names"));
+        Some(namespace)
     }
 
     /// Tells which files of folders are not planned.

@@ -175,19 +175,42 @@ fn manifests_are_named_with_f_as_for_kubectl() {
 
 #[test]
 fn objects_without_namespace_get_the_given_one() {
-    let own = "apiVersion: v1\nkind: Service\nmetadata: {name: own, namespace: there}\nspec: {}\n";
-    let input = format!("{}---\n{own}", service_manifest("web", "{}"));
-    let rows = [
-        (&["plan", "-"][..], ["default", "there"]),
-        (&["plan", "-", "-n", "here"], ["here", "there"]),
-        (&["plan", "--namespace=here", "-"], ["here", "there"]),
-    ];
-    for (args, expected) in rows {
-        let plan = Folder::new("namespaces").run_with(&[args, &["-o", "json"]].concat(), &input, &[]).json();
-        assert_eq!(json!(expected), json!([plan["services"][0]["namespace"], plan["services"][1]["namespace"]]));
+    struct Case {
+        args: &'static [&'static str],
+        /// The namespace that the second Service names.
+        named: &'static str,
+        namespaces: [&'static str; 2],
     }
+    let cases = [
+        Case { args: &["plan", "-"], named: "there", namespaces: ["default", "there"] },
+        Case { args: &["plan", "-", "-n", "here"], named: "here", namespaces: ["here", "here"] },
+        Case { args: &["plan", "--namespace=here", "-"], named: "here", namespaces: ["here", "here"] },
+    ];
+    let of_cluster = "apiVersion: v1\nkind: Node\nmetadata: {name: worker}\n";
+    let input = |named: &str| {
+        let own = format!("apiVersion: v1\nkind: Service\nmetadata: {{name: own, namespace: {named}}}\nspec: {{}}\n");
+        format!("{}---\n{own}---\n{of_cluster}", service_manifest("web", "{}"))
+    };
+    for Case { args, named, namespaces } in cases {
+        let plan = Folder::new("namespaces").run_with(&[args, &["-o", "json"]].concat(), &input(named), &[]).json();
+        assert_eq!(json!(namespaces), json!([plan["services"][0]["namespace"], plan["services"][1]["namespace"]]));
+    }
+    let input = input("here");
     let filled = Folder::new("namespaces").run_with(&["plan", "-", "-n", "here", "-o", "yaml"], &input, &[]);
-    assert!(!filled.stdout.contains("namespace: here"), "the manifests stay as they are: {}", filled.stdout);
+    assert_eq!(filled.stdout.matches("namespace: here").count(), 1, "the manifests stay as they are: {filled:?}");
+}
+
+#[test]
+fn objects_of_another_namespace_than_the_given_one_are_refused() {
+    let service = "kind: Service\napiVersion: v1\nmetadata: {name: own, namespace: there}\nspec: {}\n";
+    let job = "kind: Job\napiVersion: batch/v1\nmetadata: {name: run, namespace: far}\n";
+    let input = format!("{}---\n{service}---\n{job}", service_manifest("web", "{}"));
+    let expected = "\
+-: document 2, line 7: Service own is in namespace there, and --namespace names here: remove one of the two
+-: document 3, line 12: Job run is in namespace far, and --namespace names here: remove one of the two";
+    for args in [&["plan", "-", "-n", "here"], &["plan", "--namespace", "here", "-"]] {
+        assert_eq!(Folder::new("other-namespace").run_with(args, &input, &[]), Done::refused(expected), "{args:?}");
+    }
 }
 
 #[test]
