@@ -14,6 +14,7 @@ pub mod commands;
 pub mod dns_address;
 pub mod external;
 pub mod joined;
+pub mod kustomization;
 pub mod manifest_planner;
 pub mod nodes;
 pub mod pool_use;

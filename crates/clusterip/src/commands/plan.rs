@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
+use crate::kustomization::{self, Built};
 use crate::manifest_planner::Planner;
 use crate::report;
 use crate::report::columns::Layout;
@@ -47,11 +48,14 @@ Exit status: 0; 1 if a Service or Node is denied; 2 if the input or the settings
 #[derive(Debug, Args)]
 pub struct Plan {
     /// Files, folders (all .yaml, .yml and .json below them) or - for standard input
-    #[arg(required_unless_present = "filenames")]
+    #[arg(required_unless_present_any = ["filenames", "kustomize"])]
     paths: Vec<PathBuf>,
     /// A file, a folder or - for standard input, as for kubectl; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     filenames: Vec<PathBuf>,
+    /// The folder of a kustomization, as for kubectl. It is built with `kubectl kustomize`, or with `kustomize build`
+    #[arg(short = 'k', long, value_name = "DIR", conflicts_with_all = ["paths", "filenames"])]
+    kustomize: Option<PathBuf>,
     /// The namespace of objects that do not name one. Objects that name another namespace are refused [default: with
     /// --cluster the namespace of the context, otherwise `default`; then objects may name any namespace]
     #[arg(short, long)]
@@ -159,12 +163,17 @@ impl Plan {
 
     /// Reads the manifests.
     fn input(&self) -> anyhow::Result<Input> {
-        let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
         let of_context = self.namespace_of_context();
         let namespace = match &self.namespace {
             Some(namespace) => Namespace::Only(namespace),
             None => Namespace::Default(of_context.as_deref().unwrap_or("default")),
         };
+        if let Some(folder) = &self.kustomize {
+            let Built { source, messages } = kustomization::build(folder)?;
+            messages.iter().for_each(|message| notice(message));
+            return Ok(manifest_files::load_text(source, namespace)?);
+        }
+        let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
         Ok(manifest_files::load(&paths, namespace)?)
     }
 

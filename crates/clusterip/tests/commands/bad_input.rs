@@ -259,8 +259,8 @@ fn unreadable_files_are_named() {
         Case {
             name: "a kustomization in a folder",
             args: &["kustomized"],
-            message: "kustomized/kustomization.yaml: document 1, line 1: a kustomization: build it first: `kubectl \
-                      kustomize … | clusterip plan -`"
+            message: "kustomized/kustomization.yaml: document 1, line 1: a kustomization: build it with --kustomize, or \
+                      first: `kubectl kustomize … | clusterip plan -`"
                 .to_owned(),
         },
         Case {

@@ -38,6 +38,14 @@ pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, Manife
     files.parse(namespace)
 }
 
+/// As [`load`], for a text that was read already.
+///
+/// # Errors
+/// [`ManifestErrors`] with all mistakes of the text.
+pub fn load_text(source: Source, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
+    Files { sources: vec![source], ..Files::default() }.parse(namespace)
+}
+
 /// The files that were found so far.
 #[derive(Default)]
 struct Files {
