@@ -85,6 +85,11 @@ late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs 
     assert_eq!((shown.status, shown.stderr.as_str()), (0, "settings: FILE\n"));
     assert_eq!(shown.stdout, format!("{list}\n2 to move, 1 stay\n"));
 
+    for (selector, expected) in [("!app", shown.stdout.as_str()), ("app=web", "nothing is misplaced\n")] {
+        let selected = clusterip(&["-n", "late", "--dry-run", "-l", selector]).await;
+        assert_eq!((selected.status, selected.stdout.as_str()), (0, expected), "{selector}");
+    }
+
     let unasked = clusterip(&["-n", "late"]).await;
     assert_eq!(unasked.status, 2);
     assert_eq!(

@@ -26,6 +26,7 @@ use crate::api_server_rules::ApiServerRules;
 use crate::external::plan_state::PlanState;
 use crate::nodes::block_planner::{NodePlan, NodePlanner};
 use crate::pool_use::{self, PoolUse};
+use crate::service_selector::ServiceSelector;
 
 /// The planned result for a Service.
 #[derive(Clone, Debug, Serialize)]
@@ -160,6 +161,8 @@ pub struct Planner<'m> {
     external: Option<PlanState>,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
+    /// Which Services of the manifests are planned; `None` for all.
+    selector: Option<ServiceSelector>,
 }
 
 impl<'m> Planner<'m> {
@@ -182,7 +185,14 @@ impl<'m> Planner<'m> {
                 external.add_existing(&ServiceKey::of(&service).to_string(), &service);
             }
         }
-        Self { module, document, settings, snapshot: Arc::new(RwLock::new(snapshot)), existing, external, api_server }
+        let (snapshot, selector) = (Arc::new(RwLock::new(snapshot)), None);
+        Self { module, document, settings, snapshot, existing, external, api_server, selector }
+    }
+
+    /// Plans only the Services of the manifests that match. The addresses that the others name count as used.
+    #[must_use]
+    pub fn only(self, selector: Option<ServiceSelector>) -> Self {
+        Self { selector, ..self }
     }
 
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
@@ -216,6 +226,9 @@ impl<'m> Planner<'m> {
         }
         let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new(), external: None, nodes: None };
         for (index, manifest) in services() {
+            if self.selector.as_ref().is_some_and(|selector| !selector.matches(&manifest.object.value())) {
+                continue;
+            }
             plan.rows.push(self.place(index, manifest)?);
             plan.manifests.push(index);
             progress(plan.rows.len() as u64);

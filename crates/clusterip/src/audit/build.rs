@@ -1,6 +1,6 @@
 //! Builds an audit from its input.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_core::settings::Settings;
@@ -15,6 +15,7 @@ use super::input::AuditInput;
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
 use super::{external_audit, node_audit, pool_ranges, service_findings};
 use crate::service_placement::{Placement, Skip, Standing};
+use crate::service_selector::ServiceSelector;
 
 impl AuditInput<'_> {
     /// Audits the cluster. The policy is not asked again if an answer in `cache` still holds.
@@ -51,12 +52,25 @@ impl AuditInput<'_> {
         Ok(Audit { pools, nodes, external, findings, services, notes })
     }
 
-    /// The audit with only the findings about Services of this namespace, and about everything that has no namespace.
-    pub fn only_of(&self, mut audit: Audit, namespace: &str) -> Audit {
-        audit.findings.retain(|finding| finding.namespace.as_deref().is_none_or(|of| of == namespace));
+    /// The audit with only the findings about Services of this namespace that match the selector, and about everything
+    /// that has no namespace. `None` stands for all namespaces, and for any labels.
+    pub fn only_of(&self, mut audit: Audit, namespace: Option<&str>, selector: Option<&ServiceSelector>) -> Audit {
+        if namespace.is_none() && selector.is_none() {
+            return audit;
+        }
+        let is_selected = |service: &&Value| {
+            namespace.is_none_or(|namespace| object::namespace(service) == namespace)
+                && selector.is_none_or(|selector| selector.matches(service))
+        };
         let services = self.objects("v1", "Service");
-        let own = services.iter().filter(|service| object::namespace(service) == namespace);
-        audit.services = own.filter(|service| !addresses(service).is_empty()).count();
+        let selected: Vec<&Value> = services.iter().filter(is_selected).collect();
+        let keys: BTreeSet<(&str, &str)> =
+            selected.iter().map(|service| (object::namespace(service), name(service))).collect();
+        audit.findings.retain(|finding| match (&finding.namespace, &finding.name) {
+            (Some(namespace), Some(name)) => keys.contains(&(namespace.as_str(), name.as_str())),
+            _ => true,
+        });
+        audit.services = selected.iter().filter(|service| !addresses(service).is_empty()).count();
         audit
     }
 

@@ -38,6 +38,8 @@ Examples:
     clusterip audit --fail-on misplaced,full
   The Services of one namespace; the pools are those of the whole cluster:
     clusterip audit --namespace shop
+  The same for Services with these labels:
+    clusterip audit --all-namespaces --selector app=web,tier!=back
   Without access to the cluster (the first command needs it):
     clusterip snapshot >snapshot.json
     clusterip audit --snapshot snapshot.json --settings settings.yaml
@@ -75,7 +77,7 @@ pub struct Audit {
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
     fail_on: Vec<FailOn>,
     /// Explain the address of this Service, instead of auditing the cluster
-    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["namespace", "all_namespaces"])]
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["namespace", "all_namespaces", "selector"])]
     service: Option<ServiceKey>,
     /// Print tables without their titles
     #[arg(long)]
@@ -170,10 +172,7 @@ impl Audit {
                     scope::check(&source.snapshot.read().unwrap_or_else(PoisonError::into_inner), namespace)?;
                 }
                 let audit = input.audit(&mut AuditCache::default())?;
-                let audit = match &namespace {
-                    Some(namespace) => input.only_of(audit, namespace),
-                    None => audit,
-                };
+                let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
                 let text = match self.output {
                     Output::Table => audit_table::audit(&audit, layout),
                     Output::Wide => audit_table::wide(&audit, layout),

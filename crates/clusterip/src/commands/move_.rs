@@ -46,6 +46,8 @@ Examples:
     clusterip move --dry-run
   One Service, without confirmation:
     clusterip move --namespace shop --service web --yes
+  The Services with these labels:
+    clusterip move --all-namespaces --selector app=web,tier!=back --dry-run
   By the settings of a file, where no server runs:
     clusterip move --settings settings.yaml
 
@@ -70,7 +72,7 @@ pub struct Move {
     #[command(flatten)]
     scope: Scope,
     /// Only this Service of the namespace
-    #[arg(long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["all_namespaces", "selector"])]
     service: Option<String>,
     /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
     #[arg(long)]
@@ -239,6 +241,9 @@ impl Move {
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
             let Some(service) = stores.service(&id) else { continue };
+            if self.scope.selector.as_ref().is_some_and(|selector| !selector.matches(&service)) {
+                continue;
+            }
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator().clone(), service.clone());
             let request = self.request(&id, text(&service, &["metadata", "uid"]));

@@ -12,7 +12,7 @@ use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::api_server_lists;
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::manifests::Manifest;
-use clusterip_host::cluster::manifests::manifest_files::{self, Input};
+use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::complete;
 use clusterip_host::object;
@@ -25,9 +25,11 @@ use serde_json::Value;
 
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
+use crate::kustomization::{self, Built};
 use crate::manifest_planner::Planner;
 use crate::report;
 use crate::report::columns::Layout;
+use crate::service_selector::ServiceSelector;
 use crate::snapshot_kinds::SnapshotKinds;
 
 /// The text at the end of `clusterip plan --help`.
@@ -46,14 +48,22 @@ Exit status: 0; 1 if a Service or Node is denied; 2 if the input or the settings
 #[derive(Debug, Args)]
 pub struct Plan {
     /// Files, folders (all .yaml, .yml and .json below them) or - for standard input
-    #[arg(required_unless_present = "filenames")]
+    #[arg(required_unless_present_any = ["filenames", "kustomize"])]
     paths: Vec<PathBuf>,
     /// A file, a folder or - for standard input, as for kubectl; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     filenames: Vec<PathBuf>,
-    /// The namespace of objects that do not name one
-    #[arg(short, long, default_value = "default")]
-    namespace: String,
+    /// The folder of a kustomization, as for kubectl. It is built with `kubectl kustomize`, or with `kustomize build`
+    #[arg(short = 'k', long, value_name = "DIR", conflicts_with_all = ["paths", "filenames"])]
+    kustomize: Option<PathBuf>,
+    /// The namespace of objects that do not name one. Objects that name another namespace are refused [default: with
+    /// --cluster the namespace of the context, otherwise `default`; then objects may name any namespace]
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Plan only the Services with these labels, as for kubectl: such as app=web,tier!=back,env in (test,prod). The
+    /// addresses that other Services name count as used
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<ServiceSelector>,
     /// The settings of the policy, in YAML or JSON [default: the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
@@ -101,8 +111,7 @@ impl Plan {
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
         let written = settings_file::read(self.settings.as_deref())?;
-        let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
-        let Input { sources, manifests, skipped } = manifest_files::load(&paths, &self.namespace)?;
+        let Input { sources, manifests, skipped } = self.input()?;
         self.tell_skipped(&skipped);
         let module = Module::new(EMBEDDED)?;
         let there = match &self.snapshot {
@@ -131,9 +140,14 @@ impl Plan {
             warn_of_retired_api(manifest);
         }
         let has_pools = !settings.nodes.pools.is_empty();
-        let planned = |manifest: &&Manifest| manifest.is_service() || (has_pools && manifest.is_node());
-        let planned = manifests.iter().filter(planned).count() as u64;
-        let planner = Planner::new(&module, document, settings, there);
+        let is_selected = |manifest: &Manifest| {
+            self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
+        };
+        let is_planned = |manifest: &&Manifest| {
+            (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
+        };
+        let planned = manifests.iter().filter(is_planned).count() as u64;
+        let planner = Planner::new(&module, document, settings, there).only(self.selector.clone());
         let mut bar = Bar::new(planned);
         let plan = planner.plan(&manifests, |done| bar.show(done))?;
         bar.end();
@@ -145,6 +159,32 @@ impl Plan {
         };
         super::output(text.as_bytes())?;
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Reads the manifests.
+    fn input(&self) -> anyhow::Result<Input> {
+        let of_context = self.namespace_of_context();
+        let namespace = match &self.namespace {
+            Some(namespace) => Namespace::Only(namespace),
+            None => Namespace::Default(of_context.as_deref().unwrap_or("default")),
+        };
+        if let Some(folder) = &self.kustomize {
+            let Built { source, messages } = kustomization::build(folder)?;
+            messages.iter().for_each(|message| notice(message));
+            return Ok(manifest_files::load_text(source, namespace)?);
+        }
+        let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
+        Ok(manifest_files::load(&paths, namespace)?)
+    }
+
+    /// The namespace of objects that name none, if it is that of the context. It is printed.
+    fn namespace_of_context(&self) -> Option<String> {
+        if self.namespace.is_some() || !self.cluster {
+            return None;
+        }
+        let namespace = self.connection.namespace()?;
+        notice(&format!("namespace: {namespace}, which the context names"));
+        Some(namespace)
     }
 
     /// Tells which files of folders are not planned.

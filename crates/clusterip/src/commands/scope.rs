@@ -1,4 +1,4 @@
-//! Which namespaces a command is about, as kubectl users name them.
+//! Which Services a command is about, as kubectl users name them.
 
 use anyhow::bail;
 use clap::Args;
@@ -6,8 +6,9 @@ use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_runtime::connect::ClusterArguments;
 
 use super::terminal_options::notice;
+use crate::service_selector::ServiceSelector;
 
-/// The arguments that select namespaces.
+/// The arguments that select Services.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Scope {
     /// Only Services in this namespace [default: the namespace that the context names, or all namespaces]
@@ -16,6 +17,9 @@ pub struct Scope {
     /// Services in all namespaces, also if the context names a namespace
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     pub all_namespaces: bool,
+    /// Only Services with these labels, as for kubectl: such as app=web,tier!=back,env in (test,prod)
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    pub selector: Option<ServiceSelector>,
 }
 
 impl Scope {

@@ -318,3 +318,48 @@ fn findings_of_one_namespace_are_selected() {
     let unknown = audit(&folder, items(), &["-n", "nope"]);
     assert_eq!((unknown.status, unknown.stderr.as_str()), (2, "error: there is no namespace nope\n"));
 }
+
+#[test]
+fn findings_of_services_with_certain_labels_are_selected() {
+    let folder = Folder::new("audit-selector");
+    let labelled = |namespace: &str, labels: Value| {
+        let annotations = json!({"clusterip-policy/os": "windows"});
+        json!({"metadata": {"namespace": namespace, "labels": labels, "annotations": annotations}})
+    };
+    let items = || {
+        vec![
+            cluster(),
+            service("api", "172.21.0.70", labelled("shop", json!({"app": "api", "tier": "back"}))),
+            service("web", "172.21.0.71", labelled("shop", json!({"app": "web"}))),
+            service("web", "172.21.0.72", labelled("bank", json!({"app": "web"}))),
+            service("bare", "172.21.0.73", on("windows")),
+        ]
+    };
+    let pools = |told: &Value| told["pools"].clone();
+    let whole: Value = audit(&folder, items(), &["-o", "json"]).json();
+    struct Case {
+        args: &'static [&'static str],
+        found: &'static [&'static str],
+    }
+    let cases = [
+        Case { args: &["-l", "app=web"], found: &["bank/web", "shop/web"] },
+        Case { args: &["--selector", "app in (web, api)", "-n", "shop"], found: &["shop/api", "shop/web"] },
+        Case { args: &["-l", "app,tier!=back"], found: &["bank/web", "shop/web"] },
+        Case { args: &["-l", "!app"], found: &["shop/bare"] },
+        Case { args: &["-l", "app=none"], found: &[] },
+        Case { args: &["-l", ""], found: &["bank/web", "shop/api", "shop/bare", "shop/web"] },
+    ];
+    for Case { args, found } in cases {
+        let told = audit(&folder, items(), &[&["-o", "json"][..], args].concat()).json();
+        let id = |finding: &Value| {
+            format!("{}/{}", finding["namespace"].as_str().unwrap(), finding["name"].as_str().unwrap())
+        };
+        let services: Vec<String> = told["findings"].as_array().unwrap().iter().map(id).collect();
+        assert_eq!(services, found, "{args:?}");
+        assert_eq!(told["services"], json!(found.len()), "{args:?}");
+        assert_eq!(pools(&told), pools(&whole), "{args:?}: the pools are those of the whole cluster");
+    }
+    let fails = ["--fail-on", "misplaced", "-l"];
+    assert_eq!(audit(&folder, items(), &[&fails[..], &["app=web"]].concat()).status, 1);
+    assert_eq!(audit(&folder, items(), &[&fails[..], &["app=none"]].concat()).status, 0);
+}

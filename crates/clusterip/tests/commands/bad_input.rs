@@ -259,9 +259,10 @@ fn unreadable_files_are_named() {
         Case {
             name: "a kustomization in a folder",
             args: &["kustomized"],
-            message: "kustomized/kustomization.yaml: document 1, line 1: a kustomization: build it first: `kubectl \
-                      kustomize … | clusterip plan -`"
-                .to_owned(),
+            message:
+                "kustomized/kustomization.yaml: document 1, line 1: a kustomization: build it with --kustomize, or \
+                      first: `kubectl kustomize … | clusterip plan -`"
+                    .to_owned(),
         },
         Case {
             name: "missing settings",
@@ -296,6 +297,18 @@ fn wrong_request_timeout_is_refused() {
         let done = folder.run(&[command, "--request-timeout", "soon"]);
         let expected = "error: invalid value 'soon' for '--request-timeout <TIME>': expected a whole number with a \
                         unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit\n";
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{command}");
+        assert!(done.stderr.starts_with(expected), "{command}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn wrong_selector_is_refused_with_its_position() {
+    let folder = Folder::new("bad-selector");
+    for command in ["plan", "audit", "move"] {
+        let done = folder.run(&[command, "-l", "app=web,tier like front"]);
+        let expected = "error: invalid value 'app=web,tier like front' for '--selector <SELECTOR>': at character 9: \
+                        unable to parse requirement \"tier like front\": an operator is expected: =, ==, !=, in, notin\n";
         assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{command}");
         assert!(done.stderr.starts_with(expected), "{command}: {}", done.stderr);
     }

@@ -17,6 +17,7 @@ mod init;
 mod plan;
 mod plan_external;
 mod plan_input;
+mod plan_kustomize;
 mod plan_nodes;
 mod plan_refused;
 mod plan_service_ranges;

@@ -10,6 +10,17 @@ use thiserror::Error;
 pub struct SelectorError {
     requirement: String,
     reason: &'static str,
+    /// The character of the selector at which the requirement begins, counted from 1.
+    pub position: usize,
+}
+
+impl SelectorError {
+    /// `requirement` is a part of `selector`.
+    fn new(selector: &str, requirement: &str, reason: &'static str) -> Self {
+        let offset = requirement.as_ptr().addr().saturating_sub(selector.as_ptr().addr());
+        let position = 1 + selector.get(..offset).unwrap_or_default().chars().count();
+        Self { requirement: requirement.to_owned(), reason, position }
+    }
 }
 
 /// Parses a label selector such as `a=b,c!=d,e in (f,g),h notin (i),j,!k`.
@@ -20,7 +31,7 @@ pub fn labels(text: &str) -> Result<LabelSelector, SelectorError> {
     let requirements = split(text).into_iter().filter(|part| !part.is_empty());
     Ok(LabelSelector {
         match_labels: Labels::new(),
-        match_expressions: requirements.map(requirement).collect::<Result<_, _>>()?,
+        match_expressions: requirements.map(|part| requirement(text, part)).collect::<Result<_, _>>()?,
     })
 }
 
@@ -39,12 +50,18 @@ fn split(text: &str) -> Vec<&str> {
     .collect()
 }
 
-fn requirement(text: &str) -> Result<Requirement, SelectorError> {
-    let error = |reason| SelectorError { requirement: text.to_owned(), reason };
+fn requirement(selector: &str, text: &str) -> Result<Requirement, SelectorError> {
+    let error = |reason| SelectorError::new(selector, text, reason);
+    let is_plain = |text: &str, also: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || also.contains(c));
     let of = |key: &str, operator, values: Vec<String>| {
         let key = key.trim();
-        let plain = !key.is_empty() && !key.contains(|c: char| c.is_whitespace() || "()=!,".contains(c));
-        if plain { Ok(Requirement { key: key.to_owned(), operator, values }) } else { Err(error("invalid label key")) }
+        if key.is_empty() || !is_plain(key, "-_./") {
+            return Err(error("invalid label key"));
+        }
+        if !values.iter().all(|value| is_plain(value, "-_.")) {
+            return Err(error("invalid label value"));
+        }
+        Ok(Requirement { key: key.to_owned(), operator, values })
     };
     if let Some(key) = text.strip_prefix('!') {
         return of(key, Operator::DoesNotExist, Vec::new());
@@ -73,7 +90,7 @@ fn requirement(text: &str) -> Result<Requirement, SelectorError> {
 /// [`SelectorError`] for a requirement that is invalid.
 pub fn fields_match(text: &str, object: &Value) -> Result<bool, SelectorError> {
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let error = |reason| SelectorError { requirement: part.to_owned(), reason };
+        let error = |reason| SelectorError::new(text, part, reason);
         let (path, wanted, equal) = match (part.split_once("!="), part.split_once('=')) {
             (Some((path, value)), _) => (path, value, false),
             (None, Some((path, value))) => (path, value.trim_start_matches('='), true),
@@ -115,9 +132,27 @@ mod tests {
         for (text, expected) in rows {
             assert_eq!(labels(text).unwrap().matches(&web), expected, "{text:?}");
         }
-        for text in ["app like web", "app in web", "=web", "app in (web", "a b c"] {
+        for text in [
+            "app like web",
+            "app in web",
+            "=web",
+            "app in (web",
+            "a b c",
+            "app=web tier=front",
+            "app=web)",
+            "app in (web))",
+            "replicas>1",
+        ] {
             assert!(labels(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn error_has_the_position_of_its_requirement() {
+        for (text, position) in [("a b c", 1), ("app=web,  a b c", 11), ("app in (x,y),ü", 14), ("ü,x", 1)] {
+            assert_eq!(labels(text).unwrap_err().position, position, "{text:?}");
+        }
+        assert_eq!(fields_match("metadata.name!=web,spec", &json!({})).unwrap_err().position, 20);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cluster::manifests::{self, Manifest, ManifestError, ManifestErrors, Source};
-use crate::yaml;
+use crate::{object, yaml};
 
 /// The manifests of files, folders and standard input.
 pub struct Input {
@@ -16,25 +16,34 @@ pub struct Input {
     pub skipped: Vec<String>,
 }
 
+/// The namespace of objects that name none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace<'n> {
+    /// Other objects may name other namespaces.
+    Default(&'n str),
+    /// Other objects may only name this namespace.
+    Only(&'n str),
+}
+
 /// Reads the objects of files, of all files below folders (ordered by name, without hidden files), and of standard
 /// input for `-`. An object without a namespace, of a kind that has one, gets `namespace`.
 ///
 /// # Errors
 /// [`ManifestErrors`] with the mistakes of all files.
-pub fn load(paths: &[PathBuf], namespace: &str) -> Result<Input, ManifestErrors> {
+pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
     let mut files = Files::default();
     for path in paths {
         files.add(path);
     }
-    let Files { sources, skipped, mut errors } = files;
-    match manifests::parse(&sources, namespace) {
-        Ok(manifests) if errors.is_empty() => Ok(Input { sources, manifests, skipped }),
-        Ok(_) => Err(ManifestErrors(errors)),
-        Err(ManifestErrors(more)) => {
-            errors.extend(more);
-            Err(ManifestErrors(errors))
-        }
-    }
+    files.parse(namespace)
+}
+
+/// As [`load`], for a text that was read already.
+///
+/// # Errors
+/// [`ManifestErrors`] with all mistakes of the text.
+pub fn load_text(source: Source, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
+    Files { sources: vec![source], ..Files::default() }.parse(namespace)
 }
 
 /// The files that were found so far.
@@ -46,6 +55,20 @@ struct Files {
 }
 
 impl Files {
+    fn parse(self, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
+        let Self { sources, skipped, mut errors } = self;
+        let (Namespace::Default(name) | Namespace::Only(name)) = namespace;
+        let mut manifests = Vec::new();
+        match manifests::parse(&sources, name) {
+            Ok(parsed) => manifests = parsed,
+            Err(ManifestErrors(more)) => errors.extend(more),
+        }
+        if let Namespace::Only(only) = namespace {
+            errors.extend(manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
+        }
+        if errors.is_empty() { Ok(Input { sources, manifests, skipped }) } else { Err(ManifestErrors(errors)) }
+    }
+
     fn add(&mut self, path: &Path) {
         if path.as_os_str() == "-" {
             self.add_source(manifests::read_standard_input());
@@ -84,6 +107,23 @@ impl Files {
         }
         self.skipped.append(&mut skipped);
     }
+}
+
+/// The error for an object that names another namespace than `only`.
+fn other_namespace(manifest: &Manifest, only: &str) -> Option<ManifestError> {
+    let object = manifest.object.value();
+    let (kind, namespace) = (object::kind(&object), object::namespace(&object));
+    let name = match object::name(&object) {
+        "" => object::text(&object, &["metadata", "generateName"]),
+        name => name,
+    };
+    let is_other = object::is_namespaced(kind) && namespace != only;
+    is_other.then(|| ManifestError::Object {
+        origin: manifest.origin.clone(),
+        reason: format!(
+            "{kind} {name} is in namespace {namespace}, and --namespace names {only}: remove one of the two"
+        ),
+    })
 }
 
 /// Whether a text has documents, and none of them is an object of Kubernetes. A text that is not YAML may have some.

@@ -1,0 +1,109 @@
+//! Builds kustomizations with the programs of the user.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+
+use clusterip_host::cluster::manifests::Source;
+use thiserror::Error;
+
+/// The programs that build kustomizations, each with its subcommand. The first one that is installed is used.
+const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "build")];
+
+/// The maximum size of the manifests in bytes.
+const MAX_MANIFESTS: u64 = 64 << 20;
+/// How many bytes of the standard error are kept.
+const MAX_MESSAGES: u64 = 64 << 10;
+
+/// The manifests of a kustomization.
+pub struct Built {
+    /// The manifests.
+    pub source: Source,
+    /// The lines that the program printed to standard error, such as warnings about old fields.
+    pub messages: Vec<String>,
+}
+
+/// A kustomization that can't be built.
+#[derive(Debug, Error)]
+#[error("kustomization {folder}: {problem}")]
+pub struct BuildError {
+    folder: String,
+    problem: Problem,
+}
+
+#[derive(Debug, Error)]
+enum Problem {
+    #[error(
+        "neither kubectl nor kustomize is installed: install one of them, or build the kustomization elsewhere and read \
+         the result with --filename"
+    )]
+    NotInstalled,
+    #[error("{program} can't be run: {error}")]
+    Run { program: &'static str, error: io::Error },
+    #[error("{program} {subcommand} failed ({status}){messages}")]
+    Failed { program: &'static str, subcommand: &'static str, status: ExitStatus, messages: String },
+    #[error("{program} {subcommand} printed more than {} MiB", MAX_MANIFESTS >> 20)]
+    TooLarge { program: &'static str, subcommand: &'static str },
+    #[error("the output of {program} {subcommand} is not UTF-8")]
+    Encoding { program: &'static str, subcommand: &'static str },
+}
+
+/// Builds the kustomization in `folder` with `kubectl kustomize`, or with `kustomize build` if kubectl is not installed.
+///
+/// # Errors
+/// [`BuildError`] if neither program is installed, or if the program fails.
+pub fn build(folder: &Path) -> Result<Built, BuildError> {
+    let built = BUILDERS.into_iter().find_map(|(program, subcommand)| run(program, subcommand, folder).transpose());
+    built
+        .unwrap_or(Err(Problem::NotInstalled))
+        .map_err(|problem| BuildError { folder: folder.display().to_string(), problem })
+}
+
+/// Runs a program; `None` if it is not installed.
+fn run(program: &'static str, subcommand: &'static str, folder: &Path) -> Result<Option<Built>, Problem> {
+    let failed = |error| Problem::Run { program, error };
+    let mut command = Command::new(program);
+    command.args([subcommand, "--"]).arg(folder);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let stderr = child.stderr.take();
+    let messages = thread::spawn(move || stderr.map(read_messages).unwrap_or_default());
+    let mut text = Vec::new();
+    let read = match child.stdout.take() {
+        Some(stdout) => stdout.take(MAX_MANIFESTS + 1).read_to_end(&mut text),
+        None => Ok(0),
+    };
+    let is_too_large = text.len() as u64 > MAX_MANIFESTS;
+    if is_too_large || read.is_err() {
+        // It may have ended already.
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(failed)?;
+    if is_too_large {
+        return Err(Problem::TooLarge { program, subcommand });
+    }
+    read.map_err(failed)?;
+    let messages = messages.join().unwrap_or_default();
+    if !status.success() {
+        let messages = if messages.is_empty() { String::new() } else { format!(":\n{messages}") };
+        return Err(Problem::Failed { program, subcommand, status, messages });
+    }
+    let text = String::from_utf8(text).map_err(|_| Problem::Encoding { program, subcommand })?;
+    let messages = messages.lines().map(|line| format!("{program} {subcommand}: {line}")).collect();
+    let name = format!("kustomization {}", folder.display());
+    Ok(Some(Built { source: Source { name, text }, messages }))
+}
+
+/// The beginning of the messages. The rest is read as well, because a program whose pipe is full waits.
+fn read_messages(mut stderr: impl Read) -> String {
+    let mut kept = Vec::new();
+    // What can't be read is left out: the exit status tells whether the program failed.
+    let _ = stderr.by_ref().take(MAX_MESSAGES).read_to_end(&mut kept);
+    let _ = io::copy(&mut stderr, &mut io::sink());
+    String::from_utf8_lossy(&kept).trim().to_owned()
+}

@@ -1,0 +1,79 @@
+//! Selects Services by their labels, in the syntax of `kubectl get --selector`.
+
+use std::str::FromStr;
+
+use clusterip_core::label_selector::{LabelSelector, MAX_LABELS};
+use clusterip_host::cluster::selectors::{self, SelectorError};
+use clusterip_host::cluster::snapshot::map;
+use serde_json::Value;
+use thiserror::Error;
+
+/// A label selector for Services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceSelector(LabelSelector);
+
+impl ServiceSelector {
+    /// Whether the labels of this Service match.
+    pub fn matches(&self, service: &Value) -> bool {
+        // A watched Service has no more labels than these, so every command selects by the same labels.
+        let labels = map(service, &["metadata", "labels"]).into_iter().take(MAX_LABELS).collect();
+        self.0.matches(&labels)
+    }
+}
+
+/// A text that is not a label selector.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("at character {}: {error}", .error.position)]
+pub struct ServiceSelectorError {
+    error: SelectorError,
+}
+
+impl FromStr for ServiceSelector {
+    type Err = ServiceSelectorError;
+
+    fn from_str(text: &str) -> Result<Self, ServiceSelectorError> {
+        selectors::labels(text).map(Self).map_err(|error| ServiceSelectorError { error })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn services_are_selected_by_their_labels() {
+        struct Case {
+            selector: &'static str,
+            service: Value,
+            expected: bool,
+        }
+        let labels = |labels: Value| json!({"metadata": {"labels": labels}});
+        let cases = [
+            Case { selector: "", service: json!({}), expected: true },
+            Case { selector: "app=web", service: labels(json!({"app": "web"})), expected: true },
+            Case { selector: "app=web", service: labels(json!({"app": "db"})), expected: false },
+            Case { selector: "app=web", service: json!({"metadata": {}}), expected: false },
+            Case { selector: "app!=web", service: json!({"metadata": {}}), expected: true },
+            Case {
+                selector: "app in (web, db),!old",
+                service: labels(json!({"app": "db", "old": "yes"})),
+                expected: false,
+            },
+        ];
+        for Case { selector, service, expected } in cases {
+            let parsed: ServiceSelector = selector.parse().unwrap();
+            assert_eq!(parsed.matches(&service), expected, "{selector:?}: {service}");
+        }
+    }
+
+    #[test]
+    fn error_names_the_position() {
+        let error = "app=web,tier like front".parse::<ServiceSelector>().unwrap_err();
+        let expected = "at character 9: unable to parse requirement \"tier like front\": an operator is expected: =, ==, \
+                        !=, in, notin";
+        assert_eq!(error.to_string(), expected);
+    }
+}
