@@ -30,7 +30,7 @@ pub use self::settings_object::settings_in;
 pub use self::settings_source::{KEY, Source, written};
 use self::settings_source::{Written, read, versions};
 use self::validation::Judge;
-pub use self::validation::{judge, version, why_default_pools_do_not_fit};
+pub use self::validation::{check_settings, version, why_default_pools_do_not_fit};
 use crate::cluster::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::policy::module::Module;

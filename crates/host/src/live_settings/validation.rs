@@ -25,7 +25,7 @@ impl Judge {
     /// The mistakes of the document, one per line.
     pub(super) async fn judge(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, String> {
         let module = Arc::clone(&self.module);
-        let judged = tokio::task::spawn_blocking(move || judge(&module, written, &ranges));
+        let judged = tokio::task::spawn_blocking(move || check_settings(&module, written, &ranges));
         judged.await.map_err(|error| format!("checking the settings failed: {error}"))?
     }
 }
@@ -34,7 +34,7 @@ impl Judge {
 ///
 /// # Errors
 /// The mistakes of the document, one per line.
-pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
+pub fn check_settings(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
     let version = version(&written);
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
     let answer = module.validate_settings(&document).map_err(|error| error.to_string())?;
@@ -121,7 +121,7 @@ mod tests {
 
     fn judged(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
         let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
-        judge(&MODULE, parse(yaml)?, &ranges.into())
+        check_settings(&MODULE, parse(yaml)?, &ranges.into())
     }
 
     #[test]
