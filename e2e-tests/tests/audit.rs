@@ -10,7 +10,7 @@ use clusterip_host::cluster::reservations::ledger::Ledger;
 use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::host_metrics::{ClusterMetrics, EvaluationMetrics};
-use clusterip_host::live_settings::judge;
+use clusterip_host::live_settings::check_settings;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_leases::claim_lease::Claim;
 use clusterip_leases::owner::Owner;
@@ -278,7 +278,7 @@ async fn server_audits_the_current_state_of_the_cluster() {
 
     let module = Arc::new(Module::new(EMBEDDED).unwrap());
     let written: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
-    let live = judge(&module, written, &vec!["172.21.0.0/16".to_owned()].into()).unwrap();
+    let live = check_settings(&module, written, &vec!["172.21.0.0/16".to_owned()].into()).unwrap();
     let (stores, _changes) = Stores::new(cluster.client.clone(), ClusterMetrics::default(), |_| ());
     stores.watch(&live.settings);
     stores.completed().await;
@@ -310,7 +310,7 @@ async fn server_audits_the_current_state_of_the_cluster() {
 
     ledger.reserve("172.21.0.90".parse().unwrap(), &Owner::new("shop", "soon", ""), || false);
     let all = json!({"services": {"pools": [{"name": "all", "cidrs": ["172.21.0.0/24"]}]}});
-    settings.send_replace(Arc::new(judge(&module, all, &vec!["172.21.0.0/16".to_owned()].into()).unwrap()));
+    settings.send_replace(Arc::new(check_settings(&module, all, &vec!["172.21.0.0/16".to_owned()].into()).unwrap()));
     becomes("the new settings", &[]).await;
     let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap().unwrap();
     let counts = audit.pools[0].ranges[0].counts;

@@ -72,7 +72,7 @@ async fn services_called_by_the_control_plane_are_tracked() {
         })
         .await;
     };
-    services.settled().await;
+    services.wait_until_listed().await;
     becomes("hook", &[]).await;
     let states = || stores.states().keys().map(|(_, kind)| kind.clone()).collect::<Vec<_>>();
     assert!(!states().iter().any(|kind| kind == "APIService"), "admission does not wait for it: {:?}", states());
@@ -86,7 +86,7 @@ async fn services_called_by_the_control_plane_are_tracked() {
     // A store that starts later finds the existing objects in a list.
     let (late, _changes) = Stores::new(plane.client(), ClusterMetrics::default(), |_| ());
     late.watch(&Settings::default());
-    late.control_plane_services().settled().await;
+    late.control_plane_services().wait_until_listed().await;
     assert_eq!(called(late.control_plane_services(), "api").unwrap(), ["APIService v1.aggregated.example.org"]);
 
     // An audit names the caller of a Service that could move.
@@ -128,7 +128,7 @@ async fn callers_are_unknown_without_permission_to_list_them() {
     let client = plane.client_with(&plane.token(&namespace, "curious").await);
     let services = ControlPlaneServices::default();
     services.watch(&client, &ClusterMetrics::default());
-    services.settled().await;
+    services.wait_until_listed().await;
     let reason = services.callers(&namespace, "any").unwrap_err().to_string();
     assert!(reason.contains("APIService can't be read"), "{reason}");
     assert!(!services.complete());

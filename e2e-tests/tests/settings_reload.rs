@@ -156,7 +156,7 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
     followed.counted(0, 2, 2).await;
     // The same mistakes again cause no Event.
     write(plane, &namespace, json!({ "settings.yml": "services: {}" })).await;
-    let mistakes = clusterip_host::live_settings::judge(
+    let mistakes = clusterip_host::live_settings::check_settings(
         &MODULE,
         clusterip_host::yaml::single(broken).unwrap(),
         &vec![RANGE.to_owned()].into(),
@@ -266,7 +266,8 @@ async fn start_fails_with_invalid_settings() {
     );
     assert_eq!(start(&from).await, Some(missing), "no configmap");
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
-    let mistakes = clusterip_host::live_settings::judge(&MODULE, written, &ServiceRanges::default()).unwrap_err();
+    let mistakes =
+        clusterip_host::live_settings::check_settings(&MODULE, written, &ServiceRanges::default()).unwrap_err();
     assert_eq!(mistakes.lines().count(), 2, "{mistakes}");
     struct Case<'a> {
         name: &'static str,

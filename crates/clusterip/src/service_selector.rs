@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use clusterip_core::label_selector::{LabelSelector, MAX_LABELS};
-use clusterip_host::cluster::selectors::{self, SelectorError};
-use clusterip_host::cluster::snapshot::map;
+use clusterip_host::cluster::lookups::selectors::{self, SelectorError};
+use clusterip_host::cluster::lookups::snapshot::map;
 use serde_json::Value;
 use thiserror::Error;
 

@@ -39,12 +39,12 @@ impl SnapshotKinds {
     /// The kinds of these objects.
     pub fn of(objects: &[Value]) -> Self {
         let mut kinds = Self::default();
-        objects.iter().for_each(|object| kinds.see(object));
+        objects.iter().for_each(|object| kinds.add(object));
         kinds
     }
 
     /// Adds the kind of an object.
-    pub fn see(&mut self, object: &Value) {
+    pub fn add(&mut self, object: &Value) {
         let kind = kind_of(object);
         if (kind.0.as_str(), kind.1.as_str()) == CONTENTS {
             let kinds = object.get("kinds").and_then(Value::as_array).into_iter().flatten();

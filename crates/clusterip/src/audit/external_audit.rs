@@ -130,7 +130,7 @@ mod tests {
     use clusterip_host::cluster::lookups::snapshot::Snapshot;
     use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
     use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-    use clusterip_host::live_settings::{LiveSettings, judge};
+    use clusterip_host::live_settings::{LiveSettings, check_settings};
     use clusterip_host::policy::module::{EMBEDDED, Module};
     use serde_json::json;
 
@@ -140,7 +140,7 @@ mod tests {
     fn live(module: &Module, range: &str) -> LiveSettings {
         let matches = json!({"namespaceSelector": {"matchLabels": {"team": "web"}}});
         let pools = json!([{"name": "lan", "cidrs": [range], "match": matches}]);
-        judge(module, json!({"external": {"pools": pools}}), &ServiceRanges::default()).unwrap()
+        check_settings(module, json!({"external": {"pools": pools}}), &ServiceRanges::default()).unwrap()
     }
 
     fn service(record: &str, address: &str) -> Value {

@@ -17,7 +17,7 @@ use crate::joined::joined;
 /// Adds the problems of one Service.
 pub fn of_service(settings: &ExternalSettings, one: &EvaluatedExternal, findings: &mut Vec<Finding>) {
     let mut found = |kind, addresses: Vec<IpAddr>, message: String, remedy: &str| {
-        findings.push(about(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, remedy));
+        findings.push(external_finding(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, remedy));
     };
     if let Some(reason) = &one.refused.record {
         let message =
@@ -77,7 +77,7 @@ pub fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<Extern
             let remedy = "let only one of them keep the address: agents hold it for the one whose status shows it, \
                            or else for the first by namespace and name";
             let subject = (&one.namespace, &one.name);
-            findings.push(about(settings, Kind::SharedExternal, subject, vec![*address], message, remedy));
+            findings.push(external_finding(settings, Kind::SharedExternal, subject, vec![*address], message, remedy));
         }
     }
 }
@@ -109,7 +109,7 @@ pub fn of_holders(
             }
         };
         let subject = (&assignment.service.namespace, &assignment.service.name);
-        findings.push(about(settings, Kind::NotHeld, subject, vec![*address], message, remedy));
+        findings.push(external_finding(settings, Kind::NotHeld, subject, vec![*address], message, remedy));
     }
     for (address, holder) in holders.all().filter(|(address, _)| !assigned.contains_key(address)) {
         let lease = external_claims::name(address);
@@ -142,7 +142,7 @@ pub fn of_pools(settings: &ExternalSettings, pools: &[ExternalPool], findings: &
     }
 }
 
-fn about(
+fn external_finding(
     settings: &ExternalSettings,
     kind: Kind,
     (namespace, name): (&String, &String),

@@ -79,7 +79,7 @@ fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) ->
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-    use clusterip_host::live_settings::judge as checked;
+    use clusterip_host::live_settings::check_settings as checked;
     use clusterip_host::policy::module::EMBEDDED;
     use serde_json::{Value, json};
 

@@ -21,7 +21,7 @@ pub fn of_node(settings: &Settings, evaluated: &EvaluatedNode, findings: &mut Ve
     if let Some(own) = own.filter(|_| placement.blocks.is_empty()) {
         let message = format!("it has no block, and it belongs to {}", belongs(evaluated, own));
         let remedy = "`clusterip serve` assigns one; if it can't, its log and the Events of the Node say why";
-        findings.push(about(Kind::NoBlock, evaluated, Vec::new(), message, remedy));
+        findings.push(node_finding(Kind::NoBlock, evaluated, Vec::new(), message, remedy));
     }
     for (block, standing) in &placement.blocks {
         let belongs = || match own {
@@ -45,7 +45,7 @@ pub fn of_node(settings: &Settings, evaluated: &EvaluatedNode, findings: &mut Ve
                 (Kind::WithheldBlock, format!("{block} has addresses of {}", withheld(range, why)))
             }
         };
-        findings.push(about(kind, evaluated, vec![*block], message, ANEW));
+        findings.push(node_finding(kind, evaluated, vec![*block], message, ANEW));
     }
 }
 
@@ -79,7 +79,7 @@ pub fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut V
     }
 }
 
-fn about(kind: Kind, evaluated: &EvaluatedNode, blocks: Vec<IpNet>, message: String, remedy: &str) -> Finding {
+fn node_finding(kind: Kind, evaluated: &EvaluatedNode, blocks: Vec<IpNet>, message: String, remedy: &str) -> Finding {
     Finding {
         node: Some(evaluated.name.clone()),
         blocks,

@@ -40,7 +40,7 @@ pub fn of_service(
                     addresses: placement.addresses.clone(),
                     pool: placement.pool.clone(),
                     evidence: placement.evidence.clone(),
-                    ..about(
+                    ..service_finding(
                         Kind::Denied,
                         evaluated,
                         format!("it would be denied if it were created now: {reason}"),
@@ -53,7 +53,7 @@ pub fn of_service(
                     addresses: placement.addresses.clone(),
                     pool: placement.pool.clone(),
                     evidence: placement.evidence.clone(),
-                    ..about(
+                    ..service_finding(
                         Kind::MixedNodes,
                         evaluated,
                         placement.mixed.join("; "),
@@ -102,7 +102,7 @@ pub fn of_pools(
             } else {
                 "create a ServiceCIDR for the range, or remove the range from the pool"
             };
-            findings.push(about_pool(Kind::OutsideRanges, pool, message, remedy));
+            findings.push(pool_finding(Kind::OutsideRanges, pool, message, remedy));
         }
         for address in kubernetes {
             let candidates: Candidates = settings.candidates(pool, Family::of(*address));
@@ -115,7 +115,7 @@ pub fn of_pools(
                 );
                 let remedy = "name the cluster's ranges in services.serviceCIDRs, the primary one first, or exclude \
                                the address from the pool";
-                let found = about_pool(Kind::OverKubernetes, pool, message, remedy);
+                let found = pool_finding(Kind::OverKubernetes, pool, message, remedy);
                 findings.push(Finding { addresses: vec![*address], ..found });
             }
         }
@@ -154,7 +154,7 @@ fn misplaced(
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
                 addresses: wrong,
                 evidence: placement.evidence.clone(),
-                ..about(Kind::Unmatched, evaluated, message, &remedy)
+                ..service_finding(Kind::Unmatched, evaluated, message, &remedy)
             })
         }
         (Standing::Misplaced, Some(pool)) => {
@@ -185,7 +185,7 @@ fn misplaced(
                 addresses: wrong,
                 pool: Some(pool.name.clone()),
                 evidence,
-                ..about(kind, evaluated, message, &remedy(service, by_hand, !callers.is_empty(), refused))
+                ..service_finding(kind, evaluated, message, &remedy(service, by_hand, !callers.is_empty(), refused))
             })
         }
     }
@@ -228,7 +228,7 @@ fn half_moved(evaluated: &EvaluatedService, refused: bool) -> Finding {
         "{finish}; if the move has no record, remove the annotation \
          {MOVING_ANNOTATION}, and set spec.type back if it is ExternalName"
     );
-    Finding { addresses: addresses(&service), ..about(Kind::HalfMoved, evaluated, message, &remedy) }
+    Finding { addresses: addresses(&service), ..service_finding(Kind::HalfMoved, evaluated, message, &remedy) }
 }
 
 /// The finding for a range whose addresses the API server refuses.
@@ -276,7 +276,7 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
             pool.name,
             pool.ranges(family)
         );
-        return Some(about_pool(Kind::Full, pool, message, "add a range to the pool that the API server accepts"));
+        return Some(pool_finding(Kind::Full, pool, message, "add a range to the pool that the API server accepts"));
     }
     let claimed = if claimed > 0 { format!(", {claimed} of them in flight") } else { String::new() };
     let message = format!(
@@ -285,10 +285,10 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
         pool.ranges(family),
         sum(|counts| counts.reserved)
     );
-    Some(about_pool(Kind::Full, pool, message, "add a range to the pool, or delete Services that are not needed"))
+    Some(pool_finding(Kind::Full, pool, message, "add a range to the pool, or delete Services that are not needed"))
 }
 
-fn about(kind: Kind, evaluated: &EvaluatedService, message: String, remedy: &str) -> Finding {
+fn service_finding(kind: Kind, evaluated: &EvaluatedService, message: String, remedy: &str) -> Finding {
     Finding {
         namespace: Some(evaluated.id.namespace.clone()),
         name: Some(evaluated.id.name.clone()),
@@ -296,7 +296,7 @@ fn about(kind: Kind, evaluated: &EvaluatedService, message: String, remedy: &str
     }
 }
 
-fn about_pool(kind: Kind, pool: &Pool, message: String, remedy: &str) -> Finding {
+fn pool_finding(kind: Kind, pool: &Pool, message: String, remedy: &str) -> Finding {
     Finding { pool: Some(pool.name.clone()), ..Finding::new(kind, message, remedy) }
 }
 

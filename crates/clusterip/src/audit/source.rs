@@ -135,7 +135,7 @@ fn collected(file: &Path, settings: &Settings) -> anyhow::Result<Collector> {
 }
 
 fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::Error> {
-    collector.kinds.see(&object);
+    collector.kinds.add(&object);
     let kind = (object::api_version(&object).to_owned(), object::kind(&object).to_owned());
     if kind == ("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()) {
         // Leases of other programs need not be readable.

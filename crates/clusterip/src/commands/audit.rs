@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{self, LiveSettings, judge};
+use clusterip_host::live_settings::{self, LiveSettings, check_settings};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
@@ -129,7 +129,7 @@ impl Audit {
             Some(file) => {
                 let written = settings_file::read(self.settings.as_deref())?;
                 let module = Module::new(EMBEDDED)?;
-                let checked = self.judge(&module, &written, &ServiceRanges::default())?;
+                let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
                 let source = source::of_file(file, &checked.settings)?;
                 let cluster = Some(format!("snapshot {}", file.display()));
                 (module, written, source, About { cluster, settings: Some(self.settings_name()), made: None })
@@ -198,7 +198,7 @@ impl Audit {
         notice(&format!("settings: {from}"));
         let written = live_settings::written(&from).await?;
         let module = Module::new(EMBEDDED)?;
-        let checked = self.judge(&module, &written, &ServiceRanges::default())?;
+        let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
         let agents_namespace = self.agents_namespace.as_deref().unwrap_or(&deployed.namespace);
         let source = source::of_cluster(&client, &checked.settings, &deployed.namespace, agents_namespace).await?;
         let cluster = self.cluster.name().await;
@@ -221,10 +221,10 @@ impl Audit {
         written: &Value,
         source: &Source,
     ) -> anyhow::Result<(LiveSettings, bool)> {
-        let (live, refused) = match judge(module, written.clone(), &source.ranges) {
+        let (live, refused) = match check_settings(module, written.clone(), &source.ranges) {
             Ok(live) => (live, false),
             Err(_) => {
-                let live = self.judge(module, written, &ServiceRanges::default())?;
+                let live = self.check_settings(module, written, &ServiceRanges::default())?;
                 let service_cidrs = source.ranges.nets();
                 let unusable_service_cidrs = source.ranges.unusable.clone();
                 let settings = Settings { service_cidrs, unusable_service_cidrs, ..live.settings };
@@ -242,8 +242,8 @@ impl Audit {
         self.settings.as_ref().map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
     }
 
-    fn judge(&self, module: &Module, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {
-        judge(module, written.clone(), ranges).map_err(|mistakes| {
+    fn check_settings(&self, module: &Module, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {
+        check_settings(module, written.clone(), ranges).map_err(|mistakes| {
             let file = self.settings.as_ref().map(|file| format!(" {}", file.display())).unwrap_or_default();
             anyhow::anyhow!("settings:{file}\n{mistakes}")
         })

@@ -166,7 +166,7 @@ impl Move {
         permissions::check(client, &settings.borrow().settings.clone(), &duties).await?;
         stores.watch(&settings.borrow().settings);
         stores.completed().await;
-        stores.control_plane_services().settled().await;
+        stores.control_plane_services().wait_until_listed().await;
         let evaluator = Evaluator::new(module, settings, stores, ledger, metrics.evaluation.clone());
         // The user has seen the list, so a Service with ready endpoints may move, too.
         let allowed = Allowed { any: true, ready: true, load_balancers };

@@ -228,8 +228,9 @@ impl Controller {
                 true => tracing::warn!(namespace, name, note, "an external address is not held"),
                 false => tracing::info!(namespace, name, note, "an external address is held"),
             }
-            let about = about(&assignment.service, report.uid());
-            publish_event(&self.client, about, "Hold", EventContent { uid: report.uid(), warning, reason, note }).await;
+            let reference = object_reference(&assignment.service, report.uid());
+            publish_event(&self.client, reference, "Hold", EventContent { uid: report.uid(), warning, reason, note })
+                .await;
         }
     }
 
@@ -326,7 +327,7 @@ fn record(service: &Value) -> String {
 }
 
 /// The reference to a Service for an Event.
-fn about(id: &ServiceKey, uid: &str) -> ObjectReference {
+fn object_reference(id: &ServiceKey, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Service".to_owned()),

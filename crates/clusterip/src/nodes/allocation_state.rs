@@ -112,7 +112,7 @@ impl AllocationState {
     }
 
     /// Adds or updates a Node.
-    pub fn see(&mut self, seen: WatchedNode) {
+    pub fn apply(&mut self, seen: WatchedNode) {
         let name = seen.name.clone();
         if self.nodes.get(&name).is_some_and(|entry| entry.node.uid != seen.uid) {
             self.remove(&name);
@@ -154,14 +154,14 @@ impl AllocationState {
     }
 
     /// Removes a deleted Node, unless a new Node has the same name.
-    pub fn gone(&mut self, name: &str, uid: &str) {
+    pub fn delete(&mut self, name: &str, uid: &str) {
         if self.nodes.get(name).is_some_and(|entry| entry.node.uid == uid) {
             self.remove(name);
         }
     }
 
     /// Removes all Nodes except for those of a complete list.
-    pub fn only(&mut self, listed: &BTreeSet<String>) {
+    pub fn retain_listed(&mut self, listed: &BTreeSet<String>) {
         let gone: Vec<String> = self.nodes.keys().filter(|name| !listed.contains(*name)).cloned().collect();
         gone.iter().for_each(|name| self.remove(name));
     }

@@ -285,17 +285,17 @@ impl Term {
             Event::Init => self.listed = Some(BTreeSet::new()),
             Event::InitApply(seen) => {
                 self.listed.get_or_insert_default().insert(seen.name.clone());
-                self.allocation_state.see(seen);
+                self.allocation_state.apply(seen);
             }
             Event::InitDone => {
-                self.allocation_state.only(&self.listed.take().unwrap_or_default());
+                self.allocation_state.retain_listed(&self.listed.take().unwrap_or_default());
                 if !std::mem::replace(&mut self.complete, true) {
                     let (nodes, waiting) = (self.allocation_state.len(), self.allocation_state.waiting());
                     tracing::info!(nodes, waiting, "leading: nodes without pod CIDRs get blocks");
                 }
             }
-            Event::Apply(seen) => self.allocation_state.see(seen),
-            Event::Delete(seen) => self.allocation_state.gone(&seen.name, &seen.uid),
+            Event::Apply(seen) => self.allocation_state.apply(seen),
+            Event::Delete(seen) => self.allocation_state.delete(&seen.name, &seen.uid),
         }
     }
 

@@ -204,7 +204,7 @@ impl Controller {
     async fn wait_until_known(&self) {
         let stores = self.reconciler.evaluator().stores();
         stores.completed().await;
-        stores.control_plane_services().settled().await;
+        stores.control_plane_services().wait_until_listed().await;
     }
 
     /// The Services whose moves other leaders left unfinished. They may have no address, so a failed list is tried

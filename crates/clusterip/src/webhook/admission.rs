@@ -16,7 +16,7 @@ use clusterip_leases::owner::Owner;
 use serde_json::Value;
 
 use super::node_review;
-use super::review::{Reviewer, about};
+use super::review::{Reviewer, resource_kind};
 use crate::joined::joined;
 use crate::service_placement::noted_reason;
 use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
@@ -57,8 +57,8 @@ impl Admission {
         }
         let object = request.get("object").unwrap_or(&Value::Null);
         let owner = owner(request, object);
-        if about(request) == ResourceKind::Node {
-            return node_review::judge(&self.evaluator, request, owner);
+        if resource_kind(request) == ResourceKind::Node {
+            return node_review::review(&self.evaluator, request, owner);
         }
         let (namespace, name) = owner.id();
         let given = addresses(object);
@@ -148,7 +148,7 @@ impl Reviewer for Admission {
 
     fn review(&self, request: &Value) -> AdmissionResponse {
         let begin = Instant::now();
-        let kind = about(request);
+        let kind = resource_kind(request);
         let (answer, failed) = match self.answer(request) {
             Ok(answer) => (answer, false),
             Err(reason) => (self.on_error(kind, &reason), true),
@@ -166,7 +166,7 @@ impl Reviewer for Admission {
     }
 
     fn review_unread(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
-        let kind = about(request);
+        let kind = resource_kind(request);
         let mut answer = self.on_error(kind, reason);
         answer.code = answer.code.map(|_| code);
         log(kind, request, &answer, true);

@@ -1,4 +1,4 @@
-//! Reviews of Nodes: the webhook judges a Node and never changes it.
+//! Reviews of Nodes: the webhook checks a Node and never changes it.
 //!
 //! # Promises
 //! - No answer changes a Node. The API server does not refuse a block that two Nodes have, and it calls webhooks in
@@ -17,7 +17,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// The reason why the policy could not decide, for [`undecided`].
-pub fn judge(evaluator: &Evaluator, request: &Value, owner: Owner) -> Result<Answer, String> {
+pub fn review(evaluator: &Evaluator, request: &Value, owner: Owner) -> Result<Answer, String> {
     let subject = Subject { owner, own: Vec::new(), dry_run: true };
     let evaluation = evaluator.unclaimed().evaluate(request, &subject).map_err(|error| error.to_string())?;
     let answer = Answer { mutated_object: None, ..evaluation.answer.clone() };

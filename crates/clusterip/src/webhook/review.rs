@@ -80,8 +80,8 @@ struct Answered {
 /// [`ReviewError`] if the body is not an `AdmissionReview` that can be answered.
 pub fn answer(reviewer: &dyn Reviewer, body: &[u8]) -> Result<Vec<u8>, ReviewError> {
     let mut review: Value = serde_json::from_slice(body).map_err(ReviewError::NotJson)?;
-    only(&review, "apiVersion", API_VERSION)?;
-    only(&review, "kind", KIND)?;
+    expect_text(&review, "apiVersion", API_VERSION)?;
+    expect_text(&review, "kind", KIND)?;
     let request = match review.get_mut("request") {
         Some(request @ Value::Object(_)) => request.take(),
         other => return Err(missing("request", other.as_deref(), "an object")),
@@ -164,7 +164,7 @@ impl<'de> Visitor<'de> for Identity<'_> {
     }
 }
 
-fn only(review: &Value, field: &'static str, expected: &'static str) -> Result<(), ReviewError> {
+fn expect_text(review: &Value, field: &'static str, expected: &'static str) -> Result<(), ReviewError> {
     let found = review.get(field);
     if found.and_then(Value::as_str) == Some(expected) {
         return Ok(());
@@ -199,7 +199,7 @@ fn panic_response(request: &Value, cause: &(dyn Any + Send)) -> AdmissionRespons
     let (namespace, name) = (text("namespace"), text("name"));
     let cause = cause.downcast_ref::<&str>().copied().or_else(|| cause.downcast_ref::<String>().map(String::as_str));
     let cause = cause.unwrap_or("for an unknown reason");
-    let kind = about(request);
+    let kind = resource_kind(request);
     tracing::error!(kind = kind.as_str(), namespace, name, cause, "the review of a request failed");
     let subject = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
     let message = format!("the review of {subject} failed: {cause}; see the log of clusterip");
@@ -216,7 +216,7 @@ fn panic_response(request: &Value, cause: &(dyn Any + Send)) -> AdmissionRespons
 }
 
 /// The kind of object that a request is about.
-pub fn about(request: &Value) -> ResourceKind {
+pub fn resource_kind(request: &Value) -> ResourceKind {
     let kind = |field: &str| request.get("kind").and_then(|kind| kind.get(field)).and_then(Value::as_str);
     match (kind("group").unwrap_or_default(), kind("kind")) {
         ("", Some("Service")) => ResourceKind::Service,

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::refused::publish_events;
 use super::settings_source::{Source, Written, read, versions};
-use super::validation::Judge;
+use super::validation::SettingsChecker;
 use super::{LiveSettings, SettingsError};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
@@ -20,7 +20,7 @@ use crate::policy::module::Module;
 /// Follows settings that may change.
 pub struct Follower {
     source: Source,
-    judge: Judge,
+    checker: SettingsChecker,
     ranges: watch::Receiver<ServiceRanges>,
     /// The Service ranges with which the settings in use are valid.
     valid_with: ServiceRanges,
@@ -50,16 +50,16 @@ impl Follower {
         metrics: ClusterMetrics,
     ) -> Result<Self, SettingsError> {
         let (written, about) = read(&source).await?;
-        let judge = Judge { module };
+        let checker = SettingsChecker { module };
         let known = ranges.borrow_and_update().clone();
         let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
         let written = written.map_err(mistakes)?;
-        let live = judge.judge(written.clone(), known.clone()).await.map_err(mistakes)?;
+        let live = checker.check(written.clone(), known.clone()).await.map_err(mistakes)?;
         metrics.settings_in_use(&live.hash, true);
         log_in_use(&source, &live);
         Ok(Self {
             source,
-            judge,
+            checker,
             ranges,
             valid_with: known,
             metrics,
@@ -109,11 +109,11 @@ impl Follower {
     /// ranges.
     async fn apply_latest(&mut self) {
         let ranges = self.ranges.borrow_and_update().clone();
-        let judged = match self.latest.clone() {
-            Ok(written) => self.judge.judge(written, ranges.clone()).await,
+        let checked = match self.latest.clone() {
+            Ok(written) => self.checker.check(written, ranges.clone()).await,
             Err(mistakes) => Err(mistakes),
         };
-        match judged {
+        match checked {
             Ok(live) => {
                 if let Ok(written) = &self.latest {
                     self.used.clone_from(written);
@@ -127,14 +127,14 @@ impl Follower {
             }
             Err(mistakes) => {
                 self.refuse(mistakes);
-                if let Ok(live) = self.judge.judge(self.used.clone(), ranges.clone()).await {
+                if let Ok(live) = self.checker.check(self.used.clone(), ranges.clone()).await {
                     self.valid_with = ranges;
                     self.publish(live);
                     return;
                 }
                 // A pool is in a range that is gone: no address of that range is handed out any more.
                 let ranges = ranges.with_gone(&self.valid_with);
-                if let Ok(live) = self.judge.judge(self.used.clone(), ranges).await {
+                if let Ok(live) = self.checker.check(self.used.clone(), ranges).await {
                     self.publish(live);
                 }
             }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
-use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, judge};
+use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, check_settings};
 use crate::permissions::{self, Duties, PermissionsError};
 use crate::policy::module::Module;
 
@@ -45,8 +45,9 @@ pub async fn start_following(
         Err(error) => {
             if let SettingsError::Request { .. } = error {
                 // If the permission to read the settings is missing, others may be missing, too.
-                let settings =
-                    judge(module, json!({}), &ServiceRanges::default()).map_err(FollowError::Defaults)?.settings;
+                let settings = check_settings(module, json!({}), &ServiceRanges::default())
+                    .map_err(FollowError::Defaults)?
+                    .settings;
                 permissions::check(client, &settings, duties).await?;
             }
             return Err(error.into());

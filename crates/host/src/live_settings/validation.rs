@@ -14,19 +14,19 @@ use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::policy::module::Module;
 
 /// Checks documents with the policy.
-pub(super) struct Judge {
+pub(super) struct SettingsChecker {
     pub(super) module: Arc<Module>,
 }
 
-impl Judge {
+impl SettingsChecker {
     /// The settings of a document in a cluster with these ranges.
     ///
     /// # Errors
     /// The mistakes of the document, one per line.
-    pub(super) async fn judge(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, String> {
+    pub(super) async fn check(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, String> {
         let module = Arc::clone(&self.module);
-        let judged = tokio::task::spawn_blocking(move || judge(&module, written, &ranges));
-        judged.await.map_err(|error| format!("checking the settings failed: {error}"))?
+        let checked = tokio::task::spawn_blocking(move || check_settings(&module, written, &ranges));
+        checked.await.map_err(|error| format!("checking the settings failed: {error}"))?
     }
 }
 
@@ -34,7 +34,7 @@ impl Judge {
 ///
 /// # Errors
 /// The mistakes of the document, one per line.
-pub fn judge(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
+pub fn check_settings(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
     let version = version(&written);
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
     let answer = module.validate_settings(&document).map_err(|error| error.to_string())?;
@@ -119,14 +119,14 @@ mod tests {
 
     static MODULE: LazyLock<Arc<Module>> = LazyLock::new(|| Arc::new(Module::new(EMBEDDED).unwrap()));
 
-    fn judged(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
+    fn checked(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
         let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
-        judge(&MODULE, parse(yaml)?, &ranges.into())
+        check_settings(&MODULE, parse(yaml)?, &ranges.into())
     }
 
     #[test]
     fn settings_are_completed_with_cluster_ranges() {
-        let live = judged("", &["172.21.0.0/16"]).unwrap();
+        let live = checked("", &["172.21.0.0/16"]).unwrap();
         let document = json!({"services": {"serviceCIDRs": ["172.21.0.0/16"], "evidence": {"lookups": "namespace"}}});
         assert_eq!(live.document, document);
         assert_eq!(live.settings, Settings::from_value(&document).unwrap());
@@ -137,19 +137,19 @@ mod tests {
     fn all_mistakes_in_settings_are_listed() {
         let yaml =
             "services: {pools: [{name: a, cidrs: [10.0.0.1/24]}, {name: a, cidrs: [10.1.0.0/33]}], oder: lowest}";
-        let mistakes = judged(yaml, &[]).unwrap_err();
+        let mistakes = checked(yaml, &[]).unwrap_err();
         let direct = Settings::from_value(&complete(parse(yaml).unwrap(), &ServiceRanges::default())).unwrap_err();
         assert_eq!(mistakes, direct.to_string(), "as the policy words them");
         assert!(mistakes.lines().count() >= 3, "{mistakes}");
-        assert!(judged("services: [", &[]).unwrap_err().starts_with("line 2: "), "no YAML");
+        assert!(checked("services: [", &[]).unwrap_err().starts_with("line 2: "), "no YAML");
     }
 
     #[test]
     fn pool_outside_of_service_ranges_is_a_mistake() {
         let yaml = "services: {pools: [{name: a, cidrs: [10.0.0.0/24]}]}";
-        assert!(judged(yaml, &[]).is_ok(), "not known");
-        assert!(judged(yaml, &["10.0.0.0/16"]).is_ok(), "inside");
-        assert!(judged(yaml, &["172.21.0.0/16"]).unwrap_err().contains("10.0.0.0/24"), "outside");
+        assert!(checked(yaml, &[]).is_ok(), "not known");
+        assert!(checked(yaml, &["10.0.0.0/16"]).is_ok(), "inside");
+        assert!(checked(yaml, &["172.21.0.0/16"]).unwrap_err().contains("10.0.0.0/24"), "outside");
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
             },
         ];
         for Case { name, yaml, ranges, mistakes, names_init } in cases {
-            let found = judged(yaml, ranges).err().unwrap_or_default();
+            let found = checked(yaml, ranges).err().unwrap_or_default();
             assert_eq!(found.lines().count(), mistakes, "{name}: {found}");
             let last = found.lines().last().unwrap_or_default();
             assert_eq!(last.contains("`clusterip init`"), names_init, "{name}: {found}");
@@ -217,7 +217,7 @@ mod tests {
             yaml: &'static str,
             same: bool,
         }
-        let one = judged("services: {order: lowest, explicit: deny}", &[]).unwrap();
+        let one = checked("services: {order: lowest, explicit: deny}", &[]).unwrap();
         let cases = [
             Case {
                 name: "other order, comment",
@@ -228,9 +228,9 @@ mod tests {
             Case { name: "other value", yaml: "services: {order: spread, explicit: deny}", same: false },
         ];
         for Case { name, yaml, same } in cases {
-            assert_eq!(judged(yaml, &[]).unwrap().hash == one.hash, same, "{name}");
+            assert_eq!(checked(yaml, &[]).unwrap().hash == one.hash, same, "{name}");
         }
-        assert_ne!(judged("services: {order: lowest, explicit: deny}", &["172.21.0.0/16"]).unwrap().hash, one.hash);
+        assert_ne!(checked("services: {order: lowest, explicit: deny}", &["172.21.0.0/16"]).unwrap().hash, one.hash);
         // Processes of different versions must agree on the hash.
         assert_eq!(one.hash, "60e8521bbf43618a73e43c1ddda4078f");
     }
@@ -238,10 +238,10 @@ mod tests {
     #[test]
     fn version_of_settings_does_not_depend_on_service_ranges() {
         let yaml = "services: {order: lowest, explicit: deny}";
-        let one = judged(yaml, &[]).unwrap();
-        assert_eq!(judged(yaml, &["172.21.0.0/16"]).unwrap().version, one.version);
+        let one = checked(yaml, &[]).unwrap();
+        assert_eq!(checked(yaml, &["172.21.0.0/16"]).unwrap().version, one.version);
         assert_eq!(version(&parse(yaml).unwrap()), one.version);
-        assert_ne!(judged("services: {order: spread, explicit: deny}", &[]).unwrap().version, one.version);
+        assert_ne!(checked("services: {order: spread, explicit: deny}", &[]).unwrap().version, one.version);
         assert_eq!(version(&Value::Null), version(&json!({})), "an empty file");
     }
 

@@ -12,7 +12,7 @@ use http::Request;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{AGAIN, Controller, Term, about, record};
+use super::{AGAIN, Controller, Term, object_reference, record};
 use crate::external::external_metrics::AssignmentResult;
 use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
 
@@ -53,7 +53,7 @@ impl Controller {
 
     async fn report_unavailable(&self, id: &ServiceKey, uid: &str, note: String) {
         let content = EventContent { uid, warning: true, reason: "ExternalAddressNotAvailable", note };
-        publish_event(&self.client, about(id, uid), "Assign", content).await;
+        publish_event(&self.client, object_reference(id, uid), "Assign", content).await;
     }
 
     /// Asks the policy, and writes the record according to its answer. Returns the result, or `None` if there was

@@ -32,7 +32,7 @@ impl Scenario {
     }
 
     fn sees(&mut self, name: &str) -> &mut Self {
-        self.allocation_state.see(node(name, "u", "linux", &[]));
+        self.allocation_state.apply(node(name, "u", "linux", &[]));
         self
     }
 
@@ -180,26 +180,26 @@ fn events_behind_or_ahead_of_the_answer_are_handled() {
     let mut scenario = Scenario::new();
     let write = scenario.asks_and_gives("x", &[A]);
     // The change by the request itself, before its answer.
-    scenario.allocation_state.see(node("x", "u", "linux", &[A]));
+    scenario.allocation_state.apply(node("x", "u", "linux", &[A]));
     assert_eq!(scenario.state(), (vec![A.to_owned()], 0));
     scenario.allocation_state.written(&write, WriteOutcome::Refused(String::new()), scenario.now);
     assert_eq!(scenario.state(), (vec![A.to_owned()], 0), "an answer to what is settled is no news");
-    scenario.allocation_state.see(node("x", "u", "windows", &[]));
+    scenario.allocation_state.apply(node("x", "u", "windows", &[]));
     assert_eq!((scenario.state(), scenario.task()), ((vec![A.to_owned()], 0), None), "older than what is known");
     // Another Node of the same name.
-    scenario.allocation_state.see(node("x", "v", "linux", &[]));
+    scenario.allocation_state.apply(node("x", "v", "linux", &[]));
     assert_eq!((scenario.state(), scenario.task()), ((vec![], 1), Some("ask x".to_owned())));
-    scenario.allocation_state.gone("x", "u");
+    scenario.allocation_state.delete("x", "u");
     assert_eq!(scenario.state().1, 1, "the one before is gone, not this one");
     let write = scenario.gives("x", &[A]);
-    scenario.allocation_state.see(node("x", "w", "linux", &[]));
+    scenario.allocation_state.apply(node("x", "w", "linux", &[]));
     scenario.allocation_state.written(&write, WriteOutcome::Written, scenario.now);
     assert_eq!(
         (scenario.state(), scenario.task()),
         ((vec![], 1), Some("ask x".to_owned())),
         "written to one that is gone"
     );
-    scenario.allocation_state.only(&BTreeSet::new());
+    scenario.allocation_state.retain_listed(&BTreeSet::new());
     assert_eq!((scenario.state(), scenario.allocation_state.len()), ((vec![], 0), 0));
 }
 
@@ -213,16 +213,16 @@ fn blocks_without_an_answer_stay_given_whatever_changes() {
         WriteOutcome::Unclear { doubt: Some("1".to_owned()), reason: String::new() },
         scenario.now,
     );
-    scenario.allocation_state.see(node("x", "u", "windows", &[]));
+    scenario.allocation_state.apply(node("x", "u", "windows", &[]));
     scenario.allocation_state.settings_changed();
     let mut deleting = node("x", "u", "windows", &[]);
     deleting.deleting = true;
-    scenario.allocation_state.see(deleting);
+    scenario.allocation_state.apply(deleting);
     assert_eq!((scenario.state(), scenario.task()), ((vec![A.to_owned()], 1), None));
     scenario.allocation_state.wake(scenario.now + MAX_PAUSE);
     let Some(Task::Write(write)) = scenario.allocation_state.next_task() else { panic!("nothing is written") };
     assert_eq!((write.doubt.as_deref(), write.blocks), (Some("1"), nets(&[A])));
-    scenario.allocation_state.gone("x", "u");
+    scenario.allocation_state.delete("x", "u");
     assert_eq!(scenario.state(), (vec![], 0));
 }
 
@@ -238,9 +238,9 @@ fn room_goes_to_the_longest_waiting_node_one_at_a_time() {
         (3, None, false),
         "the policy is not asked while every pool is full"
     );
-    scenario.allocation_state.see(node("held", "u", "linux", &["10.0.0.0/24"]));
+    scenario.allocation_state.apply(node("held", "u", "linux", &["10.0.0.0/24"]));
     scenario.sees("new");
-    scenario.allocation_state.gone("held", "u");
+    scenario.allocation_state.delete("held", "u");
     assert_eq!(scenario.task(), Some("ask c".to_owned()), "the Node that waited longest comes first");
     scenario.gives("c", &["10.0.0.0/24"]);
     assert_eq!(scenario.task(), Some("ask a".to_owned()), "there may be more room");
@@ -265,7 +265,7 @@ fn node_without_pool_is_asked_about_again_when_its_labels_change() {
         (true, false)
     );
     assert_eq!((scenario.state().1, scenario.sees("x").task()), (0, None));
-    scenario.allocation_state.see(node("x", "u", "windows", &[]));
+    scenario.allocation_state.apply(node("x", "u", "windows", &[]));
     assert_eq!((scenario.state().1, scenario.task()), (1, Some("ask x".to_owned())));
 }
 
@@ -293,20 +293,20 @@ fn nodes_sharing_a_block_are_judged_again_when_one_comes_or_goes() {
     let checked = |scenario: &mut Scenario| -> Vec<String> {
         std::iter::from_fn(|| scenario.allocation_state.next_to_check()).map(|seen| seen.name).collect()
     };
-    scenario.allocation_state.see(node("a", "u", "linux", &["10.0.0.0/24"]));
-    scenario.allocation_state.see(node("b", "u", "linux", &["10.0.1.0/24"]));
+    scenario.allocation_state.apply(node("a", "u", "linux", &["10.0.0.0/24"]));
+    scenario.allocation_state.apply(node("b", "u", "linux", &["10.0.1.0/24"]));
     assert_eq!(checked(&mut scenario), ["a", "b"]);
-    scenario.allocation_state.see(node("c", "u", "linux", &["10.0.0.0/25"]));
+    scenario.allocation_state.apply(node("c", "u", "linux", &["10.0.0.0/25"]));
     assert_eq!(checked(&mut scenario), ["a", "c"]);
     let block = nets(&["10.0.0.0/24"])[0];
     let shared = |with: &str| vec![BlockStanding::Shared(vec![(with.to_owned(), block)])];
     scenario.allocation_state.set_standings("a", &shared("c"));
     scenario.allocation_state.set_standings("c", &shared("a"));
     assert_eq!(scenario.allocation_state.misplaced(), [(Misplaced::Shared, 2)].into());
-    scenario.allocation_state.gone("c", "u");
+    scenario.allocation_state.delete("c", "u");
     assert_eq!(checked(&mut scenario), ["a"]);
     scenario.allocation_state.set_standings("a", &[BlockStanding::InPlace]);
     assert_eq!(scenario.allocation_state.misplaced(), [].into());
-    scenario.allocation_state.see(node("b", "u", "windows", &["10.0.1.0/24"]));
+    scenario.allocation_state.apply(node("b", "u", "windows", &["10.0.1.0/24"]));
     assert_eq!(checked(&mut scenario), ["b"], "its labels are others now");
 }

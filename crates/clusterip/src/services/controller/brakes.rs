@@ -103,8 +103,8 @@ impl Brakes {
         too_many
     }
 
-    /// Notes that a Service is in place or gone, so that it does not wait any more.
-    pub fn settled(&mut self, id: &ServiceKey) {
+    /// Stops the wait of a Service that is in place or gone.
+    pub fn stop_waiting(&mut self, id: &ServiceKey) {
         self.waiting.remove(id);
     }
 
@@ -200,7 +200,7 @@ mod tests {
         let mut brakes = Brakes::default();
         brakes.settings_changed((0..30).map(id).collect(), 30);
         assert_eq!(brakes.take(&id(3), AskedBy::Administrator, Instant::now()), Ok(()), "an administrator asks for it");
-        brakes.settled(&id(3));
+        brakes.stop_waiting(&id(3));
         assert_eq!(brakes.waiting(), 29);
         assert_eq!(brakes.take(&id(30), AskedBy::Controller, Instant::now()), Ok(()), "misplaced later");
     }

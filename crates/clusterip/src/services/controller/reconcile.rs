@@ -199,7 +199,7 @@ impl Reconciler {
     /// Looks at a Service as the stores show it, and moves or reports it.
     async fn reconcile_stored(self: &Arc<Self>, id: &ServiceKey) -> Next {
         let Some(service) = self.evaluator.stores().service(id) else {
-            self.settled(id);
+            self.clear_findings(id);
             // No Service has an empty UID: this only marks the request as considered, so that it is answered.
             self.requests.consider(id, "");
             self.answer_request(id).await;
@@ -207,12 +207,12 @@ impl Reconciler {
         };
         match self.inspect(id, service.clone()).await {
             Ok(Inspection::InPlace) => {
-                self.settled(id);
+                self.clear_findings(id);
                 self.answer_requester(id, &service, "not moved: by the settings of the server it is in place").await;
                 self.answer_wish(id, &service).await
             }
             Ok(Inspection::Unmatched { pools }) => {
-                self.settled(id);
+                self.clear_findings(id);
                 self.found().unmatched.insert(id.clone(), pools);
                 self.answer_requester(id, &service, "not moved: by the settings of the server no pool is for it").await;
                 self.answer_wish(id, &service).await

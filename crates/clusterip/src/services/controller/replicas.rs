@@ -91,7 +91,7 @@ impl Other {
     }
 }
 
-fn lives(other: &Observed<Other>, now: Instant) -> bool {
+fn is_alive(other: &Observed<Other>, now: Instant) -> bool {
     !other.is_unchanged_for(other.value.duration, now)
 }
 
@@ -107,20 +107,20 @@ struct Others {
 
 impl Others {
     /// Reads a Lease. If it is unchanged, its age still counts from when it was seen first.
-    fn seen(&self, lease: &Lease, now: Instant) -> Observed<Other> {
+    fn observe(&self, lease: &Lease, now: Instant) -> Observed<Other> {
         Observed::next(self.by_name.get(&lease.name_any()).cloned(), Other::of(lease), now)
     }
 
-    fn see(&mut self, event: Event<Lease>, me: &str, now: Instant) {
+    fn apply(&mut self, event: Event<Lease>, me: &str, now: Instant) {
         match event {
             Event::Init => self.listing.clear(),
             Event::InitApply(lease) | Event::Apply(lease) if lease.name_any() == me => {}
-            Event::InitApply(lease) => drop(self.listing.insert(lease.name_any(), self.seen(&lease, now))),
+            Event::InitApply(lease) => drop(self.listing.insert(lease.name_any(), self.observe(&lease, now))),
             Event::InitDone => {
                 self.by_name = std::mem::take(&mut self.listing);
                 self.listed = true;
             }
-            Event::Apply(lease) => drop(self.by_name.insert(lease.name_any(), self.seen(&lease, now))),
+            Event::Apply(lease) => drop(self.by_name.insert(lease.name_any(), self.observe(&lease, now))),
             Event::Delete(lease) => drop(self.by_name.remove(&lease.name_any())),
         }
     }
@@ -129,7 +129,7 @@ impl Others {
         if !self.listed {
             return Agreement::default();
         }
-        let alive = self.by_name.values().filter(|other| lives(other, now)).map(|other| &other.value);
+        let alive = self.by_name.values().filter(|other| is_alive(other, now)).map(|other| &other.value);
         let (same, others): (Vec<&Other>, Vec<&Other>) = alive.partition(|other| other.hash == hash);
         let mut others: Vec<String> = others.into_iter().map(|other| other.holder.clone()).collect();
         others.sort_unstable();
@@ -214,7 +214,7 @@ impl Replicas {
                     }
                 }
                 Some(event) = events.next() => match event {
-                    Ok(event) => self.others.see(event, &self.name, Instant::now()),
+                    Ok(event) => self.others.apply(event, &self.name, Instant::now()),
                     Err(error) => tracing::warn!(%error, "watching the replicas failed, and is tried again"),
                 },
             }

@@ -143,12 +143,12 @@ impl ControlPlaneServices {
     }
 
     /// Waits until each kind was either listed or found to be unreadable.
-    pub async fn settled(&self) {
-        let settled = || {
+    pub async fn wait_until_listed(&self) {
+        let is_listed = || {
             let states = self.0.states();
             kinds::callers().all(|kind| !matches!(states.get(&kind), None | Some(State::Listing)))
         };
-        while !settled() {
+        while !is_listed() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

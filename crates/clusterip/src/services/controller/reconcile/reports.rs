@@ -125,9 +125,9 @@ impl Reconciler {
         before.is_none_or(|before| before != now)
     }
 
-    /// Notes that a Service is in place, or gone.
-    pub(super) fn settled(&self, id: &ServiceKey) {
-        self.brakes().settled(id);
+    /// Removes what was found about a Service that is in place or gone, and stops its wait for consent.
+    pub(super) fn clear_findings(&self, id: &ServiceKey) {
+        self.brakes().stop_waiting(id);
         let mut found = self.found();
         found.unmatched.remove(id);
         found.failures.remove(id);

@@ -23,11 +23,11 @@ impl Reconciler {
     pub(super) fn next_after(&self, id: &ServiceKey, ended: &Result<Outcome, MoveError>) -> Next {
         match ended {
             Ok(Outcome::Moved { .. } | Outcome::Unmoved(_)) => {
-                self.settled(id);
+                self.clear_findings(id);
                 Next::Change
             }
             Ok(_) => {
-                self.settled(id);
+                self.clear_findings(id);
                 Next::After(REPORTED)
             }
             Err(MoveError::Refused { untouched: true, .. }) => {

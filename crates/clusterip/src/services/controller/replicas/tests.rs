@@ -94,7 +94,7 @@ fn replicas_agree_when_all_live_ones_have_the_same_settings() {
     for Case { name, seconds, events, expected } in cases {
         let now = begin + Duration::from_secs(seconds);
         for event in events {
-            others.see(event, ME, now);
+            others.apply(event, ME, now);
         }
         let found = others.agreement("new", now);
         assert_eq!(found, expected, "{name}");
@@ -112,7 +112,7 @@ fn leases_left_behind_are_removed_with_preconditions() {
     }
     let begin = Instant::now();
     let mut others = Others::default();
-    others.see(Event::Apply(lease("a", "7", "old")), ME, begin);
+    others.apply(Event::Apply(lease("a", "7", "old")), ME, begin);
     let at = |seconds| begin + Duration::from_secs(seconds);
     let only = Preconditions { uid: Some("uid-a".to_owned()), resource_version: Some("7".to_owned()) };
     let removed = vec![("clusterip-replica-a".to_owned(), only)];
@@ -124,6 +124,6 @@ fn leases_left_behind_are_removed_with_preconditions() {
     ];
     for Case { name, seconds, expected } in cases {
         assert_eq!(others.left_behind(at(seconds)), expected, "{name}");
-        assert!(!others.by_name.values().any(|other| lives(other, at(seconds))), "{name}");
+        assert!(!others.by_name.values().any(|other| is_alive(other, at(seconds))), "{name}");
     }
 }
