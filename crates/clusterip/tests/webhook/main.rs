@@ -1,10 +1,13 @@
-//! The webhook server without a cluster: which requests it accepts and refuses, its time limits, and its certificates.
+//! The webhook server without a cluster: which requests it accepts and refuses, its time limits, its certificates, and
+//! its answers if the policy does not answer.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod bad_input;
 mod certificates;
 mod client_certificates;
 mod failing_reviews;
+mod node_review;
+mod on_error;
 mod peer_limits;
 mod serving;
 mod slow_clients;

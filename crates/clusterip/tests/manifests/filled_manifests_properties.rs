@@ -5,7 +5,7 @@ use clusterip_host::cluster::manifests;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::support::plans::{plan, source};
+use crate::support::{plan, source};
 
 /// A document, with the order of its fields and the text of its scalars.
 #[derive(Clone, Debug)]

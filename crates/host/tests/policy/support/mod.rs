@@ -1,7 +1,6 @@
 //! Calls operations of the embedded module: bytes in, bytes out. And requests to call it with, and guests to use instead
 //! of it.
 
-pub mod plans;
 pub mod snapshots;
 
 use std::sync::{Arc, LazyLock};

@@ -2,11 +2,7 @@
 //! answer that remain in monitor mode.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-mod address_conflicts;
 mod audit_scanner;
-#[path = "../../benches/figures/conflicts.rs"]
-#[allow(dead_code, reason = "half of it prints figures")]
-mod conflicts;
 mod host_call_counts;
 mod lookup_failures;
 mod monitor_mode;

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use clusterip_host::cluster::manifests::Source;
 use serde_json::Value;
 
-use crate::support::plans::{plan, plan_with, settings, settings_with_external, settings_with_nodes, source};
+use crate::support::{plan, plan_with, settings, settings_with_external, settings_with_nodes, source};
 
 /// All cases in files.
-const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policy/cases/filled_manifests");
+const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/manifests/cases/filled_manifests");
 
 /// A folder of [`CASES`].
 struct FileCase {

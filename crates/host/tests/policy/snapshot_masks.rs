@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::snapshots::{ask, deployment, get, list_all, masks};
 use serde_json::{Value, json};
+
+use crate::support::snapshots::{ask, deployment, get, list_all, masks};
 
 /// Field masks, and what they keep of an object.
 struct Case {

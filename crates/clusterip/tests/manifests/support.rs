@@ -1,12 +1,16 @@
 //! Plans manifests with the embedded module, and fills the addresses in.
 
+use std::sync::LazyLock;
+
 use clusterip::manifest_planner::{Plan, Planner};
 use clusterip::report::filled_manifests;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests::{self, Source};
+use clusterip_host::policy::module::{EMBEDDED, Module};
 use serde_json::{Value, json};
 
-use super::MODULE;
+/// The embedded module.
+static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
 
 /// One pool with both families, whose first addresses are 10.0.0.2 and fd00::1.
 pub fn settings() -> Value {
