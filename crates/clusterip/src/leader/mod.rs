@@ -14,9 +14,8 @@
 //!
 //! # Modules
 //! - [`competing_server`] finds out from the leader's Lease whether another server is running.
-//! - The controllers of [`crate::services`], [`crate::nodes`] and [`crate::external`] work only while this process
-//!   leads: [`activation`] waits until a controller has something to do, and [`event_recorder`] writes the Events of
-//!   all controllers.
+//! - [`activation`] waits until a controller has something to do: the controllers work only while this process leads.
+//! - [`event_recorder`] writes the Events of all controllers.
 
 use std::future::Future;
 use std::pin::pin;

@@ -20,6 +20,7 @@ mod plan_input;
 mod plan_kustomize;
 mod plan_nodes;
 mod plan_refused;
+mod plan_scope;
 mod plan_service_ranges;
 mod terminal;
 mod validate;

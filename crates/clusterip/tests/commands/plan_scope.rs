@@ -1,0 +1,89 @@
+//! Which namespace the manifests of `clusterip plan` are in, and which Services it plans.
+
+use serde_json::json;
+
+use crate::command::{Done, Folder, service_manifest};
+use crate::plan::plan;
+
+#[test]
+fn objects_without_namespace_get_the_given_one() {
+    struct Case {
+        args: &'static [&'static str],
+        /// The namespace that the second Service names.
+        named: &'static str,
+        namespaces: [&'static str; 2],
+    }
+    let cases = [
+        Case { args: &["plan", "-"], named: "there", namespaces: ["default", "there"] },
+        Case { args: &["plan", "-", "-n", "here"], named: "here", namespaces: ["here", "here"] },
+        Case { args: &["plan", "--namespace=here", "-"], named: "here", namespaces: ["here", "here"] },
+    ];
+    let of_cluster = "apiVersion: v1\nkind: Node\nmetadata: {name: worker}\n";
+    let input = |named: &str| {
+        let own = format!("apiVersion: v1\nkind: Service\nmetadata: {{name: own, namespace: {named}}}\nspec: {{}}\n");
+        format!("{}---\n{own}---\n{of_cluster}", service_manifest("web", "{}"))
+    };
+    for Case { args, named, namespaces } in cases {
+        let plan = Folder::new("namespaces").run_with(&[args, &["-o", "json"]].concat(), &input(named), &[]).json();
+        assert_eq!(json!(namespaces), json!([plan["services"][0]["namespace"], plan["services"][1]["namespace"]]));
+    }
+    let input = input("here");
+    let filled = Folder::new("namespaces").run_with(&["plan", "-", "-n", "here", "-o", "yaml"], &input, &[]);
+    assert_eq!(filled.stdout.matches("namespace: here").count(), 1, "the manifests stay as they are: {filled:?}");
+}
+
+#[test]
+fn objects_of_another_namespace_than_the_given_one_are_refused() {
+    let service = "kind: Service\napiVersion: v1\nmetadata: {name: own, namespace: there}\nspec: {}\n";
+    let job = "kind: Job\napiVersion: batch/v1\nmetadata: {name: run, namespace: far}\n";
+    let input = format!("{}---\n{service}---\n{job}", service_manifest("web", "{}"));
+    let expected = "\
+-: document 2, line 7: Service own is in namespace there, and --namespace names here: remove one of the two
+-: document 3, line 12: Job run is in namespace far, and --namespace names here: remove one of the two";
+    for args in [&["plan", "-", "-n", "here"], &["plan", "--namespace", "here", "-"]] {
+        assert_eq!(Folder::new("other-namespace").run_with(args, &input, &[]), Done::refused(expected), "{args:?}");
+    }
+}
+
+#[test]
+fn services_with_certain_labels_are_planned() {
+    let service = |name: &str, labels: Value, spec: Value| {
+        let metadata = json!({"name": name, "labels": labels});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}).to_string()
+    };
+    let input = |first_choice: &str| {
+        let other = service("other", json!({"app": "db"}), json!({"clusterIP": first_choice}));
+        [service("web", json!({"app": "web"}), json!({"ports": []})), other, service("bare", json!({}), json!({}))]
+            .join("\n---\n")
+    };
+    let folder = Folder::new("plan-selector");
+    let plan =
+        |input: &str, args: &[&str]| folder.run_with(&[&["plan", "-", "-o", "json"][..], args].concat(), input, &[]);
+    struct Case {
+        selector: &'static str,
+        planned: &'static [&'static str],
+    }
+    let cases = [
+        Case { selector: "app=web", planned: &["web"] },
+        Case { selector: "app", planned: &["web", "other"] },
+        Case { selector: "app notin (web,db)", planned: &["bare"] },
+        Case { selector: "app=none", planned: &[] },
+    ];
+    let text = input("172.21.0.20");
+    for Case { selector, planned } in cases {
+        let done = plan(&text, &["-l", selector]);
+        let services = done.json()["services"].clone();
+        let names: Vec<&str> = services.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+        assert_eq!((done.status, names.as_slice()), (0, planned), "{selector}");
+    }
+
+    // The addresses of Services that are not planned are used.
+    let address = |done: &Done| done.json()["services"][0]["clusterIPs"][0].as_str().unwrap().to_owned();
+    let first_choice = address(&plan(&text, &["-l", "app=web"]));
+    let second_choice = address(&plan(&input(&first_choice), &["-l", "app=web"]));
+    assert_ne!(first_choice, second_choice);
+
+    let filled = folder.run_with(&["plan", "-", "-o", "yaml", "-l", "app=web"], &text, &[]);
+    let with_address = format!("{{\"clusterIP\": \"{first_choice}\", \"ports\":[]}}");
+    assert_eq!(filled, Done::ok(text.replace("{\"ports\":[]}", &with_address)), "only this Service is filled in");
+}
