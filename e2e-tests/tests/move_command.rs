@@ -85,6 +85,12 @@ late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs 
     assert_eq!((shown.status, shown.stderr.as_str()), (0, "settings: FILE\n"));
     assert_eq!(shown.stdout, format!("{list}\n2 to move, 1 stay\n"));
 
+    // Without their titles, columns may be narrower.
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let (_, untitled) = shown.stdout.split_once('\n').unwrap();
+    let without_titles = clusterip(&["-n", "late", "--dry-run", "--no-headers"]).await;
+    assert_eq!((without_titles.status, words(&without_titles.stdout)), (0, words(untitled)));
+
     for (selector, expected) in [("!app", shown.stdout.as_str()), ("app=web", "nothing is misplaced\n")] {
         let selected = clusterip(&["-n", "late", "--dry-run", "-l", selector]).await;
         assert_eq!((selected.status, selected.stdout.as_str()), (0, expected), "{selector}");

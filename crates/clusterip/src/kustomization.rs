@@ -35,8 +35,8 @@ pub struct BuildError {
 #[derive(Debug, Error)]
 enum Problem {
     #[error(
-        "neither kubectl nor kustomize is installed: install one of them, or build the kustomization elsewhere and read \
-         the result with --filename"
+        "neither kubectl nor kustomize is installed: install one of them, or build the kustomization elsewhere and \
+         read the result with --filename"
     )]
     NotInstalled,
     #[error("{program} can't be run: {error}")]
@@ -49,7 +49,7 @@ enum Problem {
     Encoding { program: &'static str, subcommand: &'static str },
 }
 
-/// Builds the kustomization in `folder` with `kubectl kustomize`, or with `kustomize build` if kubectl is not installed.
+/// Builds the kustomization in `folder` with `kubectl kustomize`, or with `kustomize build` without kubectl.
 ///
 /// # Errors
 /// [`BuildError`] if neither program is installed, or if the program fails.

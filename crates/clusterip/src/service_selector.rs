@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn error_names_the_position() {
         let error = "app=web,tier like front".parse::<ServiceSelector>().unwrap_err();
-        let expected = "at character 9: unable to parse requirement \"tier like front\": an operator is expected: =, ==, \
-                        !=, in, notin";
+        let expected = "at character 9: unable to parse requirement \"tier like front\": an operator is expected: =, \
+                        ==, !=, in, notin";
         assert_eq!(error.to_string(), expected);
     }
 }

@@ -7,9 +7,9 @@
 //!   the same.
 //!
 //! [`build`] turns the input ([`input`]) into an audit ([`model`]); [`cache`] keeps earlier answers of the policy, and
-//! [`audit_lookups`] answers its look-ups. [`source`] reads a cluster or a snapshot once, and [`live_audit`] audits the
-//! watched stores again and again. [`explain`] explains the address of a single Service, and [`fail_on`] selects the
-//! findings that make the command fail.
+//! [`audit_lookups`] answers its look-ups. [`source`] reads a cluster, a snapshot or watched stores, and [`live_audit`]
+//! audits the watched stores of a server again and again. [`explain`] explains the address of a single Service, and
+//! [`fail_on`] selects the findings that make the command fail.
 
 pub mod audit_lookups;
 pub mod build;

@@ -1,5 +1,5 @@
-//! Reads a cluster at one moment, from a snapshot file or from its API server. Each object is reduced to the needed
-//! fields as soon as it arrives, to save memory.
+//! Reads a cluster at one moment, from a snapshot file, its API server or watched stores. Each object is reduced to the
+//! needed fields as soon as it arrives, to save memory.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,6 +20,7 @@ use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
+use clusterip_host::cluster::watch::stores::{State, Stores};
 use clusterip_host::object;
 use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL};
 use clusterip_leases::owner::Owner;
@@ -82,6 +83,33 @@ impl Collector {
         let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL));
         if let Some(claim) = Claim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
             self.in_flight.push((claim.address, claim.owner));
+        }
+    }
+
+    /// Adds the Leases of agents and the claims of servers. Returns a note if they can't be listed.
+    async fn add_leases(&mut self, client: &Client, namespace: &str, agents_namespace: &str) -> Option<String> {
+        let claims = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
+        let mut leases = Api::<Lease>::all(client.clone()).list(&claims).await;
+        if matches!(&leases, Err(kube::Error::Api(status)) if status.code == 403) {
+            leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&claims).await;
+            if let (Ok(own), true) = (&mut leases, agents_namespace != namespace) {
+                match Api::<Lease>::namespaced(client.clone(), agents_namespace).list(&claims).await {
+                    Ok(of_agents) => own.items.extend(of_agents.items),
+                    Err(error) => leases = Err(error),
+                }
+            }
+        }
+        match leases {
+            Ok(leases) => {
+                self.holders = Some(HolderSnapshot::new(Some(Timestamp::now())));
+                leases.items.iter().for_each(|lease| self.add_lease(lease));
+                None
+            }
+            Err(error) => Some(format!(
+                "the addresses in flight are unknown: leases can't be listed: {}; name their namespaces with \
+                 --server-namespace and --agents-namespace",
+                error_message(&error)
+            )),
         }
     }
 
@@ -181,28 +209,33 @@ pub async fn of_cluster(
             Err(error) => collector.called.failed(&kind, error.to_string()),
         }
     }
-    let claims = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
-    let mut leases = Api::<Lease>::all(client.clone()).list(&claims).await;
-    if matches!(&leases, Err(kube::Error::Api(status)) if status.code == 403) {
-        leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&claims).await;
-        if let (Ok(own), true) = (&mut leases, agents_namespace != namespace) {
-            match Api::<Lease>::namespaced(client.clone(), agents_namespace).list(&claims).await {
-                Ok(of_agents) => own.items.extend(of_agents.items),
-                Err(error) => leases = Err(error),
-            }
+    let notes = collector.add_leases(client, namespace, agents_namespace).await;
+    Ok(collector.end(notes.into_iter().collect()))
+}
+
+/// Reads the watched stores, and the Leases from the API server as [`of_cluster`] does.
+pub async fn of_stores(
+    client: &Client,
+    stores: &Stores,
+    settings: &Settings,
+    namespace: &str,
+    agents_namespace: &str,
+) -> Source {
+    let mut collector = Collector::new(settings);
+    let notes = collector.add_leases(client, namespace, agents_namespace).await;
+    let source = collector.end(notes.into_iter().chain(failing(stores)).collect());
+    let ranges = stores.service_cidrs().borrow().clone();
+    let called = stores.control_plane_services().clone();
+    Source { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
+}
+
+/// The watches that fail, without the time since when: otherwise no two audits would be the same.
+fn failing(stores: &Stores) -> Vec<String> {
+    let failing = |((api_version, kind), state): (&Kind, &State)| match state {
+        State::Failing { reason, .. } => {
+            Some(format!("{api_version}/{kind} can't be watched, so its objects may have changed: {reason}"))
         }
-    }
-    let mut notes = Vec::new();
-    match leases {
-        Ok(leases) => {
-            collector.holders = Some(HolderSnapshot::new(Some(Timestamp::now())));
-            leases.items.iter().for_each(|lease| collector.add_lease(lease));
-        }
-        Err(error) => notes.push(format!(
-            "the addresses in flight are unknown: leases can't be listed: {}; name their namespaces with \
-             --server-namespace and --agents-namespace",
-            error_message(&error)
-        )),
-    }
-    Ok(collector.end(notes))
+        State::Syncing | State::Synced | State::Absent => None,
+    };
+    stores.states().iter().filter_map(failing).collect()
 }

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::PoisonError;
+use std::sync::{Arc, RwLock};
 
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, check_settings};
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -14,7 +15,10 @@ use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::terminal::harmless_lines;
 use jiff::Timestamp;
+use kube::Client;
 use serde_json::Value;
+
+mod watch;
 
 use super::deployed::Deployed;
 use super::scope::{self, Scope};
@@ -24,6 +28,7 @@ use crate::audit::cache::AuditCache;
 use crate::audit::explain;
 use crate::audit::fail_on::FailOn;
 use crate::audit::input::AuditInput;
+use crate::audit::model;
 use crate::audit::source::{self, Source};
 use crate::report::columns::Layout;
 use crate::report::map::About;
@@ -34,6 +39,8 @@ pub const HELP: &str = "\
 Examples:
   The cluster of the current context:
     clusterip audit
+  The same, and again each time something changes:
+    clusterip audit --watch
   In a pipeline:
     clusterip audit --fail-on misplaced,full
   The Services of one namespace; the pools are those of the whole cluster:
@@ -49,7 +56,7 @@ Examples:
 An audit changes nothing. Without --settings, an audit of a cluster uses the settings of the server that leads there.
 
 Exit status: 0; 1 if --fail-on finds something; 2 if the input, the settings or the cluster \
-can't be read.";
+can't be read. With --watch, the status is that of the last report.";
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
@@ -70,6 +77,9 @@ pub struct Audit {
     agents_namespace: Option<String>,
     #[command(flatten)]
     scope: Scope,
+    /// Print the report again each time it changes, until SIGINT or SIGTERM. JSON is one document on each line
+    #[arg(short, long, conflicts_with_all = ["snapshot", "service"])]
+    watch: bool,
     /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
@@ -84,6 +94,16 @@ pub struct Audit {
     no_headers: bool,
     #[command(flatten)]
     terminal: TerminalOptions,
+}
+
+/// A cluster, and where its settings are.
+struct Connection {
+    client: Client,
+    settings: live_settings::Source,
+    /// The namespace of the server.
+    namespace: String,
+    /// The namespace of the agents.
+    agents_namespace: String,
 }
 
 /// How to print an audit.
@@ -125,6 +145,9 @@ impl Audit {
     }
 
     fn audit(&self) -> anyhow::Result<ExitCode> {
+        if self.watch {
+            return watch::run(self);
+        }
         let (module, settings, source, about) = match &self.snapshot {
             Some(file) => {
                 let written = settings_file::read(self.settings.as_deref())?;
@@ -139,20 +162,9 @@ impl Audit {
                 runtime.block_on(self.read_cluster())?
             }
         };
-        let (live, refused) = self.settings_in_force(&module, &settings, &source)?;
-        let ranges = source.ranges.nets();
-        let input = AuditInput {
-            module: &module,
-            settings: &live,
-            ranges,
-            snapshot: &source.snapshot,
-            in_flight: source.in_flight,
-            holders: source.holders,
-            called: source.called,
-            ledger: false,
-            refused,
-            notes: source.notes,
-        };
+        let (live, refused) = self.settings_in_force(&module, &settings, &source.ranges)?;
+        let snapshot = Arc::clone(&source.snapshot);
+        let input = input(&module, &live, refused, &snapshot, source);
         let layout = Layout::of_stdout(self.no_headers);
         match &self.service {
             Some(ServiceKey { namespace, name }) => {
@@ -169,40 +181,56 @@ impl Audit {
             None => {
                 let namespace = self.namespace();
                 if let Some(namespace) = &namespace {
-                    scope::check(&source.snapshot.read().unwrap_or_else(PoisonError::into_inner), namespace)?;
+                    scope::check(&Snapshot::read(&snapshot), namespace)?;
                 }
                 let audit = input.audit(&mut AuditCache::default())?;
                 let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
-                let text = match self.output {
-                    Output::Table => audit_table::audit(&audit, layout),
-                    Output::Wide => audit_table::wide(&audit, layout),
-                    Output::Name => names::names(&audit),
-                    Output::Json => serde_json::to_string_pretty(&audit)? + "\n",
-                    Output::Html => map::page(&audit, &About { made: Some(Timestamp::now()), ..about })?,
-                    Output::Sarif => sarif::sarif(&audit)?,
-                    Output::Junit => junit::junit(&audit),
-                    Output::Markdown => markdown::markdown(&audit),
-                };
-                super::output(text.as_bytes())?;
-                let fails = self.fail_on.iter().any(|kind| kind.is_met(&audit));
-                Ok(if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+                super::output(self.render(&audit, about)?.as_bytes())?;
+                Ok(self.status(&audit))
             }
         }
     }
 
-    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source, About)> {
+    /// The audit in the output format.
+    fn render(&self, audit: &model::Audit, about: About) -> anyhow::Result<String> {
+        let layout = Layout::of_stdout(self.no_headers);
+        Ok(match self.output {
+            Output::Table => audit_table::audit(audit, layout),
+            Output::Wide => audit_table::wide(audit, layout),
+            Output::Name => names::names(audit),
+            Output::Json => serde_json::to_string_pretty(audit)? + "\n",
+            Output::Html => map::page(audit, &About { made: Some(Timestamp::now()), ..about })?,
+            Output::Sarif => sarif::sarif(audit)?,
+            Output::Junit => junit::junit(audit),
+            Output::Markdown => markdown::markdown(audit),
+        })
+    }
+
+    /// The exit status after this audit.
+    fn status(&self, audit: &model::Audit) -> ExitCode {
+        let fails = self.fail_on.iter().any(|kind| kind.is_met(audit));
+        if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    /// Connects to the cluster, and finds out where its settings are.
+    async fn connect(&self) -> anyhow::Result<Connection> {
         let client = self.cluster.client().await?;
         let needs_server = self.settings.is_none();
         let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
-        let from = deployed.settings(&client, self.settings.as_deref()).await?;
-        notice(&format!("settings: {from}"));
-        let written = live_settings::written(&from).await?;
+        let settings = deployed.settings(&client, self.settings.as_deref()).await?;
+        notice(&format!("settings: {settings}"));
+        let agents_namespace = self.agents_namespace.clone().unwrap_or_else(|| deployed.namespace.clone());
+        Ok(Connection { client, settings, namespace: deployed.namespace, agents_namespace })
+    }
+
+    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source, About)> {
+        let Connection { client, settings, namespace, agents_namespace } = self.connect().await?;
+        let written = live_settings::written(&settings).await?;
         let module = Module::new(EMBEDDED)?;
         let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
-        let agents_namespace = self.agents_namespace.as_deref().unwrap_or(&deployed.namespace);
-        let source = source::of_cluster(&client, &checked.settings, &deployed.namespace, agents_namespace).await?;
+        let source = source::of_cluster(&client, &checked.settings, &namespace, &agents_namespace).await?;
         let cluster = self.cluster.name().await;
-        Ok((module, written, source, About { cluster, settings: Some(from.to_string()), made: None }))
+        Ok((module, written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
     }
 
     /// The only namespace whose Services are audited; `None` for all. A snapshot has no context.
@@ -219,14 +247,14 @@ impl Audit {
         &self,
         module: &Module,
         written: &Value,
-        source: &Source,
+        ranges: &ServiceRanges,
     ) -> anyhow::Result<(LiveSettings, bool)> {
-        let (live, refused) = match check_settings(module, written.clone(), &source.ranges) {
+        let (live, refused) = match check_settings(module, written.clone(), ranges) {
             Ok(live) => (live, false),
             Err(_) => {
                 let live = self.check_settings(module, written, &ServiceRanges::default())?;
-                let service_cidrs = source.ranges.nets();
-                let unusable_service_cidrs = source.ranges.unusable.clone();
+                let service_cidrs = ranges.nets();
+                let unusable_service_cidrs = ranges.unusable.clone();
                 let settings = Settings { service_cidrs, unusable_service_cidrs, ..live.settings };
                 (LiveSettings { settings, ..live }, true)
             }
@@ -247,5 +275,27 @@ impl Audit {
             let file = self.settings.as_ref().map(|file| format!(" {}", file.display())).unwrap_or_default();
             anyhow::anyhow!("settings:{file}\n{mistakes}")
         })
+    }
+}
+
+/// The input of an audit of this cluster. `snapshot` is that of `source`.
+fn input<'m>(
+    module: &'m Module,
+    settings: &'m LiveSettings,
+    refused: bool,
+    snapshot: &'m Arc<RwLock<Snapshot>>,
+    source: Source,
+) -> AuditInput<'m> {
+    AuditInput {
+        module,
+        settings,
+        ranges: source.ranges.nets(),
+        snapshot,
+        in_flight: source.in_flight,
+        holders: source.holders,
+        called: source.called,
+        ledger: false,
+        refused,
+        notes: source.notes,
     }
 }

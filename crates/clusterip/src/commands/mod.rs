@@ -27,10 +27,19 @@ use crate::snapshot_kinds::SnapshotKinds;
 /// # Errors
 /// If standard output can't be written for another reason.
 pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
+    output_to_reader(bytes).map(|_| ())
+}
+
+/// As [`output`]. Returns whether the reader still reads.
+///
+/// # Errors
+/// As [`output`].
+fn output_to_reader(bytes: &[u8]) -> anyhow::Result<bool> {
     let written = anstream::stdout().lock().write_all(bytes).and_then(|()| io::stdout().flush());
     match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => Ok(other?),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

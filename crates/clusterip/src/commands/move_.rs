@@ -90,6 +90,9 @@ pub struct Move {
     /// The output format. JSON needs --yes or --dry-run
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
+    /// Print tables without their titles
+    #[arg(long)]
+    no_headers: bool,
     #[command(flatten)]
     terminal: TerminalOptions,
 }
@@ -181,7 +184,7 @@ impl Move {
         let stuck = rows.iter().any(|row| row.stuck);
         self.print(match rows {
             [] => "nothing is misplaced\n".to_owned(),
-            rows => table(rows, Layout::of_stdout(false)),
+            rows => table(rows, Layout::of_stdout(self.no_headers)),
         })?;
         if self.dry_run || jobs.is_empty() {
             if !rows.is_empty() {

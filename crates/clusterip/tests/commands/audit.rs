@@ -112,6 +112,36 @@ fn missing_kinds_of_evidence_are_noted() {
 }
 
 #[test]
+fn only_a_cluster_can_be_watched_and_only_as_tables_or_lines() {
+    struct Case {
+        args: &'static [&'static str],
+        /// Parts of the message.
+        parts: &'static [&'static str],
+    }
+    let cases = [
+        Case {
+            args: &["--snapshot", "examples/audit/snapshot.yaml"],
+            parts: &["'--watch'", "cannot be used with", "'--snapshot <FILE>'"],
+        },
+        Case {
+            args: &["--service", "shop/web"],
+            parts: &["'--watch'", "cannot be used with", "'--service <NAMESPACE/NAME>'"],
+        },
+        Case {
+            args: &["-o", "html"],
+            parts: &["error: --watch can't be printed as html: use -o table, wide, name or json\n"],
+        },
+    ];
+    for Case { args, parts } in cases {
+        let done = Folder::workspace().run(&[&["audit", "-w"][..], args].concat());
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args:?}");
+        for part in parts {
+            assert!(done.stderr.contains(part), "{args:?}: no {part:?} in {}", done.stderr);
+        }
+    }
+}
+
+#[test]
 fn commands_in_the_help_survive_copy_and_paste() {
     for command in ["audit", "snapshot"] {
         let help = Folder::workspace().run(&[command, "--help"]).stdout;

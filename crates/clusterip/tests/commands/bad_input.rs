@@ -260,8 +260,8 @@ fn unreadable_files_are_named() {
             name: "a kustomization in a folder",
             args: &["kustomized"],
             message:
-                "kustomized/kustomization.yaml: document 1, line 1: a kustomization: build it with --kustomize, or \
-                      first: `kubectl kustomize … | clusterip plan -`"
+                "kustomized/kustomization.yaml: document 1, line 1: a kustomization: plan it with --kustomize, or \
+                      `kubectl kustomize … | clusterip plan -`"
                     .to_owned(),
         },
         Case {
@@ -308,7 +308,8 @@ fn wrong_selector_is_refused_with_its_position() {
     for command in ["plan", "audit", "move"] {
         let done = folder.run(&[command, "-l", "app=web,tier like front"]);
         let expected = "error: invalid value 'app=web,tier like front' for '--selector <SELECTOR>': at character 9: \
-                        unable to parse requirement \"tier like front\": an operator is expected: =, ==, !=, in, notin\n";
+                        unable to parse requirement \"tier like front\": an operator is expected: =, ==, !=, in, \
+                        notin\n";
         assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{command}");
         assert!(done.stderr.starts_with(expected), "{command}: {}", done.stderr);
     }

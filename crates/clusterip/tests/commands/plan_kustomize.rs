@@ -74,8 +74,8 @@ fn kustomization_that_can_not_be_built_is_refused() {
             name: "a program that fails",
             programs: &["failing", "kustomize"],
             args: &[],
-            message: "kustomization overlay: kubectl kustomize failed (exit status: 3):\nError: no kustomization file in \
-                      overlay\nbecause of \\u{1b}[31mthis",
+            message: "kustomization overlay: kubectl kustomize failed (exit status: 3):\nError: no kustomization file \
+                      in overlay\nbecause of \\u{1b}[31mthis",
         },
         Case {
             name: "too much output",
@@ -99,8 +99,8 @@ fn kustomization_that_can_not_be_built_is_refused() {
             name: "another namespace",
             programs: &["kubectl"],
             args: &["-q", "-n", "bank"],
-            message: "kustomization overlay: document 1, line 1: Service web is in namespace shop, and --namespace names \
-                      bank: remove one of the two",
+            message: "kustomization overlay: document 1, line 1: Service web is in namespace shop, and --namespace \
+                      names bank: remove one of the two",
         },
     ];
     for Case { name, programs, args, message } in cases {

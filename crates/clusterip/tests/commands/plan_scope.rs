@@ -1,9 +1,8 @@
 //! Which namespace the manifests of `clusterip plan` are in, and which Services it plans.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::command::{Done, Folder, service_manifest};
-use crate::plan::plan;
 
 #[test]
 fn objects_without_namespace_get_the_given_one() {

@@ -146,8 +146,7 @@ impl Error for ManifestErrors {}
 
 /// Advice for texts that have to be rendered first.
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
-const KUSTOMIZATION: &str =
-    "a kustomization: build it with --kustomize, or first: `kubectl kustomize … | clusterip plan -`";
+const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kubectl kustomize … | clusterip plan -`";
 
 /// Reads the text of one file.
 ///

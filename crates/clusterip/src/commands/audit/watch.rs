@@ -1,0 +1,203 @@
+//! `clusterip audit --watch`: prints the report again each time it changes.
+
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use clusterip_host::cluster::watch::kinds;
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
+use clusterip_host::cluster::watch::stores::{Change, Stores};
+use clusterip_host::host_metrics::ClusterMetrics;
+use clusterip_host::live_settings::{self, LiveSettings};
+use clusterip_host::permissions::{self, Duties};
+use clusterip_host::policy::module::{EMBEDDED, Module};
+use clusterip_runtime::api_error::error_chain;
+use clusterip_runtime::shutdown::shutdown_signal;
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::sleep;
+
+use super::{Audit, Connection, Output, input};
+use crate::audit::cache::AuditCache;
+use crate::audit::{model, source};
+use crate::commands::scope;
+use crate::commands::terminal_options::warn;
+use crate::report::map::About;
+
+/// How long changes are collected before the next audit, so that a rollout is not reported in a hundred steps.
+const COLLECT: Duration = Duration::from_secs(1);
+/// How often the cluster is audited without a change of a watched object. Leases and settings are not watched, and a
+/// heartbeat becomes too old without any change.
+const REFRESH: Duration = Duration::from_secs(10);
+
+/// Prints the report, and again each time it changes, until SIGINT or SIGTERM. Returns the status of the last report.
+///
+/// # Errors
+/// If the cluster or the settings can't be used.
+pub fn run(command: &Audit) -> anyhow::Result<ExitCode> {
+    if !matches!(command.output, Output::Table | Output::Wide | Output::Name | Output::Json) {
+        bail!("--watch can't be printed as {}: use -o table, wide, name or json", command.output.name());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let done = runtime.block_on(watch(command));
+    // A watch may be in the middle of a request that no task waits for.
+    runtime.shutdown_background();
+    done
+}
+
+async fn watch(command: &Audit) -> anyhow::Result<ExitCode> {
+    let namespace = command.namespace();
+    let (mut cluster, mut changes) = WatchedCluster::start(command).await?;
+    if let Some(namespace) = &namespace {
+        scope::check(&cluster.stores.read_snapshot(), namespace)?;
+    }
+    let mut shutdown = pin!(shutdown_signal());
+    let (mut shown, mut status): (Option<String>, _) = (None, ExitCode::SUCCESS);
+    loop {
+        let audit = tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(status),
+            audit = cluster.audit(namespace.as_deref()) => audit?,
+        };
+        let text = report(command, &audit)?;
+        status = command.status(&audit);
+        if shown.as_ref() != Some(&text) {
+            let separator = if shown.is_some() { separator(command.output) } else { String::new() };
+            if !crate::commands::output_to_reader(format!("{separator}{text}").as_bytes())? {
+                return Ok(status);
+            }
+            shown = Some(text);
+        }
+        tokio::select! {
+            () = &mut shutdown => return Ok(status),
+            () = next_change(&mut changes) => {}
+        }
+    }
+}
+
+/// Waits until the next audit is due. The changes until then are taken from the queue.
+async fn next_change(changes: &mut UnboundedReceiver<Change>) {
+    tokio::select! {
+        Some(_) = changes.recv() => sleep(COLLECT).await,
+        () = sleep(REFRESH) => {}
+    }
+    while changes.try_recv().is_ok() {}
+}
+
+/// The report of an audit. In JSON each report is on a line of its own, for programs that read line by line.
+fn report(command: &Audit, audit: &model::Audit) -> anyhow::Result<String> {
+    match command.output {
+        Output::Json => Ok(serde_json::to_string(audit)? + "\n"),
+        _ => command.render(audit, About::default()),
+    }
+}
+
+/// What is printed between two reports.
+fn separator(output: Output) -> String {
+    match output {
+        Output::Json => String::new(),
+        Output::Name => "\n".to_owned(),
+        _ => format!("\n{}\n", Timestamp::now().strftime("%Y-%m-%d %H:%M:%S UTC")),
+    }
+}
+
+/// The settings of an audit, and what they were made from.
+struct SettingsInForce {
+    written: Value,
+    ranges: ServiceRanges,
+    live: LiveSettings,
+    /// Whether a server refuses them.
+    refused: bool,
+}
+
+/// A cluster that is watched and audited.
+struct WatchedCluster<'c> {
+    command: &'c Audit,
+    connection: Connection,
+    module: Module,
+    stores: Stores,
+    settings: SettingsInForce,
+    /// Why the latest version of the settings is not used, as last printed.
+    problem: Option<String>,
+    cache: AuditCache,
+}
+
+impl<'c> WatchedCluster<'c> {
+    /// Connects to the cluster, and waits until all objects are known.
+    async fn start(command: &'c Audit) -> anyhow::Result<(Self, UnboundedReceiver<Change>)> {
+        let connection = command.connect().await?;
+        let module = Module::new(EMBEDDED)?;
+        let metrics = ClusterMetrics::default();
+        let (stores, changes) = Stores::new(connection.client.clone(), metrics.clone(), |_| ());
+        stores.ask_for_service_cidrs().await;
+        let written = live_settings::written(&connection.settings).await?;
+        let settings = prepare(command, &connection, &module, &stores, written).await?;
+        // What an audit without these watches can't list, it notes. So this permission is not required.
+        stores.control_plane_services().watch(&connection.client, &metrics);
+        stores.control_plane_services().wait_until_listed().await;
+        let (problem, cache) = (None, AuditCache::default());
+        Ok((Self { command, connection, module, stores, settings, problem, cache }, changes))
+    }
+
+    /// Audits the cluster as it is now.
+    async fn audit(&mut self, namespace: Option<&str>) -> anyhow::Result<model::Audit> {
+        self.update_settings().await;
+        let SettingsInForce { live, refused, .. } = &self.settings;
+        let Connection { client, namespace: of_server, agents_namespace, .. } = &self.connection;
+        let source = source::of_stores(client, &self.stores, &live.settings, of_server, agents_namespace).await;
+        let snapshot = Arc::clone(&source.snapshot);
+        let input = input(&self.module, live, *refused, &snapshot, source);
+        let audit = input.audit(&mut self.cache)?;
+        Ok(input.only_of(audit, namespace, self.command.scope.selector.as_ref()))
+    }
+
+    /// Reads the settings again. If the new version can't be used, the one before stays in use, as in a server.
+    async fn update_settings(&mut self) {
+        match self.changed_settings().await {
+            Ok(changed) => {
+                self.problem = None;
+                if let Some(changed) = changed {
+                    self.settings = changed;
+                }
+            }
+            Err(error) => {
+                let problem = error_chain(&*error);
+                if self.problem.as_ref() != Some(&problem) {
+                    warn(&format!("the audit uses the settings from before: {problem}"));
+                    self.problem = Some(problem);
+                }
+            }
+        }
+    }
+
+    /// The settings, if they or the Service ranges have changed.
+    async fn changed_settings(&self) -> anyhow::Result<Option<SettingsInForce>> {
+        let written = live_settings::written(&self.connection.settings).await?;
+        let is_same_range = self.settings.ranges == *self.stores.service_cidrs().borrow();
+        if is_same_range && self.settings.written == written {
+            return Ok(None);
+        }
+        prepare(self.command, &self.connection, &self.module, &self.stores, written).await.map(Some)
+    }
+}
+
+/// Checks settings, and watches the kinds that they need until all objects are known.
+async fn prepare(
+    command: &Audit,
+    connection: &Connection,
+    module: &Module,
+    stores: &Stores,
+    written: Value,
+) -> anyhow::Result<SettingsInForce> {
+    let ranges = stores.service_cidrs().borrow().clone();
+    let (live, refused) = command.settings_in_force(module, &written, &ranges)?;
+    // A watch that is not permitted would never be complete.
+    let duties = Duties { namespace: connection.namespace.clone(), ..Duties::default() };
+    permissions::check(&connection.client, &live.settings, &duties).await?;
+    stores.watch_kinds(kinds::asked(&live.settings));
+    stores.completed().await;
+    Ok(SettingsInForce { written, ranges, live, refused })
+}
