@@ -161,7 +161,7 @@ async fn running_server_executes_the_moves() {
           spec: {{ports: [{{port: 80}}]}}}}"
     );
     plane.kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
-    host.logged("outcome=moved").await;
+    host.logged("outcome=\"moved").await;
     // The endpoints have no node, so the server does not move the Service by itself.
     let slice = format!(
         "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, \

@@ -246,7 +246,16 @@ async fn address_set_by_hand_outside_its_pool_causes_a_warning() {
         },
         Case { name: "own", annotations: windows(), address: released("released-too").await, warnings: vec![] },
         Case { name: "own-reserved", annotations: windows(), address: "172.21.1.7".to_owned(), warnings: vec![] },
-        Case { name: "no-pool", annotations: windows(), address: "172.21.99.7".to_owned(), warnings: vec![] },
+        Case {
+            name: "no-pool",
+            annotations: windows(),
+            address: "172.21.99.7".to_owned(),
+            warnings: vec![
+                "172.21.99.7 lies in no pool, expected pool \"windows\": kubernetes.io/os=windows (annotation \
+                 clusterip-policy/os)"
+                    .to_owned(),
+            ],
+        },
     ];
     let (mut seen, mut expected) = (Vec::new(), Vec::new());
     for Case { name, annotations, address, warnings } in cases {
