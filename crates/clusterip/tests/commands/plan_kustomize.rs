@@ -1,6 +1,7 @@
 //! `clusterip plan --kustomize`, with scripts in place of kubectl and kustomize (`programs`).
 
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::command::{Done, Folder};
 
@@ -12,7 +13,9 @@ fn path(programs: &[&str]) -> String {
 
 /// Runs the program in a folder of its own with only these programs in its `PATH`.
 fn run(programs: &[&str], args: &[&str]) -> Done {
-    Folder::new("kustomize").run_with(args, "", &[("PATH", &path(programs))])
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let folder = Folder::new(&format!("kustomize-{}", RUNS.fetch_add(1, Ordering::Relaxed)));
+    folder.run_with(args, "", &[("PATH", &path(programs))])
 }
 
 #[test]
