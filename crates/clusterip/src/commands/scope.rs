@@ -11,13 +11,13 @@ use crate::service_selector::ServiceSelector;
 /// The arguments that select Services.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Scope {
-    /// Only Services in this namespace [default: the namespace that the context names, or all namespaces]
+    /// Only Services in this namespace [default: the namespace of the context, or all namespaces]
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Services in all namespaces, also if the context names a namespace
+    /// Services in all namespaces, even if the context has a namespace
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// Only Services with these labels, as for kubectl: such as app=web,tier!=back,env in (test,prod)
+    /// Only Services with these labels, such as app=web,tier!=back or 'env in (test,prod)'
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<ServiceSelector>,
 }
@@ -33,7 +33,7 @@ impl Scope {
             return self.namespace.clone();
         }
         let namespace = cluster.namespace()?;
-        notice(&format!("namespace: {namespace}, which the context names; -A: all namespaces"));
+        notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
         Some(namespace)
     }
 }

@@ -14,7 +14,7 @@ static QUIET: AtomicBool = AtomicBool::new(false);
 /// Options about the terminal.
 #[derive(Debug, Args)]
 pub struct TerminalOptions {
-    /// When to use colours; auto: on a terminal, unless NO_COLOR is set
+    /// When to use colours. auto uses them on a terminal, unless NO_COLOR is set
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     color: ColorChoice,
     /// Print only results and errors: no warnings, no notices and no progress
