@@ -88,7 +88,8 @@ async fn settings_of_the_leading_server_are_used() {
     let refused = clusterip(&plane, &["move", "-n", &shop, "--yes", "--settings", "other.yaml"]).await;
     assert_eq!(refused.status, 2, "{}", refused.stdout);
     let expected = format!(
-        "the server in namespace {namespace} uses the settings of configmap {namespace}/pools, which are other settings"
+        "the server in namespace {namespace} uses the settings of configmap {namespace}/pools, not those of this \
+         command"
     );
     assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
     assert_eq!(address(&plane, &shop).await, "172.21.0.70");
@@ -113,16 +114,15 @@ async fn nothing_is_moved_beside_a_server_of_another_namespace() {
         let arguments = [&["move", "-A", "--yes", "--server-namespace", empty.as_str()][..], settings].concat();
         let refused = clusterip(&plane, &arguments).await;
         assert_eq!((refused.status, refused.stdout.as_str()), (2, ""), "{settings:?}");
-        let expected = format!("no server leads in namespace {empty}, but a process leads elsewhere: {namespace} (");
+        let expected =
+            format!("no server leads in namespace {empty}, but a process leads in another namespace: {namespace} (");
         assert!(refused.stderr.contains(&expected), "{settings:?}: {}", refused.stderr);
     }
     assert_eq!(address(&plane, &shop).await, "172.21.0.70");
     let audit = clusterip(&plane, &["audit", "--server-namespace", &empty]).await;
     assert_eq!((audit.status, audit.stdout.as_str()), (2, ""));
-    let expected = format!(
-        "error: no server leads in namespace {empty}, so its settings are unknown: name the settings with --settings \
-         FILE\n"
-    );
+    let expected =
+        format!("error: no server leads in namespace {empty}, so its settings are unknown: use --settings FILE\n");
     assert_eq!(audit.stderr, expected);
     assert_eq!(host.terminate().await, 0);
 }
@@ -130,8 +130,7 @@ async fn nothing_is_moved_beside_a_server_of_another_namespace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn default_settings_are_not_used_for_a_cluster_without_a_server() {
     let plane = ControlPlane::start(Options::default());
-    let expected =
-        "error: no server leads in this cluster, so its settings are unknown: name the settings with --settings FILE\n";
+    let expected = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
     for arguments in [&["audit"][..], &["move", "--dry-run"][..], &["move", "--yes"][..]] {
         let ended = clusterip(&plane, arguments).await;
         assert_eq!((ended.status, ended.stdout.as_str(), ended.stderr.as_str()), (2, "", expected), "{arguments:?}");

@@ -21,10 +21,10 @@ pub struct ClusterArguments {
     /// The kubeconfig for the cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig [default: the current one]
+    /// The context of the kubeconfig [default: the current context]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
-    /// How long to wait for the answer to a request to the API server, such as 500ms, 10s or 2m; 0: without limit
+    /// The time limit for a request to the API server, such as 500ms, 10s or 2m; 0 for no limit
     #[arg(long, value_name = "TIME", default_value_t)]
     pub request_timeout: RequestTimeout,
 }
@@ -93,7 +93,7 @@ pub enum ConnectError {
         source: KubeconfigError,
     },
     /// No cluster is configured.
-    #[error("no kubeconfig was found: give --kubeconfig, or run the program in a Pod")]
+    #[error("no kubeconfig was found: use --kubeconfig, or run the program in a Pod")]
     NoCluster(#[source] InferConfigError),
     /// The configuration can't be used.
     #[error("the configuration of the cluster can't be used: {}", error_message(.0))]

@@ -288,7 +288,7 @@ impl Controller {
         match in_use.show(&self.client, &self.namespace).await {
             Ok(written) => written.then_some(in_use.version),
             Err(error) => {
-                tracing::warn!(%error, "the lease can't show which settings are in use");
+                tracing::warn!(%error, "can't write the settings in use to the lease");
                 None
             }
         }

@@ -166,7 +166,7 @@ impl<'c> WatchedCluster<'c> {
             Err(error) => {
                 let problem = error_chain(&*error);
                 if self.problem.as_ref() != Some(&problem) {
-                    warn(&format!("the audit uses the settings from before: {problem}"));
+                    warn(&format!("the audit keeps using the previous settings: {problem}"));
                     self.problem = Some(problem);
                 }
             }
