@@ -73,7 +73,7 @@ async fn settings_of_the_leading_server_are_used() {
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
     let from = format!("settings: configmap {namespace}/pools, key settings.yaml\n");
 
-    // By the pools of K2s the Service would be in place.
+    // With the pools of K2s, the Service would be in its pool.
     let shown = clusterip(&plane, &["move", "-n", &shop, "--dry-run", "-o", "json"]).await;
     assert_eq!((shown.status, shown.stderr.as_str()), (0, from.as_str()));
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
@@ -84,7 +84,7 @@ async fn settings_of_the_leading_server_are_used() {
     let audit: Value = serde_json::from_str(&audit.stdout).unwrap();
     assert_eq!(audit["pools"][0]["name"], "all");
 
-    // The server does not move Services by the settings of the command, so that a command with others moves nothing.
+    // The server uses its own settings, so a command with other settings moves nothing.
     let refused = clusterip(&plane, &["move", "-n", &shop, "--yes", "--settings", "other.yaml"]).await;
     assert_eq!(refused.status, 2, "{}", refused.stdout);
     let expected = format!(

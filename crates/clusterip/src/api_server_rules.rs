@@ -1,5 +1,5 @@
-//! What the API server refuses about the ClusterIP of a Service, whatever the policy says. A plan must not promise an
-//! address with which the Service can't be created.
+//! The rules of the API server for the ClusterIP of a Service. A plan must not promise an address with which the API
+//! server would refuse the Service, even if the policy allows it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -49,7 +49,7 @@ impl ApiServerRules {
         }
     }
 
-    /// Why the API server would refuse this Service, or its update from `old`; `None` if nothing is known against it.
+    /// Why the API server would refuse this Service, or its update from `old`; `None` if no rule is known to refuse it.
     pub fn refusal(
         &self,
         settings: &Settings,

@@ -15,7 +15,7 @@ use tower::layer::layer_fn;
 use crate::api_error::error_message;
 use crate::api_requests::Bounded;
 
-/// The arguments of every command that talks to a cluster.
+/// The arguments of every command that uses a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClusterArguments {
     /// The kubeconfig for the cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod]
@@ -81,7 +81,7 @@ pub enum ConnectError {
     Kubeconfig {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         source: KubeconfigError,
     },
     /// The context can't be used.
@@ -89,7 +89,7 @@ pub enum ConnectError {
     Context {
         /// The name of the context.
         context: String,
-        /// What is wrong with it.
+        /// The reason.
         source: KubeconfigError,
     },
     /// No cluster is configured.

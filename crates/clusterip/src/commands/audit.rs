@@ -265,7 +265,7 @@ impl Audit {
         Ok((live, refused))
     }
 
-    /// The settings of an audit without a cluster, in words.
+    /// The name of the settings, for the reports of an audit.
     fn settings_name(&self) -> String {
         self.settings.as_ref().map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
     }

@@ -78,8 +78,8 @@ impl Deployed {
         }
     }
 
-    /// As [`Self::find`], without waiting. The second value is whether there is no server, but a Lease that a server has
-    /// given back.
+    /// As [`Self::find`], without waiting. The second value is whether there is no server, but a Lease that a server
+    /// has given back.
     async fn find_now(client: &Client, given: Option<&str>, only_one: bool) -> anyhow::Result<(Self, bool)> {
         let leases = match all_leases(client).await? {
             Some(leases) => leases,
@@ -155,7 +155,7 @@ impl Deployed {
     }
 
     /// Checks that the leading server uses the settings version `version`, which was read from `source`: a server that
-    /// is asked to move Services moves them by its own settings.
+    /// is asked to move Services uses its own settings.
     ///
     /// # Errors
     /// If the server uses other settings, or does not show which ones it uses.
@@ -238,8 +238,8 @@ async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Le
     }
 }
 
-/// Those of these processes that are alive: they renew their Leases. A Lease that expires under observation belongs to
-/// a process that has ended.
+/// Returns the processes that are alive because they renew their Leases. A Lease that expires under observation belongs
+/// to a process that has ended.
 async fn alive(client: &Client, mut undecided: Vec<Held>) -> anyhow::Result<Vec<Held>> {
     let mut alive = Vec::new();
     let limit = Instant::now() + MAX_DOUBT;

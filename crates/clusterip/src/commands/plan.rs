@@ -177,7 +177,7 @@ impl Plan {
         Ok(manifest_files::load(&paths, namespace)?)
     }
 
-    /// The namespace of objects that name none, if it is that of the context. It is printed.
+    /// The namespace of the context for objects without a namespace, if `--cluster` is used. It is printed.
     fn namespace_of_context(&self) -> Option<String> {
         if self.namespace.is_some() || !self.cluster {
             return None;

@@ -1,4 +1,4 @@
-//! Which Services a command is about, as kubectl users name them.
+//! Selects the Services of a command by namespace and labels, as kubectl does.
 
 use anyhow::bail;
 use clap::Args;
@@ -23,7 +23,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The only namespace that the command is about; `None` for all namespaces. A namespace that the context names is
+    /// The only namespace of the command; `None` for all namespaces. If it is the namespace of the context, it is
     /// printed.
     pub fn namespace(&self, cluster: &ClusterArguments) -> Option<String> {
         if self.all_namespaces {

@@ -276,8 +276,8 @@ impl Controller {
         self.record_applied_settings(carried_out).await
     }
 
-    /// Shows the settings in force on the Lease. `shown` is the version that the Lease shows as far as this process knows.
-    /// Returns the version that the Lease shows now.
+    /// Shows the settings in force on the Lease. `shown` is the version that the Lease shows as far as this process
+    /// knows. Returns the version that the Lease shows now.
     async fn show_settings(&self, shown: Option<String>) -> Option<String> {
         let version = self.reconciler.evaluator().settings().version.clone();
         if shown.as_ref() == Some(&version) {

@@ -1,4 +1,4 @@
-//! What starter settings depend on: the Service ranges of a cluster, and the operating systems of its Nodes.
+//! The facts behind starter settings: the Service ranges of a cluster, and the operating systems of its Nodes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

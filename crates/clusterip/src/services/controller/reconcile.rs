@@ -340,7 +340,7 @@ fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
     Next::After(UNFINISHED)
 }
 
-/// What follows if it is unknown whether there are addresses for a Service: it is tried again.
+/// Logs that no address could be reserved for a Service, and tries again later.
 fn not_reserved(id: &ServiceKey, reason: &NoTarget) -> Next {
     tracing::warn!(namespace = id.namespace, name = id.name, %reason, "no address could be reserved");
     Next::After(UNFINISHED)
