@@ -192,7 +192,7 @@ impl Deployed {
     pub async fn no_leader_elsewhere(&self, client: &Client) -> anyhow::Result<()> {
         let Some(leases) = all_leases(client).await? else {
             bail!(
-                "no server leads in namespace {}, and you have no permission to list Leases, which shows whether one \
+                "no server leads in namespace {}, and without the permission to list Leases it is unknown whether one \
                  leads in another namespace; this rule of a ClusterRole grants it:\n\
                  - {{apiGroups: [\"coordination.k8s.io\"], resources: [\"leases\"], verbs: [\"list\"]}}",
                 self.namespace

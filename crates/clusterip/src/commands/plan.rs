@@ -73,7 +73,7 @@ pub struct Plan {
     /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     snapshot: Option<PathBuf>,
-    /// Read the objects of the cluster from the cluster of the current context
+    /// Read the objects of the cluster from the API server of the current context
     #[arg(long)]
     cluster: bool,
     #[command(flatten)]
