@@ -175,8 +175,8 @@ fn assert_probes_succeed(plane: &ControlPlane, cluster: &AgentCluster, node: usi
     }
 }
 
-/// The Service `web` asks for another address, and gets a third one when that is outside of all pools. Returns the third
-/// address.
+/// The Service `web` asks for another address, and gets a third one when that is outside of all pools. Returns the
+/// third address.
 fn requested_address_is_assigned(
     plane: &ControlPlane,
     operator: &Operator<'_>,

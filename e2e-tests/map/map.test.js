@@ -185,7 +185,7 @@ describe("blocks of Nodes", () => {
     ["one of a Node that belongs elsewhere", "172.20.30.0/24, misplaced, Node windows-9", {
       Block: "172.20.30.0/24", Pool: "linux", State: "misplaced", Node: "windows-9", "Belongs to": "pool windows", Labels: "kubernetes.io/os=windows (Node windows-9)",
     }],
-    ["one of a Node that no pool is for", "172.20.40.0/24, misplaced, Node lab", {
+    ["one of a Node that no pool matches", "172.20.40.0/24, misplaced, Node lab", {
       Block: "172.20.40.0/24", Pool: "linux", State: "misplaced", Node: "lab", "Belongs to": "no pool", Labels: "no pool of Nodes matches kubernetes.io/os=freebsd",
     }],
     ["a free one", "172.20.12.0/24, free", { Block: "172.20.12.0/24", Pool: "linux", State: "free" }],

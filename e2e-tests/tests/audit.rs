@@ -127,7 +127,7 @@ async fn live_cluster_is_audited() {
          (172.21.1.0/24): kubernetes.io/os=windows (annotation clusterip-policy/os)",
         "by-hand: Service by-hand: 172.21.0.71 lies in pool linux (172.21.0.0/24), and it belongs to pool windows \
          (172.21.1.0/24): kubernetes.io/os=windows (annotation clusterip-policy/os)",
-        "unmatched: Service unmatched: 172.21.0.72 lies in pool linux (172.21.0.0/24), and no pool is for it: \
+        "unmatched: Service unmatched: 172.21.0.72 lies in pool linux (172.21.0.0/24), and no pool matches it: \
          kubernetes.io/os=darwin (annotation clusterip-policy/os)",
         "full: pool tiny (172.21.4.0/30) is full: all 2 addresses are used, 0 more are reserved",
     ];

@@ -100,7 +100,8 @@ late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs 
     assert_eq!(unasked.status, 2);
     assert_eq!(
         unasked.stderr,
-        "settings: FILE\nerror: standard input is not a terminal: --yes moves without asking, --dry-run only shows\n"
+        "settings: FILE\nerror: standard input is not a terminal: use --yes to move without asking, or --dry-run to \
+         only list the moves\n"
     );
     assert_eq!(address("late", "cart").await, r#"172.21.0.70 {"clusterip-policy/os":"windows"}"#, "nothing was moved");
 

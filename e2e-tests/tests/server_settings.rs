@@ -73,7 +73,7 @@ async fn settings_of_the_leading_server_are_used() {
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
     let from = format!("settings: configmap {namespace}/pools, key settings.yaml\n");
 
-    // By the pools of K2s the Service would be in place.
+    // With the pools of K2s, the Service would be in its pool.
     let shown = clusterip(&plane, &["move", "-n", &shop, "--dry-run", "-o", "json"]).await;
     assert_eq!((shown.status, shown.stderr.as_str()), (0, from.as_str()));
     let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
@@ -84,11 +84,12 @@ async fn settings_of_the_leading_server_are_used() {
     let audit: Value = serde_json::from_str(&audit.stdout).unwrap();
     assert_eq!(audit["pools"][0]["name"], "all");
 
-    // The server does not move Services by the settings of the command, so that a command with others moves nothing.
+    // The server uses its own settings, so a command with other settings moves nothing.
     let refused = clusterip(&plane, &["move", "-n", &shop, "--yes", "--settings", "other.yaml"]).await;
     assert_eq!(refused.status, 2, "{}", refused.stdout);
     let expected = format!(
-        "the server in namespace {namespace} uses the settings of configmap {namespace}/pools, which are other settings"
+        "the server in namespace {namespace} uses the settings of configmap {namespace}/pools, not those of this \
+         command"
     );
     assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
     assert_eq!(address(&plane, &shop).await, "172.21.0.70");
@@ -113,16 +114,15 @@ async fn nothing_is_moved_beside_a_server_of_another_namespace() {
         let arguments = [&["move", "-A", "--yes", "--server-namespace", empty.as_str()][..], settings].concat();
         let refused = clusterip(&plane, &arguments).await;
         assert_eq!((refused.status, refused.stdout.as_str()), (2, ""), "{settings:?}");
-        let expected = format!("no server leads in namespace {empty}, but a process leads elsewhere: {namespace} (");
+        let expected =
+            format!("no server leads in namespace {empty}, but a process leads in another namespace: {namespace} (");
         assert!(refused.stderr.contains(&expected), "{settings:?}: {}", refused.stderr);
     }
     assert_eq!(address(&plane, &shop).await, "172.21.0.70");
     let audit = clusterip(&plane, &["audit", "--server-namespace", &empty]).await;
     assert_eq!((audit.status, audit.stdout.as_str()), (2, ""));
-    let expected = format!(
-        "error: no server leads in namespace {empty}, so its settings are unknown: name the settings with --settings \
-         FILE\n"
-    );
+    let expected =
+        format!("error: no server leads in namespace {empty}, so its settings are unknown: use --settings FILE\n");
     assert_eq!(audit.stderr, expected);
     assert_eq!(host.terminate().await, 0);
 }
@@ -130,8 +130,7 @@ async fn nothing_is_moved_beside_a_server_of_another_namespace() {
 #[tokio::test(flavor = "multi_thread")]
 async fn default_settings_are_not_used_for_a_cluster_without_a_server() {
     let plane = ControlPlane::start(Options::default());
-    let expected =
-        "error: no server leads in this cluster, so its settings are unknown: name the settings with --settings FILE\n";
+    let expected = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
     for arguments in [&["audit"][..], &["move", "--dry-run"][..], &["move", "--yes"][..]] {
         let ended = clusterip(&plane, arguments).await;
         assert_eq!((ended.status, ended.stdout.as_str(), ended.stderr.as_str()), (2, "", expected), "{arguments:?}");

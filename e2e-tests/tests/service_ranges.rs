@@ -94,8 +94,8 @@ async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
     let expected = format!("{deleted}; pool only (10.2.0.0/24), pool both (10.2.1.0/24) have addresses of it");
     assert_eq!(findings(&json, "unusable-range"), [expected]);
 
-    // When the ServiceCIDR no longer exists, the settings are refused, because a pool is outside of all ranges. Other pools can still be
-    // used.
+    // When the ServiceCIDR no longer exists, the settings are refused, because a pool is outside of all ranges. Other
+    // pools can still be used.
     cluster.delete("ranges-only", "first").await;
     eventually("the ServiceCIDR to be deleted", async || {
         service_cidrs.get_opt("team-a").await.unwrap().is_none().then_some(())

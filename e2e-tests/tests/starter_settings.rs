@@ -62,7 +62,7 @@ async fn starter_settings_of_a_kubeadm_cluster_with_windows_nodes_are_used_by_a_
         // Before Kubernetes 1.33, the ranges are known from kubeadm, or from the user.
         let unknown = clusterip(plane, &["init"]).await;
         assert_eq!((unknown.status, unknown.stdout.as_str()), (Some(2), ""));
-        assert!(unknown.stderr.contains("give --service-cidr"), "{}", unknown.stderr);
+        assert!(unknown.stderr.contains("use --service-cidr"), "{}", unknown.stderr);
         assert!(unknown.stderr.contains("10.96.0.1; the default of kubeadm is 10.96.0.0/12"), "{}", unknown.stderr);
         let given = init(plane, &["--service-cidr", "10.96.0.0/12"]).await;
         assert!(given.contains("\n  serviceCIDRs: [10.96.0.0/12]\n"), "{given}");

@@ -1,7 +1,7 @@
-//! A tenant gains nothing from `clusterip serve`, and can't harm others by it. The user `mallory` may write every object of
-//! one namespace that the role `edit` allows, and nothing else. The server runs with the arguments and the permissions of
-//! `deploy`. The ValidatingAdmissionPolicies of `deploy` are left out here: `validating_admission_policies` tests them, and
-//! the server must not depend on them.
+//! A tenant gains nothing from `clusterip serve`, and can't harm others by it. The user `mallory` may write every
+//! object of one namespace that the role `edit` allows, and nothing else. The server runs with the arguments and the
+//! permissions of `deploy`. The ValidatingAdmissionPolicies of `deploy` are left out here:
+//! `validating_admission_policies` tests them, and the server must not depend on them.
 
 mod delayed_moves;
 mod forged_journals;

@@ -51,13 +51,13 @@ Exit status: 0 after SIGTERM or SIGINT, when all addresses are released; 2 if th
 pub struct Agent {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// The name of the Node that the agent runs on. The agent is not ready as long as the cluster has no such Node
+    /// The name of the Node that the agent runs on. The agent is not ready until this Node exists
     #[arg(long, value_name = "NAME")]
     node: String,
     /// The interface that addresses are added to [default: that of the default route]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
-    /// The file with the settings, which is read again when it changes [default: `{}`, no external addresses]
+    /// The settings file, which is read again when it changes [default: no external addresses]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The ConfigMap with the settings in its key `settings.yaml`, which is watched for changes

@@ -1,7 +1,7 @@
 //! The agent of a node: it adds the external addresses that its node holds to the network, and removes them in time.
 //!
-//! - `clusterip_failover` decides which addresses the node holds. [`event_loop`] feeds it with events and carries out its
-//!   plans; `heartbeat` is a loop of its own, which renews the agent's heartbeat.
+//! - `clusterip_failover` decides which addresses the node holds. [`event_loop`] feeds it with events and carries out
+//!   its plans; `heartbeat` is a loop of its own, which renews the agent's heartbeat.
 //! - `reconciler` applies a plan to the [`network`].
 //! - `command` puts them together: `clusterip agent`.
 

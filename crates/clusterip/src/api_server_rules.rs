@@ -1,5 +1,5 @@
-//! What the API server refuses about the ClusterIP of a Service, whatever the policy says. A plan must not promise an
-//! address with which the Service can't be created.
+//! The rules of the API server for the ClusterIP of a Service. A plan must not promise an address with which the API
+//! server would refuse the Service, even if the policy allows it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,7 +24,7 @@ impl ApiServerRules {
         match (object::api_version(object), object::kind(object)) {
             ("v1", "Service") => {
                 let owner = ServiceKey::of(object);
-                let label = format!("Service {owner} of the cluster");
+                let label = format!("Service {owner} in the cluster");
                 for address in own_addresses(object) {
                     self.taken.insert(address, (Some(owner.clone()), label.clone()));
                 }
@@ -34,7 +34,7 @@ impl ApiServerRules {
                 let parent = |key: &str| object::text(object, &["spec", "parentRef", key]).to_owned();
                 let is_service = parent("resource") == "services";
                 let owner = is_service.then(|| ServiceKey::new(parent("namespace"), parent("name")));
-                let label = format!("the IPAddress {address} of the cluster");
+                let label = format!("IPAddress {address} in the cluster");
                 self.taken.entry(address).or_insert((owner, label));
             }
             _ => {}
@@ -49,7 +49,7 @@ impl ApiServerRules {
         }
     }
 
-    /// Why the API server would refuse this Service, or its update from `old`; `None` if nothing is known against it.
+    /// Why the API server would refuse this Service, or its update from `old`; `None` if no rule is known to refuse it.
     pub fn refusal(
         &self,
         settings: &Settings,
@@ -78,14 +78,14 @@ impl ApiServerRules {
         let ranges = &settings.service_cidrs;
         if !ranges.is_empty() && !ranges.iter().any(|range| allocates(range, address)) {
             let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-            return Some(format!("{address} is not an address of the Service ranges ({})", ranges.join(", ")));
+            return Some(format!("{address} can't be allocated from the Service ranges ({})", ranges.join(", ")));
         }
         if let Some(range) = settings.unusable_range_of(address) {
             return Some(format!("{address}: {}", range.why));
         }
         match self.taken.get(&address) {
             Some((holder, label)) if holder.as_ref() != Some(owner) => {
-                Some(format!("{address} is already the address of {label}"))
+                Some(format!("{address} is already used by {label}"))
             }
             _ => None,
         }
@@ -196,32 +196,32 @@ mod tests {
                 name: "outside",
                 old: None,
                 spec: at("10.0.1.9"),
-                expected: Some("10.0.1.9 is not an address of the Service ranges (10.0.0.0/24, fd00::/112)"),
+                expected: Some("10.0.1.9 can't be allocated from the Service ranges (10.0.0.0/24, fd00::/112)"),
             },
             Case {
                 name: "the broadcast address",
                 old: None,
                 spec: at("10.0.0.255"),
-                expected: Some("10.0.0.255 is not an address of the Service ranges (10.0.0.0/24, fd00::/112)"),
+                expected: Some("10.0.0.255 can't be allocated from the Service ranges (10.0.0.0/24, fd00::/112)"),
             },
             Case {
                 name: "the address of another Service",
                 old: None,
                 spec: at("10.0.0.7"),
-                expected: Some("10.0.0.7 is already the address of Service shop/db of the cluster"),
+                expected: Some("10.0.0.7 is already used by Service shop/db in the cluster"),
             },
             Case {
                 name: "an IPAddress without a Service",
                 old: None,
                 spec: at("10.0.0.8"),
-                expected: Some("10.0.0.8 is already the address of the IPAddress 10.0.0.8 of the cluster"),
+                expected: Some("10.0.0.8 is already used by IPAddress 10.0.0.8 in the cluster"),
             },
             Case { name: "its own IPAddress", old: None, spec: at("10.0.0.6"), expected: None },
             Case {
                 name: "the address of an earlier manifest",
                 old: None,
                 spec: at("10.0.0.5"),
-                expected: Some("10.0.0.5 is already the address of Service shop/first (a.yaml: document 1, line 1)"),
+                expected: Some("10.0.0.5 is already used by Service shop/first (a.yaml: document 1, line 1)"),
             },
             Case { name: "the same address", old: Some(at("10.0.0.9")), spec: at("10.0.0.9"), expected: None },
             Case {

@@ -19,7 +19,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Shows which addresses the Services of some manifests get, and why. Needs no cluster
+    /// Shows which addresses the Services in manifests get, and why. Needs no cluster
     #[command(after_long_help = commands::plan::HELP)]
     Plan(commands::plan::Plan),
     /// Evaluates the policy for one admission request, and prints the response as `kwctl run` does
@@ -40,7 +40,7 @@ pub enum Command {
     /// Shows how full the pools of a cluster are, and lists problems. Changes nothing
     #[command(after_long_help = commands::audit::HELP)]
     Audit(commands::audit::Audit),
-    /// Writes what `audit` and `plan` read of a cluster, for use without the cluster. Changes nothing
+    /// Writes the objects of a cluster that `audit` and `plan` read, for use without the cluster. Changes nothing
     #[command(after_long_help = commands::snapshot::HELP)]
     Snapshot(commands::snapshot::Snapshot),
     /// Holds external addresses of Services on a node

@@ -1,4 +1,4 @@
-//! Builds kustomizations with the programs of the user.
+//! Builds kustomizations with kubectl or kustomize.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -102,7 +102,7 @@ fn run(program: &'static str, subcommand: &'static str, folder: &Path) -> Result
 /// The beginning of the messages. The rest is read as well, because a program whose pipe is full waits.
 fn read_messages(mut stderr: impl Read) -> String {
     let mut kept = Vec::new();
-    // What can't be read is left out: the exit status tells whether the program failed.
+    // Unreadable output is left out: the exit status tells whether the program failed.
     let _ = stderr.by_ref().take(MAX_MESSAGES).read_to_end(&mut kept);
     let _ = io::copy(&mut stderr, &mut io::sink());
     String::from_utf8_lossy(&kept).trim().to_owned()

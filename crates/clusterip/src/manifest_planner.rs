@@ -38,7 +38,7 @@ pub struct Row {
     pub name: String,
     /// The decision.
     pub decision: Outcome,
-    /// The pool of the Service; `None` if no pool is for it.
+    /// The pool of the Service; `None` if no pool matches it.
     pub pool: Option<String>,
     /// What is known of the nodes of the Service.
     pub evidence: Option<Report>,

@@ -50,7 +50,7 @@ pub struct Placement {
     pub addresses: Vec<IpAddr>,
     /// The pools that the addresses lie in; empty for addresses outside of all pools.
     pub lies_in: Vec<String>,
-    /// The pool that the Service belongs to; `None` if no pool is for it, or if the policy names none.
+    /// The pool that the Service belongs to; `None` if no pool matches it, or if the policy names none.
     pub pool: Option<String>,
     /// Why the Service belongs there: the evidence, as text. Without a pool, what is known of its nodes nevertheless.
     pub evidence: Option<String>,

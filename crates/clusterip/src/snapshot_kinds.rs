@@ -62,17 +62,17 @@ impl SnapshotKinds {
         if self.seen.is_empty() { Err(IncompleteSnapshot::Empty) } else { Ok(()) }
     }
 
-    /// Checks that the snapshot has what the settings have pools for.
+    /// Checks that the snapshot has objects of each kind that the settings have pools for.
     ///
     /// # Errors
-    /// [`IncompleteSnapshot`] if it has not.
+    /// [`IncompleteSnapshot`] if an object kind is missing.
     pub fn check(&self, settings: &Settings) -> Result<(), IncompleteSnapshot> {
         self.check_not_empty()?;
         let has_nodes = !settings.nodes.pools.is_empty() && self.has("v1", "Node");
         if self.has("v1", "Service") || has_nodes { Ok(()) } else { Err(IncompleteSnapshot::NoServices) }
     }
 
-    /// What an audit with these settings can't know, as sentences.
+    /// Notes about the evidence that an audit with these settings lacks.
     pub fn notes(&self, settings: &Settings) -> Vec<String> {
         if !self.has("v1", "Service") {
             return vec![format!("the snapshot has no Services: {REMEDY}")];

@@ -116,8 +116,8 @@ fn too_long(key: &str) -> Option<usize> {
     }
 }
 
-/// Whether this is the key of an annotation of Services or Namespaces that has a parser here. A cache may drop all other
-/// annotations of these objects.
+/// Whether this is the key of an annotation of Services or Namespaces that has a parser here. A cache may drop all
+/// other annotations of these objects.
 pub fn has_parser(key: &str) -> bool {
     too_long(key).is_some()
 }
@@ -279,8 +279,8 @@ impl Moving {
     }
 }
 
-/// Whether a Service looks as if its move had begun and not ended: it has [`MOVING_ANNOTATION`], or its external name is
-/// [`MOVING_NAME`]. Every user who may edit the Service can make it look so; only a record proves it.
+/// Whether a Service looks as if its move had begun and not ended: it has [`MOVING_ANNOTATION`], or its external name
+/// is [`MOVING_NAME`]. Every user who may edit the Service can make it look so; only a record proves it.
 pub fn looks_half_moved(service: &Value) -> bool {
     let external_name = service.get("spec").and_then(|spec| spec.get("externalName")?.as_str());
     Moving::is_on(service) || external_name == Some(MOVING_NAME)

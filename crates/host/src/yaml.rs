@@ -117,7 +117,7 @@ pub fn single(text: &str) -> Result<Value, YamlError> {
 }
 
 /// The documents of a text, including empty ones, one at a time: a text may be large, and the positions of all its
-/// values are never needed at once. JSON objects that follow each other are documents of their own, as for `kubectl`.
+/// values are never needed at once. JSON objects that follow each other are documents of their own, as with `kubectl`.
 /// The first mistake ([`YamlError`]) is the last item.
 pub fn documents(text: &str) -> Documents<'_> {
     let parts = json_stream::parts(text).into_iter();

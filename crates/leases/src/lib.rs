@@ -1,8 +1,9 @@
 //! Leases of Kubernetes: how long a Lease has been unchanged, which process holds it, and which replica has claimed
 //! which address. This crate sends no requests.
 //!
-//! No clock of another process is trusted: a Lease counts as abandoned only after this process has seen it unchanged for
-//! its whole duration, on a clock that never jumps ([`observed`]). Every write names the [`version`] that it replaces.
+//! No clock of another process is trusted: a Lease counts as abandoned only after this process has seen it unchanged
+//! for its whole duration, on a clock that never jumps ([`observed`]). Every write names the [`version`] that it
+//! replaces.
 
 pub mod claim_lease;
 pub mod election;

@@ -45,8 +45,8 @@ impl<T> Observed<T> {
         now >= self.end(duration)
     }
 
-    /// Counts the value as unchanged for exactly `duration`, so that what is done after a longer time is done again only
-    /// later.
+    /// Counts the value as unchanged for exactly `duration`, so that what is done after a longer time is done again
+    /// only later.
     pub fn restart(&mut self, duration: Duration, now: Instant) {
         self.since = now.checked_sub(duration).unwrap_or(now);
     }

@@ -31,7 +31,7 @@ enum RequestError {
     Failed {
         /// The method and URL of the request.
         request: String,
-        /// What is wrong with the connection.
+        /// The error of the connection.
         reason: String,
     },
 }

@@ -15,16 +15,16 @@ use tower::layer::layer_fn;
 use crate::api_error::error_message;
 use crate::api_requests::Bounded;
 
-/// The arguments of every command that talks to a cluster.
+/// The arguments of every command that uses a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ClusterArguments {
     /// The kubeconfig for the cluster [default: $KUBECONFIG, ~/.kube/config, or the service account of the Pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig [default: the current one]
+    /// The context of the kubeconfig [default: the current context]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
-    /// How long to wait for the answer to a request to the API server, such as 500ms, 10s or 2m; 0: without limit
+    /// The time limit for a request to the API server, such as 500ms, 10s or 2m; 0 for no limit
     #[arg(long, value_name = "TIME", default_value_t)]
     pub request_timeout: RequestTimeout,
 }
@@ -81,7 +81,7 @@ pub enum ConnectError {
     Kubeconfig {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         source: KubeconfigError,
     },
     /// The context can't be used.
@@ -89,11 +89,11 @@ pub enum ConnectError {
     Context {
         /// The name of the context.
         context: String,
-        /// What is wrong with it.
+        /// The reason.
         source: KubeconfigError,
     },
     /// No cluster is configured.
-    #[error("no kubeconfig was found: give --kubeconfig, or run the program in a Pod")]
+    #[error("no kubeconfig was found: use --kubeconfig, or run the program in a Pod")]
     NoCluster(#[source] InferConfigError),
     /// The configuration can't be used.
     #[error("the configuration of the cluster can't be used: {}", error_message(.0))]

@@ -1,5 +1,5 @@
-//! What every program of this repository needs to run in a cluster: logging, shutdown, connections to the API server, HTTP,
-//! metrics, and work in the background.
+//! What every program of this repository needs to run in a cluster: logging, shutdown, connections to the API server,
+//! HTTP, metrics, and work in the background.
 
 pub mod api_error;
 mod api_requests;

@@ -218,8 +218,8 @@ async fn writes_of_claims(agents: &Agents) -> Vec<Call<'static>> {
     ]
 }
 
-/// Writes after the other agent has not renewed its heartbeat for more than ten seconds: its heartbeat may be ended, and
-/// then its addresses taken over.
+/// Writes after the other agent has not renewed its heartbeat for more than ten seconds: its heartbeat may be ended,
+/// and then its addresses taken over.
 async fn writes_after_a_silence(agents: &Agents) -> Vec<Call<'static>> {
     let mut calls = Vec::new();
     tokio::time::sleep(Duration::from_secs(12)).await;

@@ -198,7 +198,7 @@ fn moves(
             "does not move it: the setting assumeOS decides its pool, and its address lies in another pool".to_owned()
         }
         (Standing::InPlace | Standing::Unmatched, _) | (_, None) => {
-            format!("does not move it: {}", reason(service, placement, "no pool is for it"))
+            format!("does not move it: {}", reason(service, placement, "no pool matches it"))
         }
         (Standing::Misplaced, Some(pool)) => {
             if by_hand == Some(true) {

@@ -26,7 +26,7 @@ pub fn of_node(settings: &Settings, evaluated: &EvaluatedNode, findings: &mut Ve
     for (block, standing) in &placement.blocks {
         let belongs = || match own {
             Some(own) => format!("it belongs to {}", belongs(evaluated, own)),
-            None => placement.reason.clone().unwrap_or_else(|| "no pool is for it".to_owned()),
+            None => placement.reason.clone().unwrap_or_else(|| "no pool matches it".to_owned()),
         };
         let (kind, message) = match (standing, place_of(*block, own, settings)) {
             (BlockStanding::Shared(others), _) => {

@@ -145,7 +145,7 @@ fn misplaced(
                 placement.addresses.iter().copied().filter(|address| settings.pool_of(*address).is_some()).collect();
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
-            let message = format!("{}, and no pool is for it: {why}{hand}", places(settings, &wrong));
+            let message = format!("{}, and no pool matches it: {why}{hand}", places(settings, &wrong));
             let remedy = format!(
                 "add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or create the Service again \
                  with an address of no pool"

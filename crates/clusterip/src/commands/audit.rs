@@ -39,7 +39,7 @@ pub const HELP: &str = "\
 Examples:
   The cluster of the current context:
     clusterip audit
-  The same, and again each time something changes:
+  Print the report again each time it changes:
     clusterip audit --watch
   In a pipeline:
     clusterip audit --fail-on misplaced,full
@@ -55,18 +55,18 @@ Examples:
 
 An audit changes nothing. Without --settings, an audit of a cluster uses the settings of the server that leads there.
 
-Exit status: 0; 1 if --fail-on finds something; 2 if the input, the settings or the cluster \
-can't be read. With --watch, the status is that of the last report.";
+Exit status: 0; 1 if there is a finding of a kind in --fail-on; 2 if the input, the settings or \
+the cluster can't be read. With --watch, the status is that of the last report.";
 
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
 pub struct Audit {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Read the objects from this file of `clusterip snapshot` or `kubectl get -A -o yaml`, instead of from a cluster
+    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
-    /// The settings [default: those of the server that leads in the cluster; for a snapshot the pools of K2s]
+    /// The settings file [default: the settings of the server that leads; with --snapshot the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
@@ -89,7 +89,7 @@ pub struct Audit {
     /// Explain the address of this Service, instead of auditing the cluster
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["namespace", "all_namespaces", "selector"])]
     service: Option<ServiceKey>,
-    /// Print tables without their titles
+    /// Print tables without headers
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
@@ -111,7 +111,7 @@ struct Connection {
 pub enum Output {
     /// For people
     Table,
-    /// For people with room: a line with more columns for each finding
+    /// For people with a wide terminal: each finding on one line, with more columns
     Wide,
     /// The objects of the findings, such as service/shop/web
     Name,
@@ -123,7 +123,7 @@ pub enum Output {
     Sarif,
     /// For pipelines: a test case for each kind of finding
     Junit,
-    /// For the summary of a pipeline or a comment
+    /// For pipeline summaries and comments
     Markdown,
 }
 
@@ -265,7 +265,7 @@ impl Audit {
         Ok((live, refused))
     }
 
-    /// The settings of an audit without a cluster, in words.
+    /// The name of the settings, for the reports of an audit.
     fn settings_name(&self) -> String {
         self.settings.as_ref().map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
     }

@@ -78,8 +78,8 @@ impl Deployed {
         }
     }
 
-    /// As [`Self::find`], without waiting. The second value is whether there is no server, but a Lease that a server has
-    /// given back.
+    /// As [`Self::find`], without waiting. The second value is whether there is no server, but a Lease that a server
+    /// has given back.
     async fn find_now(client: &Client, given: Option<&str>, only_one: bool) -> anyhow::Result<(Self, bool)> {
         let leases = match all_leases(client).await? {
             Some(leases) => leases,
@@ -118,7 +118,7 @@ impl Deployed {
     /// # Errors
     /// If there is neither a file nor a server, or the settings of the server can't be read here.
     pub async fn settings(&self, client: &Client, file: Option<&Path>) -> anyhow::Result<Source> {
-        const REMEDY: &str = "name the settings with --settings FILE";
+        const REMEDY: &str = "use --settings FILE";
         if let Some(file) = file {
             return Ok(Source::File(file.to_owned()));
         }
@@ -130,10 +130,10 @@ impl Deployed {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let problem = match self.in_use(client).await? {
-                None => format!("{at} does not show its settings: it is starting, or of an older version"),
+                None => format!("{at} does not show its settings, because it is starting or its version is older"),
                 Some(SettingsInUse { version, source, .. }) => {
                     let source = match source {
-                        Origin::File(file) => bail!("{at} uses the file {file} of its machine: {REMEDY}"),
+                        Origin::File(file) => bail!("{at} uses the file {file} on its machine: {REMEDY}"),
                         Origin::Defaults => Source::Defaults,
                         Origin::ConfigMap { namespace, name } => {
                             Source::ConfigMap { client: client.clone(), namespace, name }
@@ -144,7 +144,7 @@ impl Deployed {
                     if live_settings::version(&written) == version {
                         return Ok(source);
                     }
-                    format!("{at} does not use the present settings of {source}: its log says why")
+                    format!("{at} does not use the current settings of {source} (its log shows the reason)")
                 }
             };
             if Instant::now() > deadline {
@@ -155,7 +155,7 @@ impl Deployed {
     }
 
     /// Checks that the leading server uses the settings version `version`, which was read from `source`: a server that
-    /// is asked to move Services moves them by its own settings.
+    /// is asked to move Services uses its own settings.
     ///
     /// # Errors
     /// If the server uses other settings, or does not show which ones it uses.
@@ -167,17 +167,17 @@ impl Deployed {
                 Some(in_use) if in_use.version == version => return Ok(()),
                 Some(in_use) => match &in_use.source {
                     Origin::Defaults => "uses the default settings".to_owned(),
-                    Origin::File(file) => format!("uses the settings of its file {file}, which are other settings"),
+                    Origin::File(file) => format!("uses the settings of its file {file}, not those of this command"),
                     Origin::ConfigMap { namespace, name } => {
-                        format!("uses the settings of configmap {namespace}/{name}, which are other settings")
+                        format!("uses the settings of configmap {namespace}/{name}, not those of this command")
                     }
                 },
-                None => "does not show its settings: it is starting, or of an older version".to_owned(),
+                None => "does not show its settings, because it is starting or its version is older".to_owned(),
             };
             if Instant::now() > deadline {
                 bail!(
-                    "the server in namespace {} {problem}. It would not move Services by {source}: give it these \
-                     settings first, or only show the moves with --dry-run",
+                    "the server in namespace {} {problem}, and would not use {source} to move \
+                     Services: apply these settings to the server first, or use --dry-run",
                     self.namespace
                 );
             }
@@ -185,15 +185,15 @@ impl Deployed {
         }
     }
 
-    /// Checks that no process leads in another namespace: it would move Services by other settings at the same time.
+    /// Checks that no process leads in another namespace: it would move Services with other settings at the same time.
     ///
     /// # Errors
     /// If a process leads in another namespace, or this can't be found out.
     pub async fn no_leader_elsewhere(&self, client: &Client) -> anyhow::Result<()> {
         let Some(leases) = all_leases(client).await? else {
             bail!(
-                "no server leads in namespace {}, and Leases may not be listed to find out whether one leads in another \
-                 namespace; this rule of a ClusterRole permits it:\n\
+                "no server leads in namespace {}, and without the permission to list Leases it is unknown whether one \
+                 leads in another namespace; this rule of a ClusterRole grants it:\n\
                  - {{apiGroups: [\"coordination.k8s.io\"], resources: [\"leases\"], verbs: [\"list\"]}}",
                 self.namespace
             )
@@ -206,8 +206,8 @@ impl Deployed {
             return Ok(());
         }
         bail!(
-            "no server leads in namespace {}, but a process leads elsewhere: {}. It moves Services, too: leave out \
-             --server-namespace, or name its namespace",
+            "no server leads in namespace {}, but a process leads in another namespace: {}. \
+             It also moves Services: omit --server-namespace, or set it to that namespace",
             self.namespace,
             listed(&alive)
         )
@@ -238,14 +238,14 @@ async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Le
     }
 }
 
-/// Those of these processes that are alive: they renew their Leases. A Lease that expires under observation belongs to
-/// a process that has ended.
+/// Returns the processes that are alive because they renew their Leases. A Lease that expires under observation belongs
+/// to a process that has ended.
 async fn alive(client: &Client, mut undecided: Vec<Held>) -> anyhow::Result<Vec<Held>> {
     let mut alive = Vec::new();
     let limit = Instant::now() + MAX_DOUBT;
     if !undecided.is_empty() {
         let list = listed(&undecided);
-        notice(&format!("finding out whether these processes are alive: {list}"));
+        notice(&format!("checking whether these processes are alive: {list}"));
     }
     while !undecided.is_empty() {
         sleep(LOOK_AT_HOLDERS).await;

@@ -22,11 +22,11 @@ use clusterip_host::policy::request_file;
 use clusterip_host::policy::response::AdmissionResponse;
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::{harmless, harmless_lines};
+use clusterip_runtime::terminal::harmless_lines;
 use serde_json::Value;
 
 use super::settings_file;
+use super::terminal_options::{TerminalOptions, warn};
 
 /// The text at the end of `clusterip evaluate --help`.
 pub const HELP: &str = "\
@@ -43,16 +43,16 @@ settings can't be used, or the session does not match. Then only one message is 
 /// Arguments of `evaluate`.
 #[derive(Debug, Args)]
 pub struct Evaluate {
-    /// An AdmissionRequest, or an AdmissionReview with one, in JSON or YAML; - for standard input
+    /// An AdmissionRequest or AdmissionReview in JSON or YAML; - for standard input
     #[arg(long, value_name = "FILE")]
     request: PathBuf,
-    /// The settings of the policy, in YAML or JSON [default: the pools of K2s]
+    /// The settings file [default: the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// A cluster, as `kubectl get -A -o yaml` prints it, whose objects answer the look-ups
+    /// Answer the look-ups from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "cluster"])]
     snapshot: Option<PathBuf>,
-    /// A recorded session: its look-ups must be repeated in the same order, and get the recorded answers
+    /// Answer the look-ups from this recorded session; they must come in the recorded order
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "record"])]
     session: Option<PathBuf>,
     /// Answer the look-ups from the cluster of the current context
@@ -66,6 +66,8 @@ pub struct Evaluate {
     /// The output format
     #[arg(short, long, value_enum, default_value = "json")]
     output: Output,
+    #[command(flatten)]
+    terminal: TerminalOptions,
 }
 
 /// How to print a response.
@@ -90,6 +92,7 @@ impl Evaluate {
     /// # Errors
     /// If input or settings can't be used, or the policy fails. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.terminal.apply();
         self.evaluate().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
     }
 
@@ -221,8 +224,4 @@ fn decoded(response: &AdmissionResponse) -> anyhow::Result<Value> {
         document["patch"] = serde_json::from_slice(&STANDARD.decode(patch)?)?;
     }
     Ok(document)
-}
-
-fn warn(text: &str) {
-    anstream::eprintln!("{}warning:{} {}", style::WARNING.render(), anstyle::Reset.render(), harmless(text));
 }

@@ -20,8 +20,8 @@ use crate::starter::pools::{Os, pools};
 
 /// The text at the end of `clusterip init --help`.
 pub const HELP: &str = "\
-A cluster whose Nodes have one operating system gets one pool, a cluster with Linux and Windows Nodes gets two. A \
-dual-stack cluster gets pools with both families. Nothing is changed: the command reads ServiceCIDRs, Nodes, and \
+A cluster whose Nodes have one operating system gets one pool. A cluster with Linux and Windows Nodes gets two. A \
+dual-stack cluster gets pools with both families. The command changes nothing: it reads ServiceCIDRs, Nodes, and \
 before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
 
 Examples:

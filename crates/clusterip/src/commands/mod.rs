@@ -30,7 +30,7 @@ pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
     output_to_reader(bytes).map(|_| ())
 }
 
-/// As [`output`]. Returns whether the reader still reads.
+/// Writes to standard output as [`output`] does. Returns false if the reader has stopped reading.
 ///
 /// # Errors
 /// As [`output`].

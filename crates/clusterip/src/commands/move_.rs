@@ -42,18 +42,19 @@ use crate::services::service_metrics::Misplaced as Reason;
 /// The text at the end of `clusterip help move`.
 pub const HELP: &str = "\
 Examples:
-  What would move, and why:
+  List the moves and their reasons:
     clusterip move --dry-run
   One Service, without confirmation:
     clusterip move --namespace shop --service web --yes
   The Services with these labels:
     clusterip move --all-namespaces --selector app=web,tier!=back --dry-run
-  By the settings of a file, where no server runs:
+  With a settings file, if no server runs:
     clusterip move --settings settings.yaml
 
-A Service is never deleted: for some milliseconds it is of type ExternalName, and then it has the new
-address. All other fields stay. Addresses set by hand are never changed. If a server (`clusterip serve`)
-leads in the cluster, the command uses its settings, and the server carries out the moves.
+No Service is deleted: it has type ExternalName for some milliseconds, and then the new address.
+All other fields stay unchanged. Addresses set by hand are never changed. If a server
+(`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out
+the moves.
 
 Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";
 
@@ -62,16 +63,16 @@ Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.
 pub struct Move {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// The settings [default: those of the server that leads]. Beside a server that uses other settings, nothing is
-    /// moved: use --dry-run
-    #[arg(long, value_name = "FILE")]
+    /// The settings file [default: the settings of the server that leads]. If the server uses other settings, only
+    /// --dry-run is possible
+    #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
     #[arg(long, value_name = "NAMESPACE")]
     server_namespace: Option<String>,
     #[command(flatten)]
     scope: Scope,
-    /// Only this Service of the namespace
+    /// Only the Service with this name
     #[arg(long, value_name = "NAME", conflicts_with_all = ["all_namespaces", "selector"])]
     service: Option<String>,
     /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
@@ -81,7 +82,7 @@ pub struct Move {
     /// may fail during the move. May be given several times
     #[arg(long, value_name = "NAMESPACE/NAME")]
     called_by_control_plane: Vec<ServiceKey>,
-    /// Only show what would move. Needs permissions to read only
+    /// Only list the moves. Needs only read permissions
     #[arg(long)]
     dry_run: bool,
     /// Move without asking for confirmation
@@ -90,7 +91,7 @@ pub struct Move {
     /// The output format. JSON needs --yes or --dry-run
     #[arg(long, short, value_enum, default_value = "table")]
     output: Output,
-    /// Print tables without their titles
+    /// Print tables without headers
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
@@ -121,7 +122,10 @@ impl Move {
 
     async fn work(&self) -> anyhow::Result<ExitCode> {
         if self.output == Output::Json && !self.yes && !self.dry_run {
-            bail!("-o json does not ask for confirmation: --yes moves without asking, --dry-run only shows");
+            bail!(
+                "-o json does not ask for confirmation: use --yes to move without asking, or --dry-run to only list \
+                 the moves"
+            );
         }
         let namespace = self.scope.namespace(&self.cluster);
         if self.service.is_some() && namespace.is_none() {
@@ -322,7 +326,9 @@ impl Move {
 /// Asks for confirmation.
 fn ask(count: usize) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
-        bail!("standard input is not a terminal: --yes moves without asking, --dry-run only shows");
+        bail!(
+            "standard input is not a terminal: use --yes to move without asking, or --dry-run to only list the moves"
+        );
     }
     anstream::eprint!("\nMove {count} Services? [y/N] ");
     io::stderr().flush()?;

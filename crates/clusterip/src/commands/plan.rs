@@ -39,7 +39,7 @@ count as used. Addresses are a forecast, unless they are filled in (-o yaml). If
 Nodes get pod CIDRs. If they have pools of external addresses, Services get external addresses, as `clusterip serve` \
 would assign them.
 
-A Service is denied, too, if the API server would refuse it: because of an address that is invalid, outside of the \
+A Service is also denied if the API server would refuse it: because of an address that is invalid, outside of the \
 known Service ranges, or in use by another Service, or because an update would change the address.
 
 Exit status: 0; 1 if a Service or Node is denied; 2 if the input or the settings can't be used.";
@@ -50,38 +50,38 @@ pub struct Plan {
     /// Files, folders (all .yaml, .yml and .json below them) or - for standard input
     #[arg(required_unless_present_any = ["filenames", "kustomize"])]
     paths: Vec<PathBuf>,
-    /// A file, a folder or - for standard input, as for kubectl; may be repeated
+    /// A file, a folder or - for standard input, as with kubectl; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     filenames: Vec<PathBuf>,
-    /// The folder of a kustomization, as for kubectl. It is built with `kubectl kustomize`, or with `kustomize build`
+    /// The folder of a kustomization, which is built with `kubectl kustomize` or `kustomize build`
     #[arg(short = 'k', long, value_name = "DIR", conflicts_with_all = ["paths", "filenames"])]
     kustomize: Option<PathBuf>,
-    /// The namespace of objects that do not name one. Objects that name another namespace are refused [default: with
-    /// --cluster the namespace of the context, otherwise `default`; then objects may name any namespace]
+    /// The namespace of objects without one. An object with another namespace is an error [default: with --cluster the
+    /// namespace of the context, otherwise `default`; objects may then have any namespace]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// Plan only the Services with these labels, as for kubectl: such as app=web,tier!=back,env in (test,prod). The
-    /// addresses that other Services name count as used
+    /// Only Services with these labels, such as app=web,tier!=back or 'env in (test,prod)'. The addresses in the
+    /// manifests of other Services count as used
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<ServiceSelector>,
-    /// The settings of the policy, in YAML or JSON [default: the pools of K2s]
+    /// The settings file [default: the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The output format; yaml: the manifests, with addresses filled in
+    /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// The objects that the cluster already has, as `clusterip snapshot` or `kubectl get -A -o yaml` prints them
+    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     snapshot: Option<PathBuf>,
-    /// Read the objects that already exist from the cluster of the current context
+    /// Read the objects of the cluster from the API server of the current context
     #[arg(long)]
     cluster: bool,
     #[command(flatten)]
     connection: ClusterArguments,
-    /// Name the files of folders that are skipped because they have no Kubernetes objects
+    /// List the files in folders that are skipped because they contain no Kubernetes objects
     #[arg(short, long)]
     verbose: bool,
-    /// Print tables without their titles
+    /// Print tables without headers
     #[arg(long)]
     no_headers: bool,
     #[command(flatten)]
@@ -177,13 +177,13 @@ impl Plan {
         Ok(manifest_files::load(&paths, namespace)?)
     }
 
-    /// The namespace of objects that name none, if it is that of the context. It is printed.
+    /// The namespace of the context for objects without a namespace, if `--cluster` is used. It is printed.
     fn namespace_of_context(&self) -> Option<String> {
         if self.namespace.is_some() || !self.cluster {
             return None;
         }
         let namespace = self.connection.namespace()?;
-        notice(&format!("namespace: {namespace}, which the context names"));
+        notice(&format!("namespace: {namespace} (of the context)"));
         Some(namespace)
     }
 
@@ -195,7 +195,7 @@ impl Plan {
             }
         } else if !skipped.is_empty() {
             let files = if skipped.len() == 1 { "1 file".to_owned() } else { format!("{} files", skipped.len()) };
-            notice(&format!("skipped: {files} without Kubernetes objects (-v names them)"));
+            notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which Services a command is about, as kubectl users name them.
+//! Selects the Services of a command by namespace and labels, as kubectl does.
 
 use anyhow::bail;
 use clap::Args;
@@ -11,19 +11,19 @@ use crate::service_selector::ServiceSelector;
 /// The arguments that select Services.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Scope {
-    /// Only Services in this namespace [default: the namespace that the context names, or all namespaces]
+    /// Only Services in this namespace [default: the namespace of the context, or all namespaces]
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
-    /// Services in all namespaces, also if the context names a namespace
+    /// Services in all namespaces, even if the context has a namespace
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     pub all_namespaces: bool,
-    /// Only Services with these labels, as for kubectl: such as app=web,tier!=back,env in (test,prod)
+    /// Only Services with these labels, such as app=web,tier!=back or 'env in (test,prod)'
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<ServiceSelector>,
 }
 
 impl Scope {
-    /// The only namespace that the command is about; `None` for all namespaces. A namespace that the context names is
+    /// The only namespace of the command; `None` for all namespaces. If it is the namespace of the context, it is
     /// printed.
     pub fn namespace(&self, cluster: &ClusterArguments) -> Option<String> {
         if self.all_namespaces {
@@ -33,7 +33,7 @@ impl Scope {
             return self.namespace.clone();
         }
         let namespace = cluster.namespace()?;
-        notice(&format!("namespace: {namespace}, which the context names; -A: all namespaces"));
+        notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
         Some(namespace)
     }
 }

@@ -57,7 +57,7 @@ pub struct Serve {
     /// The address for HTTPS
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443")]
     listen: SocketAddr,
-    /// The file with the settings, which is read again when it changes [default: `{}`, the K2s pools]
+    /// The settings file, which is read again when it changes [default: the pools of K2s]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The ConfigMap in the server's namespace with the settings in its key `settings.yaml`, which is watched for
@@ -153,7 +153,7 @@ impl Serve {
         let prepared = tokio::select! {
             biased;
             () = &mut shutdown => {
-                tracing::info!(target: LOG_TARGET, "stopped before the start was complete");
+                tracing::info!(target: LOG_TARGET, "stopped before startup was complete");
                 return Ok(());
             }
             prepared = self.prepare() => prepared?,

@@ -36,9 +36,9 @@ Examples:
     clusterip audit --snapshot snapshot.json --settings settings.yaml
     clusterip plan -f shop --snapshot snapshot.json --settings settings.yaml
 
-The snapshot has one list of every kind that an audit or a plan reads, with only the fields that they read: Services, \
+The snapshot contains the objects that `audit` and `plan` read, with only the fields that they read: Services, \
 workloads, Pods, Namespaces, Nodes, RuntimeClasses, IPAddresses, ServiceCIDRs, the Leases of clusterip, and which \
-Services the control plane calls. It has no Secrets and no ConfigMaps. A snapshot changes nothing in the cluster.
+Services the control plane calls. It contains no Secrets and no ConfigMaps.
 
 Exit status: 0; 2 if the cluster can't be read, or the snapshot can't be written.";
 
@@ -47,7 +47,7 @@ Exit status: 0; 2 if the cluster can't be read, or the snapshot can't be written
 pub struct Snapshot {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// The settings, if their evidence.kinds name custom resources: the snapshot then has these, too
+    /// The settings file: the snapshot then also contains the custom resources that evidence.kinds names
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format. Large snapshots are read faster as JSON
@@ -114,11 +114,14 @@ async fn read(client: &Client, settings: &Settings) -> anyhow::Result<Contents> 
         contents.kinds.push(kind);
     }
     if let Err(error) = contents.add_callers(client).await {
-        warn(&format!("{error}; an audit can't know which Services the control plane calls"));
+        warn(&format!("{error}; an audit of this snapshot can't tell which Services the control plane calls"));
     }
     if let Err(error) = contents.add_leases(client).await {
         let reason = error_message(&error);
-        warn(&format!("leases can't be listed: {reason}; an audit can't know which addresses are in flight or held"));
+        warn(&format!(
+            "leases can't be listed: {reason}; an audit of this snapshot can't tell which addresses are in flight or \
+             held"
+        ));
     }
     Ok(contents)
 }

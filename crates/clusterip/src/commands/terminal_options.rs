@@ -1,4 +1,4 @@
-//! The options of all commands that print results: colours, and what is printed besides results and errors.
+//! The options `--color` and `--quiet`, and messages on standard error that respect them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,13 +8,13 @@ use clusterip_runtime::terminal::harmless;
 
 use crate::report::columns::paint;
 
-/// Whether the user asked for results and errors only. A process runs one command.
+/// Whether to print only results and errors (`--quiet`). A process runs one command.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Options about the terminal.
 #[derive(Debug, Args)]
 pub struct TerminalOptions {
-    /// When to use colours; auto: on a terminal, unless NO_COLOR is set
+    /// When to use colours. auto uses them on a terminal, unless NO_COLOR is set
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     color: ColorChoice,
     /// Print only results and errors: no warnings, no notices and no progress
@@ -35,7 +35,7 @@ impl TerminalOptions {
     }
 }
 
-/// Whether the user asked for results and errors only.
+/// Whether to print only results and errors (`--quiet`).
 pub fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }

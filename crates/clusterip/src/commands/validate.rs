@@ -41,10 +41,10 @@ const UNREADABLE: u8 = 2;
 /// Arguments of `validate`.
 #[derive(Debug, Args)]
 pub struct Validate {
-    /// Files with settings in YAML or JSON, or - for standard input
+    /// Settings files in YAML or JSON, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Also check against the Service ranges of the current context; --kubeconfig and --context imply this
+    /// Also check against the Service ranges of the cluster; --kubeconfig and --context imply this
     #[arg(long)]
     cluster: bool,
     #[command(flatten)]
@@ -98,7 +98,7 @@ impl Validate {
         let ranges = runtime.block_on(facts::service_cidrs(&client))?;
         if ranges.all.is_empty() {
             warn(
-                "the cluster does not show its Service ranges, as Kubernetes does since 1.33, so the pools are \
+                "the cluster does not show its Service ranges, which Kubernetes does since 1.33, so the pools are \
                  compared only with services.serviceCIDRs of the settings",
             );
         }

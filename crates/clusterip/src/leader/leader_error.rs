@@ -13,7 +13,7 @@ pub enum LeaderError {
     Request {
         /// The namespace of the Lease.
         namespace: String,
-        /// What was tried: `read`, `created`, `updated` or `deleted`.
+        /// The request that failed: `read`, `created`, `updated` or `deleted`.
         what: &'static str,
         /// The message of the API server.
         reason: String,
@@ -23,7 +23,7 @@ pub enum LeaderError {
     NoAnswer {
         /// The namespace of the Lease.
         namespace: String,
-        /// What was tried: `read`, `created`, `updated` or `deleted`.
+        /// The request that failed: `read`, `created`, `updated` or `deleted`.
         what: &'static str,
         /// How long the answer was waited for.
         waited: Duration,

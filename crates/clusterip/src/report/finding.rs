@@ -1,4 +1,4 @@
-//! What all reports say about a finding: its kind, its object and its severity.
+//! The parts of a finding that all reports show: its kind, its object and its severity.
 
 use std::fmt;
 
@@ -62,10 +62,10 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Something does not work, or is not where it belongs.
+    /// Something does not work, or an address or a block lies in the wrong pool.
     Error,
     /// Something works, but needs attention.
     Warning,

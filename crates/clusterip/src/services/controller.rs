@@ -276,8 +276,8 @@ impl Controller {
         self.record_applied_settings(carried_out).await
     }
 
-    /// Shows the settings in force on the Lease. `shown` is the version that the Lease shows as far as this process knows.
-    /// Returns the version that the Lease shows now.
+    /// Shows the settings in force on the Lease. `shown` is the version that the Lease shows as far as this process
+    /// knows. Returns the version that the Lease shows now.
     async fn show_settings(&self, shown: Option<String>) -> Option<String> {
         let version = self.reconciler.evaluator().settings().version.clone();
         if shown.as_ref() == Some(&version) {
@@ -288,7 +288,7 @@ impl Controller {
         match in_use.show(&self.client, &self.namespace).await {
             Ok(written) => written.then_some(in_use.version),
             Err(error) => {
-                tracing::warn!(%error, "the lease can't show which settings are in use");
+                tracing::warn!(%error, "can't write the settings in use to the lease");
                 None
             }
         }

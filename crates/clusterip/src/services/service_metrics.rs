@@ -190,7 +190,7 @@ impl Component for ServiceMetrics {
         registry.register("pool_free_addresses", "Addresses that the pool can hand out now", self.free.clone());
         registry.register(
             "pool_unmatched_services",
-            "Services with an address of the pool that no pool matches",
+            "Services that have an address of the pool although no pool matches them",
             self.unmatched.clone(),
         );
         registry.register(

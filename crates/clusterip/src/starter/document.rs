@@ -48,7 +48,8 @@ fn head(ranges: &Ranges, pools: &[StarterPool]) -> String {
     );
     let unused: Vec<IpNet> = ranges.all.iter().copied().filter(|range| !covers(&ranges.chosen, *range)).collect();
     if !unused.is_empty() {
-        let _ = writeln!(text, "# In no pool, or only the first 65,536 addresses of it: {}", joined(&unused));
+        let _ =
+            writeln!(text, "# Not in a pool, except the first 65,536 addresses of a large range: {}", joined(&unused));
     }
     if is_k2s(&ranges.chosen) && pools.len() > 1 {
         text.push_str("# These are the pools of the K2s distribution: the routes of its nodes depend on them.\n");

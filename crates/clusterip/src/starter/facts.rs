@@ -1,4 +1,4 @@
-//! What starter settings depend on: the Service ranges of a cluster, and the operating systems of its Nodes.
+//! The facts behind starter settings: the Service ranges of a cluster, and the operating systems of its Nodes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -51,7 +51,7 @@ pub enum FactsError {
     Nodes(String),
     /// The API does not show the Service ranges.
     #[error(
-        "the cluster does not show its Service ranges, as Kubernetes does since 1.33: give --service-cidr, with the \
+        "the cluster does not show its Service ranges, which Kubernetes does since 1.33: use --service-cidr, with the \
          value of --service-cluster-ip-range of the API server{0}"
     )]
     RangesUnknown(String),
@@ -132,7 +132,7 @@ fn hint(kubernetes: IpAddr) -> String {
     let usual = match kubernetes.to_string().as_str() {
         "10.96.0.1" => "; the default of kubeadm is 10.96.0.0/12",
         "10.43.0.1" => "; the default of k3s is 10.43.0.0/16",
-        "172.21.0.1" => "; that of K2s is 172.21.0.0/16",
+        "172.21.0.1" => "; the default of K2s is 172.21.0.0/16",
         _ => "",
     };
     format!(" (default/kubernetes has its first address, {kubernetes}{usual})")

@@ -80,8 +80,8 @@ impl AdmissionMetrics {
         self.duration.observe(took.as_secs_f64());
     }
 
-    /// Sets the counters of a pool to zero if they have no value yet. Prometheus sees an increase only from a value that
-    /// it has scraped before: without a zero, the first denial would be missed.
+    /// Sets the counters of a pool to zero if they have no value yet. Prometheus sees an increase only from a value
+    /// that it has scraped before: without a zero, the first denial would be missed.
     pub fn begin_pool(&self, kind: ResourceKind, decisions: &[Decision], pool: &str) {
         for &decision in decisions {
             drop(self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: Some(pool.to_owned()) }));

@@ -314,8 +314,8 @@ impl Authority {
 }
 
 /// The content of the Secret after every step that is due. If the Secret does not exist, it is created from `known`:
-/// deleting the Secret must not end the authority that the API server trusts. `created` is set to the UID of a Secret that
-/// is created.
+/// deleting the Secret must not end the authority that the API server trusts. `created` is set to the UID of a Secret
+/// that is created.
 async fn advance(
     secrets: &Api<Secret>,
     namespace: &str,

@@ -229,7 +229,7 @@ fn bad_input_is_refused_with_its_position() {
         Case {
             name: "no object",
             args: on("other.yaml"),
-            expected: "error: snapshot: other.yaml: document 1, line 4: expected an object of Kubernetes, found a \
+            expected: "error: snapshot: other.yaml: document 1, line 4: expected a Kubernetes object, found a \
                        number\n",
         },
         Case {

@@ -62,7 +62,7 @@ fn invalid_yaml_is_refused_with_document_and_line() {
             ManifestCase {
                 name: "text behind JSON objects",
                 manifests: b"{}\n{}\nx\n".into(),
-                message: "document 1, line 1: no `kind`: not an object of Kubernetes\nm.yaml: document 1, line 2: did not \
+                message: "document 1, line 1: no `kind`: not a Kubernetes object\nm.yaml: document 1, line 2: did not \
                           find expected <document start>",
             },
             ManifestCase {
@@ -91,7 +91,7 @@ fn invalid_yaml_is_refused_with_document_and_line() {
 
 #[test]
 fn documents_that_are_not_kubernetes_objects_are_refused() {
-    let object = |found: &str| format!("document 1, line 1: expected an object of Kubernetes, found {found}");
+    let object = |found: &str| format!("document 1, line 1: expected a Kubernetes object, found {found}");
     check_manifests(
         "bad-objects",
         &[
@@ -102,12 +102,12 @@ fn documents_that_are_not_kubernetes_objects_are_refused() {
             ManifestCase {
                 name: "no kind",
                 manifests: b"apiVersion: v1\n".into(),
-                message: "document 1, line 1: no `kind`: not an object of Kubernetes",
+                message: "document 1, line 1: no `kind`: not a Kubernetes object",
             },
             ManifestCase {
                 name: "kind null",
                 manifests: b"kind:\n".into(),
-                message: "document 1, line 1: no `kind`: not an object of Kubernetes",
+                message: "document 1, line 1: no `kind`: not a Kubernetes object",
             },
             ManifestCase {
                 name: "kind of another type",
@@ -117,7 +117,7 @@ fn documents_that_are_not_kubernetes_objects_are_refused() {
             ManifestCase {
                 name: "no apiVersion",
                 manifests: b"kind: Service\n".into(),
-                message: "document 1, line 1: no `apiVersion`: not an object of Kubernetes",
+                message: "document 1, line 1: no `apiVersion`: not a Kubernetes object",
             },
             ManifestCase {
                 name: "no metadata",
@@ -147,12 +147,12 @@ fn documents_that_are_not_kubernetes_objects_are_refused() {
             ManifestCase {
                 name: "an item that is none",
                 manifests: b"apiVersion: v1\nkind: List\nitems:\n- 5\n".into(),
-                message: "document 1, line 4: expected an object of Kubernetes, found a number",
+                message: "document 1, line 4: expected a Kubernetes object, found a number",
             },
             ManifestCase {
                 name: "behind an empty document",
                 manifests: format!("---\n---\n{SERVICE}---\n42\n").into(),
-                message: "document 3, line 8: expected an object of Kubernetes, found a number",
+                message: "document 3, line 8: expected a Kubernetes object, found a number",
             },
         ],
     );

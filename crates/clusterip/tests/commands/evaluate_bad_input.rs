@@ -157,7 +157,7 @@ fn unusable_files_are_named() {
         FileCase {
             name: "a snapshot of something else",
             args: &["--snapshot", "c.yaml"],
-            message: "snapshot: c.yaml: document 1, line 1: expected an object of Kubernetes, found a list".to_owned(),
+            message: "snapshot: c.yaml: document 1, line 1: expected a Kubernetes object, found a list".to_owned(),
         },
         FileCase { name: "a missing session", args: &["--session", "gone"], message: format!("session: gone: {none}") },
         FileCase {

@@ -37,7 +37,7 @@ services:
 const ONE_POOL: &str = "\
 # Starter settings of clusterip: one pool for all Services, because all Nodes have the same operating system.
 # Service ranges of the cluster: 10.43.0.0/16, fd00::/108, 10.2.0.0/16 (as given with --service-cidr)
-# In no pool, or only the first 65,536 addresses of it: fd00::/108, 10.2.0.0/16
+# Not in a pool, except the first 65,536 addresses of a large range: fd00::/108, 10.2.0.0/16
 # `clusterip validate --cluster FILE` checks these settings, and `clusterip audit --settings FILE`
 # shows which Services would be misplaced.
 services:

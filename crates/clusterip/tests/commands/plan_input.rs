@@ -172,7 +172,7 @@ fn files_of_folders_without_kubernetes_objects_are_skipped_with_a_count() {
         .write("in/empty.yaml", "# nothing\n")
         .write("in/web.yaml", service_manifest("web", "{}"));
     let expected = folder.run(&["plan", "in/web.yaml"]);
-    let skipped = "skipped: 3 files without Kubernetes objects (-v names them)\n";
+    let skipped = "skipped: 3 files without Kubernetes objects (-v lists them)\n";
     assert_eq!(folder.run(&["plan", "in"]), Done { stderr: skipped.to_owned(), ..expected.clone() });
     let skipped = "\
 skipped: in/chart/values.yaml: no Kubernetes objects
@@ -181,7 +181,7 @@ skipped: in/package.json: no Kubernetes objects
 ";
     assert_eq!(folder.run(&["plan", "in", "-v"]), Done { stderr: skipped.to_owned(), ..expected });
     let named = folder.run(&["plan", "in/package.json"]);
-    let message = "in/package.json: document 1, line 1: no `kind`: not an object of Kubernetes";
+    let message = "in/package.json: document 1, line 1: no `kind`: not a Kubernetes object";
     assert_eq!(named, Done::refused(message), "a file that the command line names is not skipped");
 }
 

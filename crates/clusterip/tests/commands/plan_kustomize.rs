@@ -102,8 +102,8 @@ fn kustomization_that_can_not_be_built_is_refused() {
             name: "another namespace",
             programs: &["kubectl"],
             args: &["-q", "-n", "bank"],
-            message: "kustomization overlay: document 1, line 1: Service web is in namespace shop, and --namespace \
-                      names bank: remove one of the two",
+            message: "kustomization overlay: document 1, line 1: Service web is in namespace shop, but --namespace \
+                      is bank: remove one of the two",
         },
     ];
     for Case { name, programs, args, message } in cases {

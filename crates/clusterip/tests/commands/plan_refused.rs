@@ -29,14 +29,14 @@ fn service_that_the_api_server_refuses_is_denied() {
             snapshot: vec![],
             manifests: vec![("web", "172.21.0.60"), ("db", "172.21.0.60")],
             decision: "denied",
-            message: "172.21.0.60 is already the address of Service default/web (in.yaml: document 1, line 1)",
+            message: "172.21.0.60 is already used by Service default/web (in.yaml: document 1, line 1)",
         },
         Case {
             name: "the address of another Service of the cluster",
             snapshot: vec![service("shop", "db", "172.21.0.60")],
             manifests: vec![("web", "172.21.0.60")],
             decision: "denied",
-            message: "172.21.0.60 is already the address of Service shop/db of the cluster",
+            message: "172.21.0.60 is already used by Service shop/db in the cluster",
         },
         Case {
             name: "another address of an existing Service",
@@ -64,7 +64,7 @@ fn service_that_the_api_server_refuses_is_denied() {
             snapshot: vec![service_cidr()],
             manifests: vec![("web", "10.0.0.9")],
             decision: "denied",
-            message: "10.0.0.9 is not an address of the Service ranges (172.21.0.0/16)",
+            message: "10.0.0.9 can't be allocated from the Service ranges (172.21.0.0/16)",
         },
         Case {
             name: "the address that the Service has",

@@ -37,8 +37,8 @@ fn objects_of_another_namespace_than_the_given_one_are_refused() {
     let job = "kind: Job\napiVersion: batch/v1\nmetadata: {name: run, namespace: far}\n";
     let input = format!("{}---\n{service}---\n{job}", service_manifest("web", "{}"));
     let expected = "\
--: document 2, line 7: Service own is in namespace there, and --namespace names here: remove one of the two
--: document 3, line 12: Job run is in namespace far, and --namespace names here: remove one of the two";
+-: document 2, line 7: Service own is in namespace there, but --namespace is here: remove one of the two
+-: document 3, line 12: Job run is in namespace far, but --namespace is here: remove one of the two";
     for args in [&["plan", "-", "-n", "here"], &["plan", "--namespace", "here", "-"]] {
         assert_eq!(Folder::new("other-namespace").run_with(args, &input, &[]), Done::refused(expected), "{args:?}");
     }

@@ -1,7 +1,7 @@
 //! `plan -o yaml` fills the addresses in and changes no other character.
 //!
-//! Each folder `cases/filled_manifests/GROUP/CASE` has the manifests in `in.yaml`, or in `in-1.yaml` and `in-2.yaml`, and
-//! either the filled manifests in `out.yaml` or the message of the refusal in `error.txt`.
+//! Each folder `cases/filled_manifests/GROUP/CASE` has the manifests in `in.yaml`, or in `in-1.yaml` and `in-2.yaml`,
+//! and either the filled manifests in `out.yaml` or the message of the refusal in `error.txt`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

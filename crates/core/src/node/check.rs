@@ -22,7 +22,7 @@ pub(super) fn check(
 ) -> Verdict {
     let deny = settings.nodes.explicit == Explicit::Deny;
     let mut wrong: Vec<String> = blocks.iter().filter_map(|block| misplaced(*block, node, own, settings)).collect();
-    // Blocks outside of every pool, on a Node that no pool is for, are ignored.
+    // Blocks outside of every pool, on a Node that no pool matches, are ignored.
     if own.is_some() || blocks.iter().any(|block| settings.nodes.pools.iter().any(|pool| pool.meets(*block))) {
         match overlapping_nodes(node, blocks, cluster) {
             Ok(overlaps) => wrong.extend(overlaps),

@@ -262,7 +262,7 @@ fn add(
     let mut object = node.to_value();
     let wrong = |reason: String| Err(ManifestError::Object { origin: origin.clone(), reason });
     if !object.is_object() {
-        return wrong(format!("expected an object of Kubernetes, found {}", a_kind_of(&object)));
+        return wrong(format!("expected a Kubernetes object, found {}", a_kind_of(&object)));
     }
     if let Some((api_version, kind)) = type_of_list {
         for (key, value) in [("apiVersion", api_version), ("kind", kind)] {
@@ -277,7 +277,7 @@ fn add(
     for key in ["kind", "apiVersion"] {
         match object.get(key) {
             Some(Value::String(text)) if !text.is_empty() => {}
-            None | Some(Value::Null) => return wrong(format!("no `{key}`: not an object of Kubernetes")),
+            None | Some(Value::Null) => return wrong(format!("no `{key}`: not a Kubernetes object")),
             Some(other) => return wrong(format!("`{key}`: expected a string, found {}", a_kind_of(other))),
         }
     }
@@ -328,7 +328,7 @@ fn add(
     Ok(())
 }
 
-/// Whether a document claims to be an object of Kubernetes. A file of a tool often has neither field. The configuration
+/// Whether a document claims to be a Kubernetes object. A file of a tool often has neither field. The configuration
 /// of a component or a tool, such as kubeadm, has an API group, but no metadata.
 fn is_like_an_object(node: &Node, file: &str) -> bool {
     let object = node.to_value();

@@ -33,8 +33,8 @@ pub struct LiveSettings {
     pub settings: Settings,
     /// The hash of the document in 32 hexadecimal digits: the same for the same document in every process.
     pub hash: String,
-    /// The hash of the settings version: of the document as it was written, see [`version()`]. The Service ranges of the
-    /// cluster do not affect it.
+    /// The hash of the settings version: of the document as it was written, see [`version()`]. The Service ranges of
+    /// the cluster do not affect it.
     pub version: String,
     /// Settings that are allowed but probably not intended.
     pub warnings: Vec<String>,

@@ -4,8 +4,8 @@
 //! It returns the part afterwards. All instances together therefore never have more than the budget, however many and
 //! however large the requests are: an evaluation waits for its part, or fails.
 //!
-//! Admission has priority. An evaluation on a thread of [`clusterip_runtime::background`] waits while an evaluation for admission
-//! waits, and leaves half of the budget free if it can.
+//! Admission has priority. An evaluation on a thread of [`clusterip_runtime::background`] waits while an evaluation for
+//! admission waits, and leaves half of the budget free if it can.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

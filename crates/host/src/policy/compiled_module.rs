@@ -33,8 +33,8 @@ impl CompiledModule {
         // SAFETY: the bytes must be what `Engine::precompile_module` returned. Only two places make a `CompiledModule`:
         // `EMBEDDED` has the bytes that the build script of this crate got from that function and that became a part
         // of the program, and the caller of `from_build_script` promises the same. Both are constants of the program,
-        // so nothing that the program reads can change them. wasmtime itself checks its major version, the settings, the
-        // machine and the features of the processor, and returns an error.
+        // so nothing that the program reads can change them. wasmtime itself checks its major version, the settings,
+        // the machine and the features of the processor, and returns an error.
         unsafe { Module::deserialize(engine, self.0) }
     }
 }

@@ -1,5 +1,5 @@
-//! The host side of [waPC], the protocol between the policy and its host: an instance of the module fetches an operation
-//! and a payload, looks objects up, and returns an answer or an error.
+//! The host side of [waPC], the protocol between the policy and its host: an instance of the module fetches an
+//! operation and a payload, looks objects up, and returns an answer or an error.
 //!
 //! [waPC]: https://wapc.io/docs/spec/
 

@@ -135,7 +135,7 @@ impl<'c> WatchedCluster<'c> {
         stores.ask_for_service_cidrs().await;
         let written = live_settings::written(&connection.settings).await?;
         let settings = prepare(command, &connection, &module, &stores, written).await?;
-        // What an audit without these watches can't list, it notes. So this permission is not required.
+        // If these objects can't be listed, the audit has a note about it. So this permission is not required.
         stores.control_plane_services().watch(&connection.client, &metrics);
         stores.control_plane_services().wait_until_listed().await;
         let (problem, cache) = (None, AuditCache::default());
@@ -166,7 +166,7 @@ impl<'c> WatchedCluster<'c> {
             Err(error) => {
                 let problem = error_chain(&*error);
                 if self.problem.as_ref() != Some(&problem) {
-                    warn(&format!("the audit uses the settings from before: {problem}"));
+                    warn(&format!("the audit keeps using the previous settings: {problem}"));
                     self.problem = Some(problem);
                 }
             }

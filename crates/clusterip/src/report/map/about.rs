@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-/// Where the contents of a map come from. What is unknown is not shown.
+/// Where the contents of a map come from. Unknown fields are not shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// The context and the API server of the cluster, or the snapshot.
@@ -16,7 +16,7 @@ pub struct About {
 }
 
 impl About {
-    /// Whether nothing is known.
+    /// Whether all fields are empty.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -31,8 +31,8 @@ pub async fn write(client: &Client, namespace: &str, hash: &str) -> Result<(), k
     annotate(client, namespace, None, SETTINGS_ANNOTATION, hash).await.map(drop)
 }
 
-/// Sets an annotation of the leader's Lease, if `holder` holds the Lease; `None` stands for any process. Returns whether
-/// the Lease has the annotation now. Writes nothing if the Lease has it already.
+/// Sets an annotation of the leader's Lease, if `holder` holds the Lease; `None` stands for any process. Returns
+/// whether the Lease has the annotation now. Writes nothing if the Lease has it already.
 ///
 /// # Errors
 /// As [`write`].

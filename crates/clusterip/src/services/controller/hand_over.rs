@@ -52,7 +52,7 @@ pub async fn hand_over(
     let now = addresses(&json!({"spec": service.data.get("spec")}));
     if now == from {
         let told = answer(client, namespace, name, &request_uid).await;
-        return Err(told.unwrap_or_else(|| "the server does not say why; its log does".to_owned()));
+        return Err(told.unwrap_or_else(|| "the server gave no reason; see its log".to_owned()));
     }
     Ok(now)
 }

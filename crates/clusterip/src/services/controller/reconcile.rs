@@ -208,13 +208,13 @@ impl Reconciler {
         match self.inspect(id, service.clone()).await {
             Ok(Inspection::InPlace) => {
                 self.clear_findings(id);
-                self.answer_requester(id, &service, "not moved: by the settings of the server it is in place").await;
+                self.answer_requester(id, &service, "not moved: with the server's settings, it is in its pool").await;
                 self.answer_wish(id, &service).await
             }
             Ok(Inspection::Unmatched { pools }) => {
                 self.clear_findings(id);
                 self.found().unmatched.insert(id.clone(), pools);
-                self.answer_requester(id, &service, "not moved: by the settings of the server no pool is for it").await;
+                self.answer_requester(id, &service, "not moved: with the server's settings, no pool matches it").await;
                 self.answer_wish(id, &service).await
             }
             Ok(Inspection::HalfMoved) => {
@@ -340,7 +340,7 @@ fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
     Next::After(UNFINISHED)
 }
 
-/// What follows if it is unknown whether there are addresses for a Service: it is tried again.
+/// Logs that no address could be reserved for a Service, and tries again later.
 fn not_reserved(id: &ServiceKey, reason: &NoTarget) -> Next {
     tracing::warn!(namespace = id.namespace, name = id.name, %reason, "no address could be reserved");
     Next::After(UNFINISHED)

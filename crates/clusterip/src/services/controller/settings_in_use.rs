@@ -1,8 +1,8 @@
-//! The settings that the leader uses, shown in an annotation of its Lease. `clusterip move` and `clusterip audit` read them
-//! there.
+//! The settings that the leader uses, shown in an annotation of its Lease. `clusterip move` and `clusterip audit` read
+//! them there.
 //!
-//! The annotation of [`super::applied_settings`] is not enough for them: new settings are not carried out while they wait
-//! for `clusterip move`.
+//! The annotation of [`super::applied_settings`] is not enough for them: new settings are not carried out while they
+//! wait for `clusterip move`.
 
 use clusterip_core::annotations::SETTINGS_IN_USE_ANNOTATION;
 use clusterip_host::live_settings::Source;
@@ -64,8 +64,8 @@ impl SettingsInUse {
         serde_json::from_str::<Self>(text).ok().filter(|in_use| in_use.leader == holder)
     }
 
-    /// Shows these settings on the Lease in `namespace`. Returns whether the Lease shows them now; it does not if another
-    /// process leads.
+    /// Shows these settings on the Lease in `namespace`. Returns whether the Lease shows them now; it does not if
+    /// another process leads.
     ///
     /// # Errors
     /// The error of the API server.

@@ -6,8 +6,8 @@
 //! written, and a role that grants access to it grants nothing else in that namespace.
 //!
 //! # Guarantees
-//! - A record is written before the first change of its Service, and deleted after the last one. So there is a record of
-//!   every move that has left something on its Service, and the record tells how to finish the move.
+//! - A record is written before the first change of its Service, and deleted after the last one. So there is a record
+//!   of every move that has left something on its Service, and the record tells how to finish the move.
 //! - A record is found by the UID of its Service. It is useless for another Service, and after its move.
 
 pub use clusterip_core::annotations::MOVE_OBJECT_LABEL as LABEL;

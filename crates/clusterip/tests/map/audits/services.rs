@@ -51,7 +51,7 @@ fn small_findings() -> Vec<Finding> {
             Some("tools/unmatched"),
             &["172.21.0.225"],
             None,
-            "no pool is for it, and 172.21.0.225 lies in pool \"linux\"",
+            "no pool matches it, and 172.21.0.225 lies in pool \"linux\"",
         ),
         finding(Kind::Full, None, &[], Some("edge"), "172.21.2.48/28 has no free address; add a range to the pool"),
         finding(Kind::MixedNodes, Some("shop/mixed"), &[], Some("linux"), HOSTILE),

@@ -120,13 +120,11 @@ fn other_namespace(manifest: &Manifest, only: &str) -> Option<ManifestError> {
     let is_other = object::is_namespaced(kind) && namespace != only;
     is_other.then(|| ManifestError::Object {
         origin: manifest.origin.clone(),
-        reason: format!(
-            "{kind} {name} is in namespace {namespace}, and --namespace names {only}: remove one of the two"
-        ),
+        reason: format!("{kind} {name} is in namespace {namespace}, but --namespace is {only}: remove one of the two"),
     })
 }
 
-/// Whether a text has documents, and none of them is an object of Kubernetes. A text that is not YAML may have some.
+/// Whether a text has documents, and none of them is a Kubernetes object. A text that is not YAML may have some.
 fn has_no_objects(source: &Source) -> bool {
     let mut has_documents = false;
     for document in yaml::documents(&source.text) {

@@ -16,8 +16,8 @@ use super::watched_fields;
 use crate::cluster::lookups::field_mask::MaskedReader;
 
 /// An object whose kind is known from the watch. A [`kube::api::DynamicObject`] would first be read into a buffer and
-/// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or thousands
-/// of changes at once.
+/// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or
+/// thousands of changes at once.
 ///
 /// Fields that are not used are skipped while the object is read, and all others are bounded: tenants can write objects
 /// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.

@@ -1,5 +1,5 @@
-//! Calls operations of the embedded module: bytes in, bytes out. And requests to call it with, and guests to use instead
-//! of it.
+//! Calls operations of the embedded module: bytes in, bytes out. And requests to call it with, and guests to use
+//! instead of it.
 
 pub mod snapshots;
 

@@ -125,7 +125,7 @@ impl Reconciler {
         before.is_none_or(|before| before != now)
     }
 
-    /// Removes what was found about a Service that is in place or gone, and stops its wait for consent.
+    /// Removes the findings about a Service that is in place or gone, and stops its wait for consent.
     pub(super) fn clear_findings(&self, id: &ServiceKey) {
         self.brakes().stop_waiting(id);
         let mut found = self.found();
