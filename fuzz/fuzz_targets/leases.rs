@@ -18,8 +18,8 @@ fuzz_target!(|bytes: &[u8]| {
     let (now, mut observer, mut holdings) = (Instant::now(), Observer::default(), HolderSnapshot::new(None));
     for lease in &leases {
         let name = lease.metadata.name.as_deref();
-        observer.see(lease, now);
-        holdings.see(lease);
+        observer.apply(lease, now);
+        holdings.apply(lease);
         if let Some(claim) = Claim::of(lease) {
             assert_eq!(name, Some(external_claims::name(claim.address).as_str()));
         }
@@ -37,8 +37,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(claimed(address, &holder.node), "{address} is reported as held by {}", holder.node);
     }
     for lease in &leases {
-        observer.gone(lease, now);
+        observer.delete(lease, now);
     }
-    observer.only(&[], now);
+    observer.replace_all(&[], now);
     assert!(observer.holders(now).is_empty());
 });

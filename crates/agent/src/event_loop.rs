@@ -154,7 +154,7 @@ impl EventLoop {
                 Ok(()) = self.observed.changed() => {}
                 changed = self.assignments.changed(), if followed => followed = changed.is_ok(),
                 Some((write, outcome)) = writing.next(), if !writing.is_empty() => {
-                    self.state.done(&write, outcome, Instant::now());
+                    self.state.written(&write, outcome, Instant::now());
                 }
                 Some(event) = events.next() => self.handle_event(event, Instant::now()),
                 () = sleep_until(replan_at.unwrap_or(now)), if replan_at.is_some() => {}
@@ -228,12 +228,12 @@ impl EventLoop {
                 self.note_own_heartbeat(&lease, now);
                 self.listing.push(lease);
             }
-            Ok(Event::InitDone) => self.state.only(&std::mem::take(&mut self.listing), now),
+            Ok(Event::InitDone) => self.state.replace_all(&std::mem::take(&mut self.listing), now),
             Ok(Event::Apply(lease)) => {
                 self.note_own_heartbeat(&lease, now);
-                self.state.see(&lease, now);
+                self.state.apply(&lease, now);
             }
-            Ok(Event::Delete(lease)) => self.state.gone(&lease, now),
+            Ok(Event::Delete(lease)) => self.state.delete(&lease, now),
             Err(error) => {
                 tracing::warn!(reason = error_chain(&error), "the leases of agents can't be watched, trying again");
             }

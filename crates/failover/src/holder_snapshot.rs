@@ -71,7 +71,7 @@ impl HolderSnapshot {
     }
 
     /// Adds a Lease. Leases of other programs are used too: the current time is at least the newest time in any Lease.
-    pub fn see(&mut self, lease: &Lease) {
+    pub fn apply(&mut self, lease: &Lease) {
         let times = lease.spec.iter().flat_map(|spec| [&spec.renew_time, &spec.acquire_time]);
         self.newest = times.flatten().map(|time| time.0).chain(self.newest).max();
         match lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).map(String::as_str) {
@@ -207,18 +207,18 @@ mod tests {
         ];
         for Case { name, heartbeat, now, expected } in cases {
             let mut holdings = HolderSnapshot::new(now.map(at));
-            holdings.see(&claim(address, Some(&me), None, at(50)));
+            holdings.apply(&claim(address, Some(&me), None, at(50)));
             let mut of_another = claim(IpAddr::from([10, 0, 9, 11]), None, None, at(100));
             of_another.metadata.labels = Some(BTreeMap::new());
             of_another.spec.as_mut().unwrap().renew_time = Some(MicroTime(at(100)));
-            holdings.see(&of_another);
-            heartbeat.iter().for_each(|lease| holdings.see(lease));
+            holdings.apply(&of_another);
+            heartbeat.iter().for_each(|lease| holdings.apply(lease));
             let found = holdings.holder(address);
             assert_eq!(found.as_ref().map(|holder| holder.renewal), expected, "{name}");
             assert_eq!(holdings.all().collect::<Vec<_>>(), [(address, found.unwrap())], "{name}");
         }
         let mut holdings = HolderSnapshot::new(None);
-        holdings.see(&claim(address, None, None, at(50)));
+        holdings.apply(&claim(address, None, None, at(50)));
         assert_eq!(holdings.holder(address), None, "given back");
         assert_eq!(holdings.all().count(), 0);
     }

@@ -25,24 +25,24 @@ impl Observer {
     }
 
     /// Adds or updates a Lease.
-    pub fn see(&mut self, lease: &Lease, now: Instant) {
-        self.peers.see(lease, now);
+    pub fn apply(&mut self, lease: &Lease, now: Instant) {
+        self.peers.apply(lease, now);
         if let Some(claim) = Claim::of(lease) {
             self.claims.insert(claim.address, claim);
         }
     }
 
     /// Records that a Lease was deleted.
-    pub fn gone(&mut self, lease: &Lease, now: Instant) {
-        self.peers.gone(lease, now);
+    pub fn delete(&mut self, lease: &Lease, now: Instant) {
+        self.peers.delete(lease, now);
         if let Some(claim) = Claim::of(lease) {
             self.claims.remove(&claim.address);
         }
     }
 
     /// Replaces the recorded state with a complete list of Leases.
-    pub fn only(&mut self, leases: &[Lease], now: Instant) {
-        self.peers.only(leases, now);
+    pub fn replace_all(&mut self, leases: &[Lease], now: Instant) {
+        self.peers.replace_all(leases, now);
         self.claims = leases.iter().filter_map(Claim::of).map(|claim| (claim.address, claim)).collect();
     }
 

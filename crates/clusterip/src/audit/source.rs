@@ -78,7 +78,7 @@ impl Collector {
     /// contains no name.
     fn add_lease(&mut self, lease: &Lease) {
         if let Some(holders) = &mut self.holders {
-            holders.see(lease);
+            holders.apply(lease);
         }
         let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL));
         if let Some(claim) = Claim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {

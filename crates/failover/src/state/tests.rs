@@ -48,7 +48,7 @@ impl Test {
         let (me, other) = if first { (one, two) } else { (two, one) };
         let begin = Instant::now();
         let mut state = AgentState::new(me, begin);
-        state.only(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
+        state.replace_all(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
         let mut test = Self { state, begin, version: 10, me, other };
         test.assign(&[me, other]);
         test.renew(0);
@@ -72,15 +72,15 @@ impl Test {
         self.state.set_term(Some(Term { identity: identity(self.me), until }));
         let lease =
             stored(Lease { metadata: heartbeat(self.other, 2).metadata, ..heartbeat(self.other, 2) }, self.version);
-        self.state.see(&lease, self.at(at));
+        self.state.apply(&lease, self.at(at));
     }
 
-    fn see_claim(&mut self, holder: Option<&str>, at: u64) {
+    fn apply_claim(&mut self, holder: Option<&str>, at: u64) {
         self.version += 1;
         let holder = holder.map(identity);
         let mut lease = stored(lease(ADDRESS, holder.as_ref(), None, Timestamp::UNIX_EPOCH), self.version);
         lease.metadata.uid = Some("uid".to_owned());
-        self.state.see(&lease, self.at(at));
+        self.state.apply(&lease, self.at(at));
     }
 
     fn plan(&mut self, at: u64) -> Plan {
@@ -100,7 +100,7 @@ impl Test {
         let write = &plan.writes[0];
         self.version += 1;
         let written = Box::new(stored((*write.lease).clone(), self.version));
-        self.state.done(write, WriteOutcome::Written(written), self.at(at));
+        self.state.written(write, WriteOutcome::Written(written), self.at(at));
         write.kind
     }
 
@@ -139,27 +139,27 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             setup: |test| {
                 let busy =
                     lease(IpAddr::from([10, 0, 9, 99]), Some(&identity(test.other)), None, Timestamp::UNIX_EPOCH);
-                test.state.see(&stored(busy, 50), test.at(4000));
+                test.state.apply(&stored(busy, 50), test.at(4000));
             },
             claims_at: Some(6000),
         },
         Case {
             name: "a claim of another node",
             is_first_choice: true,
-            setup: |test| test.see_claim(Some(test.other), 0),
+            setup: |test| test.apply_claim(Some(test.other), 0),
             claims_at: never,
         },
         Case {
             name: "a claim that was given back",
             is_first_choice: true,
-            setup: |test| test.see_claim(None, 0),
+            setup: |test| test.apply_claim(None, 0),
             claims_at: Some(3000),
         },
         Case {
             name: "a claim of an earlier term of this node",
             is_first_choice: true,
             setup: |test| {
-                test.see_claim(Some(test.me), 0);
+                test.apply_claim(Some(test.me), 0);
                 let until = test.at(0) + HEARTBEAT.deadline;
                 test.state.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
             },
@@ -170,24 +170,24 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             is_first_choice: true,
             setup: |test| {
                 let lease = lease(ADDRESS, Some(&Identity::of("another")), None, Timestamp::UNIX_EPOCH);
-                test.state.see(&stored(lease, 50), test.at(0));
+                test.state.apply(&stored(lease, 50), test.at(0));
             },
             claims_at: Some(3000),
         },
         Case {
             name: "its own claim whose answer was lost",
             is_first_choice: false,
-            setup: |test| test.see_claim(Some(test.me), 0),
+            setup: |test| test.apply_claim(Some(test.me), 0),
             claims_at: Some(0),
         },
         Case {
             name: "a claim that was deleted by hand",
             is_first_choice: true,
             setup: |test| {
-                test.see_claim(Some(test.other), 0);
+                test.apply_claim(Some(test.other), 0);
                 let gone = stored(lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
                 let gone = Lease { metadata: ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata }, ..gone };
-                test.state.gone(&gone, test.at(0));
+                test.state.delete(&gone, test.at(0));
             },
             claims_at: never,
         },
@@ -242,7 +242,7 @@ fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
     for Case { name, outcome, answered_at, is_held } in cases {
         let mut test = Test::new(true);
         test.plan(3000);
-        test.state.done(&write, outcome, test.at(answered_at));
+        test.state.written(&write, outcome, test.at(answered_at));
         assert_eq!(test.planned(answered_at).1, is_held, "{name}");
         assert!(!test.planned(17_000).1, "{name}: the term is over");
     }
@@ -336,7 +336,7 @@ fn a_failing_address_is_retried_if_no_other_node_can_hold_it() {
 #[test]
 fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
     let mut test = Test::new(true);
-    test.see_claim(Some(test.other), 0);
+    test.apply_claim(Some(test.other), 0);
     for at in [5000, 10_000, 15_000] {
         // Only this agent stays alive.
         let until = test.at(at) + HEARTBEAT.deadline;
@@ -351,13 +351,13 @@ fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
     std::mem::swap(&mut renewed.state, &mut test.state);
     (renewed.begin, renewed.version) = (test.begin, 1000);
     // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
-    renewed.state.done(&write, WriteOutcome::Changed, at);
+    renewed.state.written(&write, WriteOutcome::Changed, at);
     assert_eq!(renewed.planned(20_500), (vec![], false));
     let again = renewed.plan(21_000).writes.remove(0);
     assert_eq!(again.kind, WriteKind::End);
     // The heartbeat is ended now.
     let ended = Box::new(stored((*again.lease).clone(), 500));
-    renewed.state.done(&again, WriteOutcome::Written(ended), renewed.at(21_100));
+    renewed.state.written(&again, WriteOutcome::Written(ended), renewed.at(21_100));
     assert_eq!(renewed.carried_out(21_200), WriteKind::Claim);
     assert!(renewed.planned(21_300).1);
 }
@@ -366,9 +366,9 @@ fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
 fn a_held_address_is_released_if_its_claim_was_changed_by_others() {
     type Case = fn(&mut Test);
     let rows: [(&str, Case); 3] = [
-        ("taken", |test| test.see_claim(Some(test.other), 3200)),
-        ("given back", |test| test.see_claim(None, 3200)),
-        ("deleted", |test| test.state.only(&[], test.at(3200))),
+        ("taken", |test| test.apply_claim(Some(test.other), 3200)),
+        ("given back", |test| test.apply_claim(None, 3200)),
+        ("deleted", |test| test.state.replace_all(&[], test.at(3200))),
     ];
     for (name, case) in rows {
         let mut test = Test::new(true);

@@ -255,11 +255,11 @@ impl World {
                 }
                 if it.listed {
                     for (lease, deleted) in &self.store.log[it.delivered..log] {
-                        if *deleted { it.state.gone(lease, now) } else { it.state.see(lease, now) }
+                        if *deleted { it.state.delete(lease, now) } else { it.state.apply(lease, now) }
                     }
                 } else {
                     let all: Vec<Lease> = self.store.leases.values().cloned().collect();
-                    it.state.only(&all, now);
+                    it.state.replace_all(&all, now);
                     it.listed = true;
                 }
                 it.delivered = log;
