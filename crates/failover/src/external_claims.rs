@@ -20,9 +20,9 @@ pub fn name(address: IpAddr) -> String {
     format!("clusterip-external-{}", whole.strip_prefix("ip-").unwrap_or(&whole))
 }
 
-/// The content of a claim.
+/// The content of the claim that names the holder of an external address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct HolderClaim {
     /// The claimed address.
     pub address: IpAddr,
     /// The agent term that holds the address as long as its heartbeat names the same identity; `None` if the
@@ -30,7 +30,7 @@ pub struct Claim {
     pub holder: Option<Identity>,
 }
 
-impl Claim {
+impl HolderClaim {
     /// Reads a claim; `None` if the Lease is not a claim or can't have been written by this program.
     pub fn of(lease: &Lease) -> Option<Self> {
         let address = lease.metadata.annotations.as_ref()?.get(ADDRESS_ANNOTATION)?.parse().ok()?;
@@ -91,8 +91,8 @@ mod tests {
             for holder in [None, Some(&me)] {
                 let lease = lease(address, holder, None, Timestamp::UNIX_EPOCH);
                 assert_eq!(lease.metadata.name.as_deref(), Some(expected));
-                let claim = Claim::of(&lease);
-                assert_eq!(claim, Some(Claim { address, holder: holder.cloned() }));
+                let claim = HolderClaim::of(&lease);
+                assert_eq!(claim, Some(HolderClaim { address, holder: holder.cloned() }));
                 assert_eq!(claim.unwrap().node(), holder.map(|_| "node-1"));
             }
         }
@@ -108,7 +108,7 @@ mod tests {
         let mut wrong = whole();
         wrong.metadata.annotations.as_mut().unwrap().insert(ADDRESS_ANNOTATION.into(), "10.0.9".into());
         for (name, lease) in [("another name", named), ("no annotations", bare), ("no address", wrong)] {
-            assert_eq!(Claim::of(&lease), None, "{name}");
+            assert_eq!(HolderClaim::of(&lease), None, "{name}");
         }
     }
 

@@ -11,7 +11,7 @@ use clusterip_leases::claim_lease::LABEL;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::external_claims::{Claim, EXTERNAL};
+use super::external_claims::{EXTERNAL, HolderClaim};
 use super::heartbeat_state::{AGENT, NODE_ANNOTATION};
 use super::heartbeat_state::{holder, unknown};
 use super::timing::HEARTBEAT as TIMING;
@@ -19,7 +19,7 @@ use super::timing::HEARTBEAT as TIMING;
 /// The heartbeats and claims of agents at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct HolderSnapshot {
-    claims: BTreeMap<IpAddr, Claim>,
+    claims: BTreeMap<IpAddr, HolderClaim>,
     heartbeats: BTreeMap<String, Lease>,
     /// The current time by the clock of the program that reads the Leases; `None` if unknown.
     now: Option<Timestamp>,
@@ -76,7 +76,7 @@ impl HolderSnapshot {
         self.newest = times.flatten().map(|time| time.0).chain(self.newest).max();
         match lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).map(String::as_str) {
             Some(EXTERNAL) => {
-                if let Some(claim) = Claim::of(lease) {
+                if let Some(claim) = HolderClaim::of(lease) {
                     self.claims.insert(claim.address, claim);
                 }
             }
@@ -102,7 +102,7 @@ impl HolderSnapshot {
         self.claims.keys().filter_map(|address| Some((*address, self.holder(*address)?)))
     }
 
-    fn renewal(&self, claim: &Claim, node: &str) -> Renewal {
+    fn renewal(&self, claim: &HolderClaim, node: &str) -> Renewal {
         let Some(heartbeat) = self.heartbeats.get(node) else { return Renewal::Missing };
         match holder(heartbeat) {
             None => return Renewal::GivenBack,

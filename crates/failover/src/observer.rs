@@ -7,7 +7,7 @@ use clusterip_leases::claim_lease::LABEL;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::external_claims::{Claim, EXTERNAL};
+use super::external_claims::{EXTERNAL, HolderClaim};
 use super::heartbeat_state::AGENT;
 use super::peers::{Peers, TermState};
 
@@ -15,7 +15,7 @@ use super::peers::{Peers, TermState};
 #[derive(Default)]
 pub struct Observer {
     peers: Peers,
-    claims: BTreeMap<IpAddr, Claim>,
+    claims: BTreeMap<IpAddr, HolderClaim>,
 }
 
 impl Observer {
@@ -27,7 +27,7 @@ impl Observer {
     /// Adds or updates a Lease.
     pub fn apply(&mut self, lease: &Lease, now: Instant) {
         self.peers.apply(lease, now);
-        if let Some(claim) = Claim::of(lease) {
+        if let Some(claim) = HolderClaim::of(lease) {
             self.claims.insert(claim.address, claim);
         }
     }
@@ -35,7 +35,7 @@ impl Observer {
     /// Records that a Lease was deleted.
     pub fn delete(&mut self, lease: &Lease, now: Instant) {
         self.peers.delete(lease, now);
-        if let Some(claim) = Claim::of(lease) {
+        if let Some(claim) = HolderClaim::of(lease) {
             self.claims.remove(&claim.address);
         }
     }
@@ -43,7 +43,7 @@ impl Observer {
     /// Replaces the recorded state with a complete list of Leases.
     pub fn replace_all(&mut self, leases: &[Lease], now: Instant) {
         self.peers.replace_all(leases, now);
-        self.claims = leases.iter().filter_map(Claim::of).map(|claim| (claim.address, claim)).collect();
+        self.claims = leases.iter().filter_map(HolderClaim::of).map(|claim| (claim.address, claim)).collect();
     }
 
     /// The node that holds an address; `None` if the address is free or its holder is not known to be alive.

@@ -29,9 +29,9 @@ pub fn name(address: IpAddr) -> String {
     }
 }
 
-/// A claim of an address by one replica.
+/// The claim of one replica of an address that is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct ReplicaClaim {
     /// The claimed address.
     pub address: IpAddr,
     /// The Service that the address is for.
@@ -42,7 +42,7 @@ pub struct Claim {
     pub duration: Duration,
 }
 
-impl Claim {
+impl ReplicaClaim {
     /// The Lease of this claim, made at this time. The time is informative: no replica trusts the clock of another.
     pub fn lease(&self, namespace: &str, at: Timestamp) -> Lease {
         // Truncated to microseconds, as the API server returns it.
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn claim_survives_writing_and_reading() {
         for (address, service) in [("172.21.0.5", "web"), ("fd00::1", "web"), ("172.21.0.6", "")] {
-            let claim = Claim {
+            let claim = ReplicaClaim {
                 address: address.parse().unwrap(),
                 owner: Owner::new("shop", service, "uid-1"),
                 holder: "pod_serve_1".into(),
@@ -117,13 +117,13 @@ mod tests {
             };
             let mut lease = claim.lease("own", Timestamp::UNIX_EPOCH);
             lease.metadata.uid = Some("uid-1".into());
-            assert_eq!(Claim::of(&lease), Some(claim), "{address} {service}");
+            assert_eq!(ReplicaClaim::of(&lease), Some(claim), "{address} {service}");
         }
     }
 
     #[test]
     fn lease_that_is_not_a_claim_is_ignored() {
-        let claim = Claim {
+        let claim = ReplicaClaim {
             address: IpAddr::from([172, 21, 0, 5]),
             owner: Owner::new("shop", "web", ""),
             holder: "pod_serve_1".into(),
@@ -145,7 +145,7 @@ mod tests {
         for (name, spoil) in rows {
             let mut lease = whole.clone();
             spoil(&mut lease);
-            assert_eq!(Claim::of(&lease), None, "{name}");
+            assert_eq!(ReplicaClaim::of(&lease), None, "{name}");
         }
     }
 }

@@ -22,7 +22,7 @@ use clusterip_host::cluster::watch::projection::Projection;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::{State, Stores};
 use clusterip_host::object;
-use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL};
+use clusterip_leases::claim_lease::{CLAIM, LABEL, ReplicaClaim};
 use clusterip_leases::owner::Owner;
 use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -81,7 +81,7 @@ impl Collector {
             holders.apply(lease);
         }
         let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL));
-        if let Some(claim) = Claim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
+        if let Some(claim) = ReplicaClaim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
             self.in_flight.push((claim.address, claim.owner));
         }
     }

@@ -8,7 +8,7 @@ use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::super::external_claims::{Claim, node_of as node_of_identity};
+use super::super::external_claims::{HolderClaim, node_of as node_of_identity};
 use super::AgentState;
 
 /// The claim of an address, as this agent has observed it last.
@@ -42,7 +42,7 @@ impl Claimed {
 impl AgentState {
     /// Adds or updates a claim.
     pub(super) fn apply_claim(&mut self, lease: &Lease, now: Instant) {
-        let Some(Claim { address, holder }) = Claim::of(lease) else { return };
+        let Some(HolderClaim { address, holder }) = HolderClaim::of(lease) else { return };
         if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address) {
             let (known, version) = (Version::of(known), Version::of(lease));
             if known == version || version.is_older_than(&known) {
@@ -58,7 +58,7 @@ impl AgentState {
 
     /// Records that a claim was deleted.
     pub(super) fn delete_claim(&mut self, lease: &Lease, now: Instant) {
-        let Some(Claim { address, .. }) = Claim::of(lease) else { return };
+        let Some(HolderClaim { address, .. }) = HolderClaim::of(lease) else { return };
         if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address)
             && Version::of(known).uid == Version::of(lease).uid
         {
@@ -68,7 +68,7 @@ impl AgentState {
 
     /// Replaces the recorded claims with a complete list.
     pub(super) fn replace_all_claims(&mut self, leases: &[Lease], now: Instant) {
-        let listed: BTreeSet<IpAddr> = leases.iter().filter_map(Claim::of).map(|claim| claim.address).collect();
+        let listed: BTreeSet<IpAddr> = leases.iter().filter_map(HolderClaim::of).map(|claim| claim.address).collect();
         let missing: Vec<IpAddr> = self.claims.keys().filter(|address| !listed.contains(address)).copied().collect();
         for address in missing {
             self.claim_gone(address, now);

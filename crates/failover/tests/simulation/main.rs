@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState};
 use clusterip_failover::assignments::{Assignment, Assignments};
-use clusterip_failover::external_claims::Claim;
+use clusterip_failover::external_claims::HolderClaim;
 use clusterip_failover::heartbeat_state::HeartbeatState;
 use clusterip_failover::state::AgentState;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -305,10 +305,13 @@ impl World {
 
     /// The number of times that each claim was written.
     fn written(&self) -> BTreeMap<String, usize> {
-        self.store.log.iter().filter_map(|(lease, _)| Claim::of(lease)).fold(BTreeMap::new(), |mut written, claim| {
-            *written.entry(claim.address.to_string()).or_default() += 1;
-            written
-        })
+        self.store.log.iter().filter_map(|(lease, _)| HolderClaim::of(lease)).fold(
+            BTreeMap::new(),
+            |mut written, claim| {
+                *written.entry(claim.address.to_string()).or_default() += 1;
+                written
+            },
+        )
     }
 
     /// The addresses that no node holds.
