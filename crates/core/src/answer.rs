@@ -119,7 +119,7 @@ impl Audit {
     fn external(annotations: &BTreeMap<String, String>) -> Option<External> {
         let name = annotations.get("external")?;
         Some(External {
-            outcome: external::Outcome::ALL.into_iter().find(|outcome| outcome.name() == name)?,
+            outcome: external::RecordChange::ALL.into_iter().find(|outcome| outcome.name() == name)?,
             pool: annotations.get("external-pool").cloned(),
             addresses: annotations.get("external-addresses").map(|text| recorded_addresses(text)).unwrap_or_default(),
             reason: annotations.get("external-reason").cloned(),

@@ -8,7 +8,7 @@ use crate::address::Family;
 use crate::annotations::{self, REASON_ANNOTATION};
 use crate::denial::Denial;
 use crate::evidence::Report;
-use crate::external::{self, External, Held, Outcome};
+use crate::external::{self, External, Held, RecordChange};
 use crate::families::{Second, families, second};
 use crate::lookups::Cluster;
 use crate::namespace::LazyNamespace;
@@ -127,7 +127,8 @@ impl<'a> Case<'a> {
                 verdict
             }
             Err(denial) => {
-                let denied = External { outcome: Outcome::Denied, pool: None, addresses: Vec::new(), reason: None };
+                let denied =
+                    External { outcome: RecordChange::Denied, pool: None, addresses: Vec::new(), reason: None };
                 self.decision.external = Some(denied);
                 Verdict::Denied(denial)
             }

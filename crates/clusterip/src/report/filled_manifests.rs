@@ -74,7 +74,7 @@ fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
     let services = plan.rows.iter().zip(&plan.manifests).filter_map(|(row, index)| {
         let given = row.cluster_ips.iter().filter(|_| row.decision == Outcome::Allocated);
         let values: Vec<String> = given.map(ToString::to_string).collect();
-        let external = row.external.as_ref().filter(|external| external.decision == external::Outcome::Recorded);
+        let external = row.external.as_ref().filter(|external| external.decision == external::RecordChange::Recorded);
         let record = external.map(|external| in_record(&external.addresses));
         let changes = !values.is_empty() || record.is_some();
         changes.then_some((*index, Filling { fields: Fields::ClusterIps, values, record }))

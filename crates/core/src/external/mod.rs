@@ -19,4 +19,4 @@ pub mod stored;
 pub use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION};
 pub(crate) use decide::decide;
 pub use held::Held;
-pub use outcome::{External, Outcome};
+pub use outcome::{External, RecordChange};
