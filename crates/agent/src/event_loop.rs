@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::assignments::Assignments;
-use clusterip_failover::external_claims::EXTERNAL;
-use clusterip_failover::heartbeat_state::{AGENT, Term, name as heartbeat_name};
+use clusterip_failover::heartbeat_state::{Term, name as heartbeat_name};
+use clusterip_failover::observer::Observer;
 use clusterip_failover::state::AgentState;
 use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
 use clusterip_host::lease_preconditions::preconditions;
-use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::backoff::RetryBackoff;
@@ -216,8 +215,7 @@ impl EventLoop {
     }
 
     fn events(&self) -> Events {
-        let selector = format!("{LABEL} in ({AGENT},{EXTERNAL})");
-        let config = watcher::Config::default().labels(&selector);
+        let config = watcher::Config::default().labels(&Observer::labels());
         watcher(self.watched.clone(), config).backoff(RetryBackoff::default()).boxed()
     }
 

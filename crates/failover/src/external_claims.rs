@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_leases::claim_lease::{ADDRESS_ANNOTATION, LABEL, name as name_of_address};
+use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL};
+use clusterip_leases::claim_lease::name as name_of_address;
 use clusterip_leases::identity::{Identity, Role};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -62,7 +63,7 @@ pub(super) fn lease(address: IpAddr, holder: Option<&Identity>, before: Option<&
             name: Some(name(address)),
             uid: version(|metadata| &metadata.uid),
             resource_version: version(|metadata| &metadata.resource_version),
-            labels: Some(BTreeMap::from([(LABEL.to_owned(), EXTERNAL.to_owned())])),
+            labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), EXTERNAL.to_owned())])),
             annotations: Some(BTreeMap::from([(ADDRESS_ANNOTATION.to_owned(), address.to_string())])),
             ..ObjectMeta::default()
         },

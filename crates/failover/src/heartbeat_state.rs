@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-pub use clusterip_core::annotations::NODE_ANNOTATION;
-use clusterip_leases::claim_lease::LABEL;
+use clusterip_core::annotations::{LEASE_LABEL, NODE_ANNOTATION};
 use clusterip_leases::election::{self, ObservedLease, Step, step};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::observed::Observed;
@@ -242,7 +241,7 @@ pub fn put_back(node: &str, clock: Timestamp) -> Lease {
 fn metadata(node: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name(node)),
-        labels: Some(BTreeMap::from([(LABEL.to_owned(), AGENT.to_owned())])),
+        labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), AGENT.to_owned())])),
         annotations: Some(BTreeMap::from([(NODE_ANNOTATION.to_owned(), node.to_owned())])),
         ..ObjectMeta::default()
     }

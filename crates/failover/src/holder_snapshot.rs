@@ -7,13 +7,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_leases::claim_lease::LABEL;
+use clusterip_core::annotations::{LEASE_LABEL, NODE_ANNOTATION};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::external_claims::{EXTERNAL, HolderClaim};
-use super::heartbeat_state::{AGENT, NODE_ANNOTATION};
-use super::heartbeat_state::{holder, unknown};
+use super::heartbeat_state::{AGENT, holder, unknown};
 use super::timing::HEARTBEAT as TIMING;
 
 /// The heartbeats and claims of agents at one moment.
@@ -74,7 +73,7 @@ impl HolderSnapshot {
     pub fn apply(&mut self, lease: &Lease) {
         let times = lease.spec.iter().flat_map(|spec| [&spec.renew_time, &spec.acquire_time]);
         self.newest = times.flatten().map(|time| time.0).chain(self.newest).max();
-        match lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).map(String::as_str) {
+        match lease.metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_LABEL)).map(String::as_str) {
             Some(EXTERNAL) => {
                 if let Some(claim) = HolderClaim::of(lease) {
                     self.claims.insert(claim.address, claim);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_leases::claim_lease::LABEL;
+use clusterip_core::annotations::LEASE_LABEL;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ pub struct Observer {
 impl Observer {
     /// The label selector of the Leases to watch.
     pub fn labels() -> String {
-        format!("{LABEL} in ({EXTERNAL},{AGENT})")
+        format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})")
     }
 
     /// Adds or updates a Lease.

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clusterip_core::annotations::NODE_ANNOTATION;
 use clusterip_leases::identity::Identity;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::heartbeat_state::{NODE_ANNOTATION, name};
-use super::heartbeat_state::{holder, unknown};
+use super::heartbeat_state::{holder, name, unknown};
 use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
 
 /// The state of a term in which an agent claimed addresses.

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL as LABEL, SERVICE_ANNOTATION};
-use clusterip_core::annotations::{in_service_annotation, service_of};
+use clusterip_core::annotations::{
+    ADDRESS_ANNOTATION, LEASE_LABEL, SERVICE_ANNOTATION, in_service_annotation, service_of,
+};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -56,7 +57,7 @@ impl ReplicaClaim {
             metadata: ObjectMeta {
                 namespace: Some(namespace.to_owned()),
                 name: Some(name(self.address)),
-                labels: Some(BTreeMap::from([(LABEL.to_owned(), CLAIM.to_owned())])),
+                labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), CLAIM.to_owned())])),
                 annotations: Some(annotations.into()),
                 ..ObjectMeta::default()
             },

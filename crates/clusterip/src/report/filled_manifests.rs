@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::slice;
 
+use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::answer::Outcome;
-use clusterip_core::external::claim::in_record;
-use clusterip_core::external::{self, RECORD_ANNOTATION};
+use clusterip_core::external;
 use clusterip_host::cluster::manifests::manifest_edit::{Edit, Fields, apply};
 use clusterip_host::cluster::manifests::{self, Manifest, Origin, Source};
 use serde_json::{Map, Value};

@@ -3,10 +3,10 @@
 use std::fmt::{Display, Write as _};
 
 use clusterip_core::address::Family;
+use clusterip_core::annotations::in_record;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::external;
-use clusterip_core::external::claim::in_record;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use clusterip_leases::claim_lease::LABEL;
+use clusterip_core::annotations::LEASE_LABEL;
 use clusterip_leases::identity::{Identity, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -219,7 +219,7 @@ fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
     let plan = test.plan(3000);
     let write = plan.writes[0].clone();
     let labels = write.lease.metadata.labels.clone().unwrap();
-    assert_eq!(labels, [(LABEL.to_owned(), EXTERNAL.to_owned())].into());
+    assert_eq!(labels, [(LEASE_LABEL.to_owned(), EXTERNAL.to_owned())].into());
     assert_eq!(test.planned(3100), (vec![], false), "not before there is an answer");
     let written = || WriteOutcome::Written(Box::new(stored((*write.lease).clone(), 100)));
     struct Case {

@@ -19,7 +19,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use clusterip_leases::claim_lease::{CLAIM, LABEL, ReplicaClaim, name};
+use clusterip_core::annotations::LEASE_LABEL;
+use clusterip_leases::claim_lease::{CLAIM, ReplicaClaim, name};
 use clusterip_leases::observed::Observed;
 use clusterip_leases::owner::Owner;
 use clusterip_leases::version::Version;
@@ -178,7 +179,7 @@ impl Claims {
     /// Watches the claims of all replicas until `stop`, and removes those that have ended: this replica's own, and
     /// while it `leads` also those that were left behind.
     pub async fn run(self, leads: impl Fn() -> bool, stop: impl Future<Output = ()>) {
-        let config = watcher::Config::default().labels(&format!("{LABEL}={CLAIM}"));
+        let config = watcher::Config::default().labels(&format!("{LEASE_LABEL}={CLAIM}"));
         let mut events = pin!(watcher(self.0.leases.clone(), config).default_backoff());
         let mut sweep = interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
