@@ -179,16 +179,7 @@ impl Answer {
     /// The answer to a request that can't be read.
     pub(crate) fn unreadable(message: String) -> Self {
         let verdict = Verdict::Denied(Denial { code: 400, message });
-        let decision = Decision {
-            verdict,
-            pool: None,
-            evidence: None,
-            external: None,
-            disown: false,
-            note: None,
-            warnings: Vec::new(),
-        };
-        Self::new(decision, Value::Null)
+        Self::new(Decision::new(verdict), Value::Null)
     }
 
     /// The outcome. Answers of another policy have no audit annotations; then it is derived from the answer itself.
