@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL};
-use clusterip_leases::claim_lease::name as name_of_address;
+use clusterip_leases::claim_lease::dashed;
 use clusterip_leases::identity::{Identity, Role};
+use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -17,8 +18,7 @@ pub const EXTERNAL: &str = "external";
 
 /// The name of the claim of an address.
 pub fn name(address: IpAddr) -> String {
-    let whole = name_of_address(address);
-    format!("clusterip-external-{}", whole.strip_prefix("ip-").unwrap_or(&whole))
+    format!("clusterip-external-{}", dashed(address))
 }
 
 /// The content of the claim that names the holder of an external address.
@@ -56,13 +56,10 @@ pub(super) fn node_of(identity: &Identity) -> Option<&str> {
 
 /// The claim that gives the address to `holder`, or to no agent, and replaces the Lease `before`.
 pub(super) fn lease(address: IpAddr, holder: Option<&Identity>, before: Option<&Lease>, clock: Timestamp) -> Lease {
-    let version = |of: fn(&ObjectMeta) -> &Option<String>| before.and_then(|lease| of(&lease.metadata).clone());
     let transitions = before.map(|lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0));
-    Lease {
+    let mut lease = Lease {
         metadata: ObjectMeta {
             name: Some(name(address)),
-            uid: version(|metadata| &metadata.uid),
-            resource_version: version(|metadata| &metadata.resource_version),
             labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), EXTERNAL.to_owned())])),
             annotations: Some(BTreeMap::from([(ADDRESS_ANNOTATION.to_owned(), address.to_string())])),
             ..ObjectMeta::default()
@@ -73,7 +70,11 @@ pub(super) fn lease(address: IpAddr, holder: Option<&Identity>, before: Option<&
             lease_transitions: Some(transitions.map_or(0, |transitions| transitions.saturating_add(1))),
             ..LeaseSpec::default()
         }),
+    };
+    if let Some(before) = before {
+        Version::of(before).replace_with(&mut lease);
     }
+    lease
 }
 
 #[cfg(test)]

@@ -19,14 +19,16 @@ use super::owner::Owner;
 /// The value of the label for claims.
 pub const CLAIM: &str = "claim";
 
-/// The name of the Lease of an address: `ip-` and the unabbreviated address, with dashes.
+/// The name of the Lease of an address: `ip-` and the address, [`dashed`].
 pub fn name(address: IpAddr) -> String {
+    format!("ip-{}", dashed(address))
+}
+
+/// The unabbreviated address, with dashes. The name of a Lease may contain it.
+pub fn dashed(address: IpAddr) -> String {
     match address {
-        IpAddr::V4(address) => format!("ip-{}", address.to_string().replace('.', "-")),
-        IpAddr::V6(address) => {
-            let groups = address.segments().map(|group| format!("{group:04x}"));
-            format!("ip-{}", groups.join("-"))
-        }
+        IpAddr::V4(address) => address.to_string().replace('.', "-"),
+        IpAddr::V6(address) => address.segments().map(|group| format!("{group:04x}")).join("-"),
     }
 }
 
