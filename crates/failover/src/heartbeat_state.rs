@@ -1,5 +1,5 @@
-//! The state of the agent's own heartbeat: the next action, and the end of the term. Uses no clock and sends no
-//! requests.
+//! The state of the agent's own heartbeat: the next action, and the end of the term. Uses no clock and no
+//! randomness, and sends no requests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -67,6 +67,8 @@ enum Known {
 /// The state of this agent's heartbeat.
 pub struct HeartbeatState {
     node: String,
+    /// Makes an identity for each term.
+    new_identity: Box<dyn FnMut() -> Identity + Send>,
     identity: Identity,
     former: Vec<Identity>,
     known: Known,
@@ -76,14 +78,18 @@ pub struct HeartbeatState {
 }
 
 impl HeartbeatState {
-    /// Nothing is known of the heartbeat of this node yet.
-    pub fn new(node: &str) -> Self {
-        Self::with(node, Identity::on(node, Role::Agent))
-    }
-
-    /// As [`Self::new`], with this identity.
-    pub fn with(node: &str, identity: Identity) -> Self {
-        Self { node: node.to_owned(), identity, former: Vec::new(), known: Known::Nothing, other: None, until: None }
+    /// Nothing is known of the heartbeat of this node yet. `new_identity` is called for each term: it returns an
+    /// identity of an agent on this node that no process has had before.
+    pub fn new(node: &str, mut new_identity: impl FnMut() -> Identity + Send + 'static) -> Self {
+        Self {
+            node: node.to_owned(),
+            identity: new_identity(),
+            new_identity: Box::new(new_identity),
+            former: Vec::new(),
+            known: Known::Nothing,
+            other: None,
+            until: None,
+        }
     }
 
     /// The current term, if there is one.
@@ -144,7 +150,7 @@ impl HeartbeatState {
     pub fn lapse(&mut self) {
         self.until = None;
         self.other = None;
-        let identity = std::mem::replace(&mut self.identity, Identity::on(&self.node, Role::Agent));
+        let identity = std::mem::replace(&mut self.identity, (self.new_identity)());
         self.former.insert(0, identity);
         self.former.truncate(FORMER);
     }
