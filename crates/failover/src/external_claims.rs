@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_read_as_it_was_written() {
+    fn claim_is_read_as_it_was_written() {
         let me = Identity::with("node-1", Role::Agent, 1);
         for (address, expected) in [
             ("10.0.9.10", "clusterip-external-10-0-9-10"),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_changes_hands_is_the_next_version_of_the_same_lease() {
+    fn claim_that_changes_hands_is_the_next_version_of_the_same_lease() {
         let (address, me) = (IpAddr::from([10, 0, 9, 10]), Identity::with("node-1", Role::Agent, 1));
         let mut before = lease(address, Some(&me), None, Timestamp::UNIX_EPOCH);
         before.metadata.uid = Some("uid".into());

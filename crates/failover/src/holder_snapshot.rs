@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_renewed_missing_given_back_replaced_or_silent() {
+    fn claim_is_renewed_missing_given_back_replaced_or_silent() {
         let (me, other) = (Identity::with("node-1", Role::Agent, 1), Identity::with("node-1", Role::Agent, 2));
         let address = IpAddr::from([10, 0, 9, 10]);
         let own = |second| Some(heartbeat(&me, second));

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_is_alive_silent_or_over_by_its_heartbeat() {
+    fn term_is_alive_silent_or_over_by_its_heartbeat() {
         type Step = (u64, fn(&mut Peers, Instant));
         /// What the peers say about node `a` and its first term.
         #[derive(Clone, Copy, Debug, PartialEq)]
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_heartbeat_is_missing_after_a_wait_until_it_is_forgotten() {
+    fn node_without_heartbeat_is_missing_after_a_wait_until_it_is_forgotten() {
         let begin = Instant::now();
         let mut peers = Peers::default();
         peers.expect("a", begin);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_without_holder_is_removed_when_it_is_old() {
+    fn heartbeat_without_holder_is_removed_when_it_is_old() {
         let begin = Instant::now();
         let mut peers = Peers::default();
         peers.apply(&lease(NO_HOLDER, 2), begin);

@@ -74,7 +74,7 @@ impl Test {
 }
 
 #[test]
-fn a_term_lasts_from_when_its_last_renewal_was_sent() {
+fn term_lasts_from_when_its_last_renewal_was_sent() {
     let mut test = Test::running();
     test.write(5, 8);
     assert_eq!(test.term(21), Some((identity(1), 22)));
@@ -82,7 +82,7 @@ fn a_term_lasts_from_when_its_last_renewal_was_sent() {
 }
 
 #[test]
-fn a_term_ends_by_time_by_others_or_when_given_back() {
+fn term_ends_by_time_by_others_or_when_given_back() {
     struct Case {
         name: &'static str,
         at: u32,

@@ -111,7 +111,7 @@ impl Test {
 }
 
 #[test]
-fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
+fn agent_claims_an_address_when_it_is_free_and_its_turn() {
     struct Case {
         name: &'static str,
         is_first_choice: bool,
@@ -214,7 +214,7 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
 }
 
 #[test]
-fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
+fn address_is_held_only_after_its_claim_was_answered_in_its_term() {
     let mut test = Test::new(true);
     let plan = test.plan(3000);
     let write = plan.writes[0].clone();
@@ -249,7 +249,7 @@ fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
 }
 
 #[test]
-fn an_address_is_given_back_only_when_it_is_off_the_network() {
+fn address_is_given_back_only_when_it_is_off_the_network() {
     let mut test = Test::new(true);
     assert_eq!(test.carried_out(3000), WriteKind::Claim);
     let held = test.plan(3100).desired.number;
@@ -271,7 +271,7 @@ fn an_address_is_given_back_only_when_it_is_off_the_network() {
 }
 
 #[test]
-fn a_failing_address_is_left_to_other_nodes_for_longer_each_time() {
+fn failing_address_is_left_to_other_nodes_for_longer_each_time() {
     let mut test = Test::new(true);
     let mut at = 3000;
     for away in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
@@ -302,7 +302,7 @@ fn a_failing_address_is_left_to_other_nodes_for_longer_each_time() {
 }
 
 #[test]
-fn a_failing_address_is_retried_if_no_other_node_can_hold_it() {
+fn failing_address_is_retried_if_no_other_node_can_hold_it() {
     struct Case {
         name: &'static str,
         setup: fn(&mut Test),
@@ -363,7 +363,7 @@ fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
 }
 
 #[test]
-fn a_held_address_is_released_if_its_claim_was_changed_by_others() {
+fn held_address_is_released_if_its_claim_was_changed_by_others() {
     type Case = fn(&mut Test);
     let rows: [(&str, Case); 3] = [
         ("taken", |test| test.apply_claim(Some(test.other), 3200)),
