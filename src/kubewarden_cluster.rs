@@ -6,6 +6,7 @@
 
 use std::net::IpAddr;
 
+use clusterip_core::annotations::cut;
 use clusterip_core::json::Located;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
@@ -238,10 +239,12 @@ fn failure(text: &str, resource: &Resource<'_>, name: &str) -> LookupError {
     if !name.is_empty() {
         resource_name = format!("{resource_name} {name}");
     }
-    match () {
-        () if no_such_kind || no_such_group => LookupError::NoSuchApi { resource: resource_name, detail },
-        () if not_granted => LookupError::NotGranted { resource: resource_name, detail },
-        () => LookupError::Failed { resource: resource_name, detail },
+    if no_such_kind || no_such_group {
+        LookupError::NoSuchApi { resource: resource_name, detail }
+    } else if not_granted {
+        LookupError::NotGranted { resource: resource_name, detail }
+    } else {
+        LookupError::Failed { resource: resource_name, detail }
     }
 }
 
@@ -265,10 +268,7 @@ fn in_one_line(text: &str) -> String {
     if let Some(cause) = last_cause(text).filter(|cause| !line.contains(cause)) {
         line = format!("{line}: {cause}");
     }
-    match line.char_indices().nth(MAX_LENGTH) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
+    cut(&line, MAX_LENGTH).into_owned()
 }
 
 /// Causes follow the error, each on its own line, and are numbered if there are several.

@@ -13,7 +13,7 @@ use clusterip_host::evaluator::Evaluator;
 use clusterip_host::host_metrics::{ClusterMetrics, EvaluationMetrics};
 use clusterip_host::live_settings::check_settings;
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_leases::claim_lease::Claim;
+use clusterip_leases::claim_lease::ReplicaClaim;
 use clusterip_leases::owner::Owner;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ async fn live_cluster_is_audited() {
         place.service_at(&format!("tiny-{last}"), [172, 21, 4, last], tiny, none.clone()).await;
     }
     place.service_at("right", [172, 21, 0, 74], os("linux"), none.clone()).await;
-    let claim = Claim {
+    let claim = ReplicaClaim {
         address: "172.21.1.77".parse().unwrap(),
         owner: Owner::new(&place.namespace, "soon", ""),
         holder: "pod_serve_1".to_owned(),

@@ -7,8 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::http::Method;
-use clusterip_core::annotations::MOVING_NAME;
-use clusterip_core::service::MOVING_ANNOTATION;
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 use futures::future::join_all;
 use serde_json::{Value, json};
 

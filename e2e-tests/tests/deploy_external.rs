@@ -178,8 +178,8 @@ async fn webhook_is_called_only_for_claims_of_external_addresses() {
             expected: "not called",
         },
     ];
-    let keys = clusterip_core::external::claim::FOREIGN_ANNOTATIONS.into_iter();
-    for key in keys.chain([clusterip_core::external::RECORD_ANNOTATION]) {
+    let keys = clusterip_core::annotations::FOREIGN_ANNOTATIONS.into_iter();
+    for key in keys.chain([clusterip_core::annotations::RECORD_ANNOTATION]) {
         let change = json!({ "metadata": { "annotations": { key: "192.0.2.10" } } });
         calls.push(Call {
             request: format!("create with {key}"),

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use axum::http::Method;
+use clusterip_core::annotations::NODE_ANNOTATION;
 use clusterip_failover::{external_claims, heartbeat_state};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -81,13 +82,7 @@ impl Audited {
         let renewed = format!("{renewed:.6}");
         let spec =
             json!({"holderIdentity": format!("{node}_agent_1"), "leaseDurationSeconds": 20, "renewTime": renewed});
-        self.lease(
-            &heartbeat_state::name(node),
-            heartbeat_state::AGENT,
-            (heartbeat_state::NODE_ANNOTATION, node),
-            spec,
-        )
-        .await;
+        self.lease(&heartbeat_state::name(node), heartbeat_state::AGENT, (NODE_ANNOTATION, node), spec).await;
     }
 
     /// The claim of the agent on a node.

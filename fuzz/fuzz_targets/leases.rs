@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_failover::external_claims::{self, Claim};
+use clusterip_failover::external_claims::{self, HolderClaim};
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_failover::observer::Observer;
 use clusterip_leases::claim_lease;
@@ -18,17 +18,17 @@ fuzz_target!(|bytes: &[u8]| {
     let (now, mut observer, mut holdings) = (Instant::now(), Observer::default(), HolderSnapshot::new(None));
     for lease in &leases {
         let name = lease.metadata.name.as_deref();
-        observer.see(lease, now);
-        holdings.see(lease);
-        if let Some(claim) = Claim::of(lease) {
+        observer.apply(lease, now);
+        holdings.apply(lease);
+        if let Some(claim) = HolderClaim::of(lease) {
             assert_eq!(name, Some(external_claims::name(claim.address).as_str()));
         }
-        if let Some(claim) = claim_lease::Claim::of(lease) {
+        if let Some(claim) = claim_lease::ReplicaClaim::of(lease) {
             assert_eq!(name, Some(claim_lease::name(claim.address).as_str()));
         }
     }
     let claimed = |address: IpAddr, node: &str| {
-        leases.iter().filter_map(Claim::of).any(|claim| claim.address == address && claim.node() == Some(node))
+        leases.iter().filter_map(HolderClaim::of).any(|claim| claim.address == address && claim.node() == Some(node))
     };
     for (address, node) in observer.holders(now) {
         assert!(claimed(address, &node), "{node} is reported as the holder of {address}");
@@ -37,8 +37,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(claimed(address, &holder.node), "{address} is reported as held by {}", holder.node);
     }
     for lease in &leases {
-        observer.gone(lease, now);
+        observer.delete(lease, now);
     }
-    observer.only(&[], now);
+    observer.replace_all(&[], now);
     assert!(observer.holders(now).is_empty());
 });

@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState, WriteKind, WriteOutcome};
 use clusterip_failover::assignments::Assignments;
-use clusterip_failover::external_claims::EXTERNAL;
-use clusterip_failover::heartbeat_state::{AGENT, Term, name as heartbeat_name};
+use clusterip_failover::heartbeat_state::{Term, name as heartbeat_name};
+use clusterip_failover::observer::Observer;
 use clusterip_failover::state::AgentState;
 use clusterip_failover::timing::{RELEASE_TIMEOUT, REQUEST_TIMEOUT, WATCH_SILENCE};
 use clusterip_host::lease_preconditions::preconditions;
-use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::backoff::RetryBackoff;
@@ -154,7 +153,7 @@ impl EventLoop {
                 Ok(()) = self.observed.changed() => {}
                 changed = self.assignments.changed(), if followed => followed = changed.is_ok(),
                 Some((write, outcome)) = writing.next(), if !writing.is_empty() => {
-                    self.state.done(&write, outcome, Instant::now());
+                    self.state.written(&write, outcome, Instant::now());
                 }
                 Some(event) = events.next() => self.handle_event(event, Instant::now()),
                 () = sleep_until(replan_at.unwrap_or(now)), if replan_at.is_some() => {}
@@ -216,8 +215,7 @@ impl EventLoop {
     }
 
     fn events(&self) -> Events {
-        let selector = format!("{LABEL} in ({AGENT},{EXTERNAL})");
-        let config = watcher::Config::default().labels(&selector);
+        let config = watcher::Config::default().labels(&Observer::labels());
         watcher(self.watched.clone(), config).backoff(RetryBackoff::default()).boxed()
     }
 
@@ -228,12 +226,12 @@ impl EventLoop {
                 self.note_own_heartbeat(&lease, now);
                 self.listing.push(lease);
             }
-            Ok(Event::InitDone) => self.state.only(&std::mem::take(&mut self.listing), now),
+            Ok(Event::InitDone) => self.state.replace_all(&std::mem::take(&mut self.listing), now),
             Ok(Event::Apply(lease)) => {
                 self.note_own_heartbeat(&lease, now);
-                self.state.see(&lease, now);
+                self.state.apply(&lease, now);
             }
-            Ok(Event::Delete(lease)) => self.state.gone(&lease, now),
+            Ok(Event::Delete(lease)) => self.state.delete(&lease, now),
             Err(error) => {
                 tracing::warn!(reason = error_chain(&error), "the leases of agents can't be watched, trying again");
             }

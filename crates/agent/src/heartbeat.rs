@@ -8,6 +8,7 @@ use std::time::Duration;
 pub use clusterip_failover::heartbeat_state::Term;
 use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, name};
 use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};
+use clusterip_leases::identity::{Identity, Role};
 use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -36,7 +37,9 @@ pub(super) struct Heartbeat {
 impl Heartbeat {
     pub(super) fn new(leases: Api<Lease>, node: &str, health: watch::Sender<Health>, metrics: AgentMetrics) -> Self {
         let term = watch::Sender::new(None);
-        Self { leases, name: name(node), heartbeat_state: HeartbeatState::new(node), term, health, metrics }
+        let host = node.to_owned();
+        let heartbeat_state = HeartbeatState::new(node, move || Identity::on(&host, Role::Agent));
+        Self { leases, name: name(node), heartbeat_state, term, health, metrics }
     }
 
     /// Notifies whenever the term is renewed or ends.

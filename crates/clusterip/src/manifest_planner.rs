@@ -60,7 +60,7 @@ pub struct Row {
 pub struct ExternalRow {
     /// The decision: `recorded`, `removed`, `unchanged` or `denied`.
     #[serde(serialize_with = "by_name")]
-    pub decision: external::Outcome,
+    pub decision: external::RecordChange,
     /// The pool that the addresses are from.
     pub pool: Option<String>,
     /// The external addresses of the Service after the plan.
@@ -106,7 +106,7 @@ impl Source {
     }
 }
 
-fn by_name<S: Serializer>(outcome: &external::Outcome, serializer: S) -> Result<S::Ok, S::Error> {
+fn by_name<S: Serializer>(outcome: &external::RecordChange, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(outcome.name())
 }
 

@@ -6,11 +6,9 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::Family;
-use clusterip_core::annotations::{REASON_ANNOTATION, looks_half_moved};
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
-use clusterip_core::external::RECORD_ANNOTATION;
-use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_host::cluster::lookups::snapshot::addresses;

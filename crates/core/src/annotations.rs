@@ -73,13 +73,11 @@ pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 
 /// The prefix of every key of this project.
 const PREFIX: &str = "clusterip-policy/";
-/// The names behind [`PREFIX`]: first the [`WRITTEN_BY_AUTHORS`] that the author of a Service writes, then those that
-/// programs write, on Services or on other objects. The policy warns of any other name.
-const NAMES: [&str; 14] = [
-    "external-address",
-    "move",
-    "os",
-    "pool",
+/// The names behind [`PREFIX`] that the author of a Service writes. A warning of an unknown name suggests them.
+const AUTHOR_NAMES: [&str; 4] = ["external-address", "move", "os", "pool"];
+/// The names behind [`PREFIX`] that programs write, on Services or on other objects. The policy warns of any name that
+/// is in neither list.
+const PROGRAM_NAMES: [&str; 10] = [
     "address",
     "external-addresses",
     "lease",
@@ -91,7 +89,6 @@ const NAMES: [&str; 14] = [
     "settings-hash",
     "settings-in-use",
 ];
-const WRITTEN_BY_AUTHORS: usize = 4;
 
 /// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.
 pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
@@ -170,9 +167,9 @@ pub(crate) fn ineffective(annotations: &Labels, before: Option<&Labels>) -> Vec<
         let Some(name) = key.strip_prefix(PREFIX).filter(|_| warnings.len() < MAX_WARNINGS) else { continue };
         let reason = if value.is_empty() || before.is_some_and(|before| before.get(key) == Some(value)) {
             continue;
-        } else if !NAMES.contains(&name) {
+        } else if !AUTHOR_NAMES.contains(&name) && !PROGRAM_NAMES.contains(&name) {
             // The names are compared in a time and memory that grow with their length.
-            unknown("name", &cut(name, MAX_COMPARED), &NAMES[..WRITTEN_BY_AUTHORS])
+            unknown("name", &cut(name, MAX_COMPARED), &AUTHOR_NAMES)
         } else if key == MOVE_ANNOTATION && Move::parse(value).is_none() {
             unknown("value", &cut(value, MAX_COMPARED), &["never", "now"])
         } else {

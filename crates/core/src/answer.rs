@@ -119,7 +119,7 @@ impl Audit {
     fn external(annotations: &BTreeMap<String, String>) -> Option<External> {
         let name = annotations.get("external")?;
         Some(External {
-            outcome: external::Outcome::ALL.into_iter().find(|outcome| outcome.name() == name)?,
+            outcome: external::RecordChange::ALL.into_iter().find(|outcome| outcome.name() == name)?,
             pool: annotations.get("external-pool").cloned(),
             addresses: annotations.get("external-addresses").map(|text| recorded_addresses(text)).unwrap_or_default(),
             reason: annotations.get("external-reason").cloned(),
@@ -179,16 +179,7 @@ impl Answer {
     /// The answer to a request that can't be read.
     pub(crate) fn unreadable(message: String) -> Self {
         let verdict = Verdict::Denied(Denial { code: 400, message });
-        let decision = Decision {
-            verdict,
-            pool: None,
-            evidence: None,
-            external: None,
-            disown: false,
-            note: None,
-            warnings: Vec::new(),
-        };
-        Self::new(decision, Value::Null)
+        Self::new(Decision::new(verdict), Value::Null)
     }
 
     /// The outcome. Answers of another policy have no audit annotations; then it is derived from the answer itself.

@@ -8,7 +8,7 @@ use crate::address::Family;
 use crate::annotations::{self, REASON_ANNOTATION};
 use crate::denial::Denial;
 use crate::evidence::Report;
-use crate::external::{self, External, Held, Outcome};
+use crate::external::{self, External, Held, RecordChange};
 use crate::families::{Second, families, second};
 use crate::lookups::Cluster;
 use crate::namespace::LazyNamespace;
@@ -40,6 +40,13 @@ pub struct Decision {
     pub warnings: Vec<String>,
 }
 
+impl Decision {
+    /// A decision without reasons and warnings.
+    pub(crate) fn new(verdict: Verdict) -> Self {
+        Self { verdict, pool: None, evidence: None, external: None, disown: false, note: None, warnings: Vec::new() }
+    }
+}
+
 /// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -61,15 +68,7 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
         settings,
         cluster,
         namespace: LazyNamespace::new(&request.namespace, cluster),
-        decision: Decision {
-            verdict: Verdict::Unchanged(String::new()),
-            pool: None,
-            evidence: None,
-            external: None,
-            disown: false,
-            note: None,
-            warnings: Vec::new(),
-        },
+        decision: Decision::new(Verdict::Unchanged(String::new())),
     };
     let triage = triage(request, settings);
     if let Triage::Allocate(service) | Triage::AllocateSecond(service, _) | Triage::Keep(service) = triage {
@@ -127,7 +126,8 @@ impl<'a> Case<'a> {
                 verdict
             }
             Err(denial) => {
-                let denied = External { outcome: Outcome::Denied, pool: None, addresses: Vec::new(), reason: None };
+                let denied =
+                    External { outcome: RecordChange::Denied, pool: None, addresses: Vec::new(), reason: None };
                 self.decision.external = Some(denied);
                 Verdict::Denied(denial)
             }

@@ -182,9 +182,25 @@ struct Search<'a> {
     warnings: &'a mut Vec<String>,
 }
 
+/// The kind of an object that node labels come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LabelSource {
+    Node,
+    RuntimeClass,
+}
+
+impl LabelSource {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::RuntimeClass => "RuntimeClass",
+        }
+    }
+}
+
 /// The labels of a Node, or the node selector of a RuntimeClass, looked up once; `None` if the object does not exist.
 struct NodeLabels {
-    kind: &'static str,
+    from: LabelSource,
     name: String,
     labels: Option<Labels>,
 }
@@ -244,35 +260,36 @@ impl<'a> Search<'a> {
         if let Some(value) = spec.requires(key) {
             return Ok(Some((value, String::new())));
         }
-        for (kind, name, with) in [("RuntimeClass", &spec.runtime_class, "with"), ("Node", &spec.node, "on")] {
+        let sources = [(LabelSource::RuntimeClass, &spec.runtime_class, "with"), (LabelSource::Node, &spec.node, "on")];
+        for (from, name, with) in sources {
             if let Some(name) = name
-                && let Some(value) = self.node_labels(kind, name, undecided)?.and_then(|labels| labelled(labels, key))
+                && let Some(value) = self.node_labels(from, name, undecided)?.and_then(|labels| labelled(labels, key))
             {
-                return Ok(Some((value, format!(" {with} {kind} {name}"))));
+                return Ok(Some((value, format!(" {with} {} {name}", from.kind()))));
             }
         }
         Ok(None)
     }
 
-    fn node_labels(&mut self, kind: &'static str, name: &str, undecided: bool) -> Result<Option<&Labels>, LookupError> {
+    fn node_labels(&mut self, from: LabelSource, name: &str, undecided: bool) -> Result<Option<&Labels>, LookupError> {
         /// The Pods of a Service may run on many Nodes. Once there is a value, a few Nodes are enough to find a
         /// disagreement.
         const COMPARED: usize = 8;
-        let known = self.nodes.iter().position(|known| known.kind == kind && known.name == name);
+        let known = self.nodes.iter().position(|known| known.from == from && known.name == name);
         let index = match known {
             Some(index) => index,
             None if !undecided && self.nodes.len() >= COMPARED => return Ok(None),
             None => {
-                let labels = match kind {
-                    "Node" => self.cluster.node_labels(name)?,
-                    _ => self.cluster.runtime_class_nodes(name)?,
+                let labels = match from {
+                    LabelSource::Node => self.cluster.node_labels(name)?,
+                    LabelSource::RuntimeClass => self.cluster.runtime_class_nodes(name)?,
                 };
                 // One warning for each kind is enough: there may be a Node for each of a hundred Pods.
-                let first = !self.nodes.iter().any(|known| known.kind == kind && known.labels.is_none());
+                let first = !self.nodes.iter().any(|known| known.from == from && known.labels.is_none());
                 if labels.is_none() && first {
-                    self.warnings.push(format!("{kind} {name} does not exist: its node labels are unknown"));
+                    self.warnings.push(format!("{} {name} does not exist: its node labels are unknown", from.kind()));
                 }
-                self.nodes.push(NodeLabels { kind, name: name.to_owned(), labels });
+                self.nodes.push(NodeLabels { from, name: name.to_owned(), labels });
                 self.nodes.len() - 1
             }
         };

@@ -8,8 +8,6 @@ use crate::address::Family;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MAX_LABELS};
 
-pub use crate::annotations::MOVING_ANNOTATION;
-
 /// `spec.ipFamilyPolicy`, in increasing order of strictness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FamilyPolicy {

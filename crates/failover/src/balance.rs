@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_choice_with_room_takes_an_address() {
+    fn first_choice_with_room_takes_an_address() {
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let address = |text: &str| -> IpAddr { text.parse().unwrap() };
         let all: Assignments = [("10.0.9.0", &["a", "b"][..]), ("10.0.9.1", &["a", "b"]), ("10.0.9.2", &["c"])]

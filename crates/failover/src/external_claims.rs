@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_leases::claim_lease::{ADDRESS_ANNOTATION, LABEL, name as name_of_address};
+use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL};
+use clusterip_leases::claim_lease::dashed;
 use clusterip_leases::identity::{Identity, Role};
+use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -16,13 +18,12 @@ pub const EXTERNAL: &str = "external";
 
 /// The name of the claim of an address.
 pub fn name(address: IpAddr) -> String {
-    let whole = name_of_address(address);
-    format!("clusterip-external-{}", whole.strip_prefix("ip-").unwrap_or(&whole))
+    format!("clusterip-external-{}", dashed(address))
 }
 
-/// The content of a claim.
+/// The content of the claim that names the holder of an external address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct HolderClaim {
     /// The claimed address.
     pub address: IpAddr,
     /// The agent term that holds the address as long as its heartbeat names the same identity; `None` if the
@@ -30,7 +31,7 @@ pub struct Claim {
     pub holder: Option<Identity>,
 }
 
-impl Claim {
+impl HolderClaim {
     /// Reads a claim; `None` if the Lease is not a claim or can't have been written by this program.
     pub fn of(lease: &Lease) -> Option<Self> {
         let address = lease.metadata.annotations.as_ref()?.get(ADDRESS_ANNOTATION)?.parse().ok()?;
@@ -55,14 +56,11 @@ pub(super) fn node_of(identity: &Identity) -> Option<&str> {
 
 /// The claim that gives the address to `holder`, or to no agent, and replaces the Lease `before`.
 pub(super) fn lease(address: IpAddr, holder: Option<&Identity>, before: Option<&Lease>, clock: Timestamp) -> Lease {
-    let version = |of: fn(&ObjectMeta) -> &Option<String>| before.and_then(|lease| of(&lease.metadata).clone());
     let transitions = before.map(|lease| lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or(0));
-    Lease {
+    let mut lease = Lease {
         metadata: ObjectMeta {
             name: Some(name(address)),
-            uid: version(|metadata| &metadata.uid),
-            resource_version: version(|metadata| &metadata.resource_version),
-            labels: Some(BTreeMap::from([(LABEL.to_owned(), EXTERNAL.to_owned())])),
+            labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), EXTERNAL.to_owned())])),
             annotations: Some(BTreeMap::from([(ADDRESS_ANNOTATION.to_owned(), address.to_string())])),
             ..ObjectMeta::default()
         },
@@ -72,7 +70,11 @@ pub(super) fn lease(address: IpAddr, holder: Option<&Identity>, before: Option<&
             lease_transitions: Some(transitions.map_or(0, |transitions| transitions.saturating_add(1))),
             ..LeaseSpec::default()
         }),
+    };
+    if let Some(before) = before {
+        Version::of(before).replace_with(&mut lease);
     }
+    lease
 }
 
 #[cfg(test)]
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_read_as_it_was_written() {
+    fn claim_is_read_as_it_was_written() {
         let me = Identity::with("node-1", Role::Agent, 1);
         for (address, expected) in [
             ("10.0.9.10", "clusterip-external-10-0-9-10"),
@@ -91,8 +93,8 @@ mod tests {
             for holder in [None, Some(&me)] {
                 let lease = lease(address, holder, None, Timestamp::UNIX_EPOCH);
                 assert_eq!(lease.metadata.name.as_deref(), Some(expected));
-                let claim = Claim::of(&lease);
-                assert_eq!(claim, Some(Claim { address, holder: holder.cloned() }));
+                let claim = HolderClaim::of(&lease);
+                assert_eq!(claim, Some(HolderClaim { address, holder: holder.cloned() }));
                 assert_eq!(claim.unwrap().node(), holder.map(|_| "node-1"));
             }
         }
@@ -108,12 +110,12 @@ mod tests {
         let mut wrong = whole();
         wrong.metadata.annotations.as_mut().unwrap().insert(ADDRESS_ANNOTATION.into(), "10.0.9".into());
         for (name, lease) in [("another name", named), ("no annotations", bare), ("no address", wrong)] {
-            assert_eq!(Claim::of(&lease), None, "{name}");
+            assert_eq!(HolderClaim::of(&lease), None, "{name}");
         }
     }
 
     #[test]
-    fn a_claim_that_changes_hands_is_the_next_version_of_the_same_lease() {
+    fn claim_that_changes_hands_is_the_next_version_of_the_same_lease() {
         let (address, me) = (IpAddr::from([10, 0, 9, 10]), Identity::with("node-1", Role::Agent, 1));
         let mut before = lease(address, Some(&me), None, Timestamp::UNIX_EPOCH);
         before.metadata.uid = Some("uid".into());

@@ -1,11 +1,10 @@
-//! The state of the agent's own heartbeat: the next action, and the end of the term. Uses no clock and sends no
-//! requests.
+//! The state of the agent's own heartbeat: the next action, and the end of the term. Uses no clock and no
+//! randomness, and sends no requests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-pub use clusterip_core::annotations::NODE_ANNOTATION;
-use clusterip_leases::claim_lease::LABEL;
+use clusterip_core::annotations::{LEASE_LABEL, NODE_ANNOTATION};
 use clusterip_leases::election::{self, ObservedLease, Step, step};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::observed::Observed;
@@ -68,6 +67,8 @@ enum Known {
 /// The state of this agent's heartbeat.
 pub struct HeartbeatState {
     node: String,
+    /// Makes an identity for each term.
+    new_identity: Box<dyn FnMut() -> Identity + Send>,
     identity: Identity,
     former: Vec<Identity>,
     known: Known,
@@ -77,14 +78,18 @@ pub struct HeartbeatState {
 }
 
 impl HeartbeatState {
-    /// Nothing is known of the heartbeat of this node yet.
-    pub fn new(node: &str) -> Self {
-        Self::with(node, Identity::on(node, Role::Agent))
-    }
-
-    /// As [`Self::new`], with this identity.
-    pub fn with(node: &str, identity: Identity) -> Self {
-        Self { node: node.to_owned(), identity, former: Vec::new(), known: Known::Nothing, other: None, until: None }
+    /// Nothing is known of the heartbeat of this node yet. `new_identity` is called for each term: it returns an
+    /// identity of an agent on this node that no process has had before.
+    pub fn new(node: &str, mut new_identity: impl FnMut() -> Identity + Send + 'static) -> Self {
+        Self {
+            node: node.to_owned(),
+            identity: new_identity(),
+            new_identity: Box::new(new_identity),
+            former: Vec::new(),
+            known: Known::Nothing,
+            other: None,
+            until: None,
+        }
     }
 
     /// The current term, if there is one.
@@ -145,7 +150,7 @@ impl HeartbeatState {
     pub fn lapse(&mut self) {
         self.until = None;
         self.other = None;
-        let identity = std::mem::replace(&mut self.identity, Identity::on(&self.node, Role::Agent));
+        let identity = std::mem::replace(&mut self.identity, (self.new_identity)());
         self.former.insert(0, identity);
         self.former.truncate(FORMER);
     }
@@ -242,7 +247,7 @@ pub fn put_back(node: &str, clock: Timestamp) -> Lease {
 fn metadata(node: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name(node)),
-        labels: Some(BTreeMap::from([(LABEL.to_owned(), AGENT.to_owned())])),
+        labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), AGENT.to_owned())])),
         annotations: Some(BTreeMap::from([(NODE_ANNOTATION.to_owned(), node.to_owned())])),
         ..ObjectMeta::default()
     }

@@ -7,19 +7,18 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_leases::claim_lease::LABEL;
+use clusterip_core::annotations::{LEASE_LABEL, NODE_ANNOTATION};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::external_claims::{Claim, EXTERNAL};
-use super::heartbeat_state::{AGENT, NODE_ANNOTATION};
-use super::heartbeat_state::{holder, unknown};
+use super::external_claims::{EXTERNAL, HolderClaim};
+use super::heartbeat_state::{AGENT, holder, unknown};
 use super::timing::HEARTBEAT as TIMING;
 
 /// The heartbeats and claims of agents at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct HolderSnapshot {
-    claims: BTreeMap<IpAddr, Claim>,
+    claims: BTreeMap<IpAddr, HolderClaim>,
     heartbeats: BTreeMap<String, Lease>,
     /// The current time by the clock of the program that reads the Leases; `None` if unknown.
     now: Option<Timestamp>,
@@ -71,12 +70,12 @@ impl HolderSnapshot {
     }
 
     /// Adds a Lease. Leases of other programs are used too: the current time is at least the newest time in any Lease.
-    pub fn see(&mut self, lease: &Lease) {
+    pub fn apply(&mut self, lease: &Lease) {
         let times = lease.spec.iter().flat_map(|spec| [&spec.renew_time, &spec.acquire_time]);
         self.newest = times.flatten().map(|time| time.0).chain(self.newest).max();
-        match lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL)).map(String::as_str) {
+        match lease.metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_LABEL)).map(String::as_str) {
             Some(EXTERNAL) => {
-                if let Some(claim) = Claim::of(lease) {
+                if let Some(claim) = HolderClaim::of(lease) {
                     self.claims.insert(claim.address, claim);
                 }
             }
@@ -102,7 +101,7 @@ impl HolderSnapshot {
         self.claims.keys().filter_map(|address| Some((*address, self.holder(*address)?)))
     }
 
-    fn renewal(&self, claim: &Claim, node: &str) -> Renewal {
+    fn renewal(&self, claim: &HolderClaim, node: &str) -> Renewal {
         let Some(heartbeat) = self.heartbeats.get(node) else { return Renewal::Missing };
         match holder(heartbeat) {
             None => return Renewal::GivenBack,
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_renewed_missing_given_back_replaced_or_silent() {
+    fn claim_is_renewed_missing_given_back_replaced_or_silent() {
         let (me, other) = (Identity::with("node-1", Role::Agent, 1), Identity::with("node-1", Role::Agent, 2));
         let address = IpAddr::from([10, 0, 9, 10]);
         let own = |second| Some(heartbeat(&me, second));
@@ -207,18 +206,18 @@ mod tests {
         ];
         for Case { name, heartbeat, now, expected } in cases {
             let mut holdings = HolderSnapshot::new(now.map(at));
-            holdings.see(&claim(address, Some(&me), None, at(50)));
+            holdings.apply(&claim(address, Some(&me), None, at(50)));
             let mut of_another = claim(IpAddr::from([10, 0, 9, 11]), None, None, at(100));
             of_another.metadata.labels = Some(BTreeMap::new());
             of_another.spec.as_mut().unwrap().renew_time = Some(MicroTime(at(100)));
-            holdings.see(&of_another);
-            heartbeat.iter().for_each(|lease| holdings.see(lease));
+            holdings.apply(&of_another);
+            heartbeat.iter().for_each(|lease| holdings.apply(lease));
             let found = holdings.holder(address);
             assert_eq!(found.as_ref().map(|holder| holder.renewal), expected, "{name}");
             assert_eq!(holdings.all().collect::<Vec<_>>(), [(address, found.unwrap())], "{name}");
         }
         let mut holdings = HolderSnapshot::new(None);
-        holdings.see(&claim(address, None, None, at(50)));
+        holdings.apply(&claim(address, None, None, at(50)));
         assert_eq!(holdings.holder(address), None, "given back");
         assert_eq!(holdings.all().count(), 0);
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_leases::claim_lease::LABEL;
+use clusterip_core::annotations::LEASE_LABEL;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::external_claims::{Claim, EXTERNAL};
+use super::external_claims::{EXTERNAL, HolderClaim};
 use super::heartbeat_state::AGENT;
 use super::peers::{Peers, TermState};
 
@@ -15,35 +15,35 @@ use super::peers::{Peers, TermState};
 #[derive(Default)]
 pub struct Observer {
     peers: Peers,
-    claims: BTreeMap<IpAddr, Claim>,
+    claims: BTreeMap<IpAddr, HolderClaim>,
 }
 
 impl Observer {
     /// The label selector of the Leases to watch.
     pub fn labels() -> String {
-        format!("{LABEL} in ({EXTERNAL},{AGENT})")
+        format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})")
     }
 
     /// Adds or updates a Lease.
-    pub fn see(&mut self, lease: &Lease, now: Instant) {
-        self.peers.see(lease, now);
-        if let Some(claim) = Claim::of(lease) {
+    pub fn apply(&mut self, lease: &Lease, now: Instant) {
+        self.peers.apply(lease, now);
+        if let Some(claim) = HolderClaim::of(lease) {
             self.claims.insert(claim.address, claim);
         }
     }
 
     /// Records that a Lease was deleted.
-    pub fn gone(&mut self, lease: &Lease, now: Instant) {
-        self.peers.gone(lease, now);
-        if let Some(claim) = Claim::of(lease) {
+    pub fn delete(&mut self, lease: &Lease, now: Instant) {
+        self.peers.delete(lease, now);
+        if let Some(claim) = HolderClaim::of(lease) {
             self.claims.remove(&claim.address);
         }
     }
 
     /// Replaces the recorded state with a complete list of Leases.
-    pub fn only(&mut self, leases: &[Lease], now: Instant) {
-        self.peers.only(leases, now);
-        self.claims = leases.iter().filter_map(Claim::of).map(|claim| (claim.address, claim)).collect();
+    pub fn replace_all(&mut self, leases: &[Lease], now: Instant) {
+        self.peers.replace_all(leases, now);
+        self.claims = leases.iter().filter_map(HolderClaim::of).map(|claim| (claim.address, claim)).collect();
     }
 
     /// The node that holds an address; `None` if the address is free or its holder is not known to be alive.

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use clusterip_core::annotations::NODE_ANNOTATION;
 use clusterip_leases::identity::Identity;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::heartbeat_state::{NODE_ANNOTATION, name};
-use super::heartbeat_state::{holder, unknown};
+use super::heartbeat_state::{holder, name, unknown};
 use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
 
 /// The state of a term in which an agent claimed addresses.
@@ -76,7 +76,7 @@ pub(super) struct Peers {
 
 impl Peers {
     /// Adds or updates the heartbeat of a Lease.
-    pub(super) fn see(&mut self, lease: &Lease, now: Instant) {
+    pub(super) fn apply(&mut self, lease: &Lease, now: Instant) {
         let Some(node) = node_of(lease) else { return };
         let version = Version::of(lease);
         if let Some(known) = self.by_node.get(node).and_then(|peer| peer.value.lease.as_ref()) {
@@ -101,7 +101,7 @@ impl Peers {
 
     /// Records that a heartbeat was deleted. An agent that stops gives its heartbeat back instead, so the owner may
     /// be alive.
-    pub(super) fn gone(&mut self, lease: &Lease, now: Instant) {
+    pub(super) fn delete(&mut self, lease: &Lease, now: Instant) {
         let Some(peer) = node_of(lease).and_then(|node| self.by_node.get_mut(node)) else { return };
         let same = |known: &Lease| Version::of(known).uid == Version::of(lease).uid;
         if peer.value.lease.as_ref().is_some_and(|known| same(known)) {
@@ -110,9 +110,9 @@ impl Peers {
     }
 
     /// Replaces the recorded heartbeats with a complete list of Leases.
-    pub(super) fn only(&mut self, leases: &[Lease], now: Instant) {
+    pub(super) fn replace_all(&mut self, leases: &[Lease], now: Instant) {
         for lease in leases {
-            self.see(lease, now);
+            self.apply(lease, now);
         }
         let listed: Vec<&str> = leases.iter().filter_map(node_of).collect();
         for (node, peer) in &mut self.by_node {
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_is_alive_silent_or_over_by_its_heartbeat() {
+    fn term_is_alive_silent_or_over_by_its_heartbeat() {
         type Step = (u64, fn(&mut Peers, Instant));
         /// What the peers say about node `a` and its first term.
         #[derive(Clone, Copy, Debug, PartialEq)]
@@ -266,54 +266,54 @@ mod tests {
         const MISSING: Seen = Seen { is_missing: true, ..UNKNOWN_NODE };
         const OVER: Seen = Seen { first_term: TermState::Over, ..ALIVE_WITHOUT_NODE };
         const NEXT_TERM: Seen = Seen { node_is_alive: true, ..OVER };
-        let first: Step = (0, |peers, now| peers.see(&lease(1, 1), now));
-        let gone: Step = (5, |peers, now| peers.gone(&lease(1, 1), now));
+        let first: Step = (0, |peers, now| peers.apply(&lease(1, 1), now));
+        let gone: Step = (5, |peers, now| peers.delete(&lease(1, 1), now));
         let cases = [
             Case { name: "no heartbeat", steps: vec![], after_19_s: UNKNOWN_NODE, after_20_s: UNKNOWN_NODE },
             Case { name: "first seen", steps: vec![first], after_19_s: ALIVE, after_20_s: SILENT },
             Case {
                 name: "renewed",
-                steps: vec![first, (5, |peers, now| peers.see(&lease(1, 2), now))],
+                steps: vec![first, (5, |peers, now| peers.apply(&lease(1, 2), now))],
                 after_19_s: ALIVE,
                 after_20_s: ALIVE,
             },
             Case {
                 name: "seen again unchanged",
-                steps: vec![first, (5, |peers, now| peers.only(&[lease(1, 1)], now))],
+                steps: vec![first, (5, |peers, now| peers.replace_all(&[lease(1, 1)], now))],
                 after_19_s: ALIVE,
                 after_20_s: SILENT,
             },
             Case {
                 name: "given back",
-                steps: vec![first, (5, |peers, now| peers.see(&lease(NO_HOLDER, 2), now))],
+                steps: vec![first, (5, |peers, now| peers.apply(&lease(NO_HOLDER, 2), now))],
                 after_19_s: OVER,
                 after_20_s: OVER,
             },
             Case {
                 name: "an old version after a new one",
                 steps: vec![
-                    (0, |peers, now| peers.see(&lease(NO_HOLDER, 2), now)),
-                    (5, |peers, now| peers.see(&lease(1, 1), now)),
+                    (0, |peers, now| peers.apply(&lease(NO_HOLDER, 2), now)),
+                    (5, |peers, now| peers.apply(&lease(1, 1), now)),
                 ],
                 after_19_s: OVER,
                 after_20_s: OVER,
             },
             Case {
                 name: "another term",
-                steps: vec![first, (5, |peers, now| peers.see(&lease(2, 2), now))],
+                steps: vec![first, (5, |peers, now| peers.apply(&lease(2, 2), now))],
                 after_19_s: NEXT_TERM,
                 after_20_s: NEXT_TERM,
             },
             Case { name: "deleted", steps: vec![first, gone], after_19_s: MISSING, after_20_s: MISSING },
             Case {
                 name: "put back",
-                steps: vec![first, gone, (15, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
+                steps: vec![first, gone, (15, |peers, now| peers.apply(&lease(UNKNOWN, 3), now))],
                 after_19_s: ALIVE_WITHOUT_NODE,
                 after_20_s: ALIVE_WITHOUT_NODE,
             },
             Case {
                 name: "put back, and silent",
-                steps: vec![first, (0, |peers, now| peers.see(&lease(UNKNOWN, 3), now))],
+                steps: vec![first, (0, |peers, now| peers.apply(&lease(UNKNOWN, 3), now))],
                 after_19_s: ALIVE_WITHOUT_NODE,
                 after_20_s: SILENT,
             },
@@ -321,8 +321,8 @@ mod tests {
                 name: "given back, and removed",
                 steps: vec![
                     first,
-                    (5, |peers, now| peers.see(&lease(NO_HOLDER, 2), now)),
-                    (6, |peers, now| peers.only(&[], now)),
+                    (5, |peers, now| peers.apply(&lease(NO_HOLDER, 2), now)),
+                    (6, |peers, now| peers.replace_all(&[], now)),
                 ],
                 after_19_s: OVER,
                 after_20_s: OVER,
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_heartbeat_is_missing_after_a_wait_until_it_is_forgotten() {
+    fn node_without_heartbeat_is_missing_after_a_wait_until_it_is_forgotten() {
         let begin = Instant::now();
         let mut peers = Peers::default();
         peers.expect("a", begin);
@@ -363,10 +363,10 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_without_holder_is_removed_when_it_is_old() {
+    fn heartbeat_without_holder_is_removed_when_it_is_old() {
         let begin = Instant::now();
         let mut peers = Peers::default();
-        peers.see(&lease(NO_HOLDER, 2), begin);
+        peers.apply(&lease(NO_HOLDER, 2), begin);
         assert_eq!(peers.next_change(begin), Some(begin + HEARTBEAT_RETENTION));
         assert_eq!(peers.forgotten(begin + HEARTBEAT_RETENTION - Duration::from_secs(1)).count(), 0);
         let lease = Box::new(lease(NO_HOLDER, 2));

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_never_changes() {
+    fn order_never_changes() {
         let nodes = ["node-1", "node-2", "node-3", "node-4"];
         let rows = GOLDEN;
         for (address, expected) in rows {
@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_node_that_leaves_does_not_change_the_order_of_the_others(
+        fn node_that_leaves_does_not_change_the_order_of_the_others(
             address in any::<IpAddr>(),
             nodes in prop::collection::btree_set("[a-z]{1,8}", 1..8),
             leaving in any::<prop::sample::Index>(),

@@ -119,39 +119,39 @@ impl AgentState {
     }
 
     /// Adds or updates a Lease.
-    pub fn see(&mut self, lease: &Lease, now: Instant) {
+    pub fn apply(&mut self, lease: &Lease, now: Instant) {
         if node_of(lease).is_some() {
-            return self.peers.see(lease, now);
+            return self.peers.apply(lease, now);
         }
-        self.see_claim(lease, now);
+        self.apply_claim(lease, now);
     }
 
     /// Records that a Lease was deleted.
-    pub fn gone(&mut self, lease: &Lease, now: Instant) {
+    pub fn delete(&mut self, lease: &Lease, now: Instant) {
         if node_of(lease).is_some() {
-            return self.peers.gone(lease, now);
+            return self.peers.delete(lease, now);
         }
-        self.see_claim_deleted(lease, now);
+        self.delete_claim(lease, now);
     }
 
     /// Replaces the recorded state with a complete list of Leases.
-    pub fn only(&mut self, leases: &[Lease], now: Instant) {
+    pub fn replace_all(&mut self, leases: &[Lease], now: Instant) {
         let (heartbeats, claims): (Vec<Lease>, Vec<Lease>) =
             leases.iter().cloned().partition(|lease| node_of(lease).is_some());
-        self.peers.only(&heartbeats, now);
-        self.see_only_claims(&claims, now);
+        self.peers.replace_all(&heartbeats, now);
+        self.replace_all_claims(&claims, now);
         self.listed = true;
     }
 
     /// Records the outcome of a write.
-    pub fn done(&mut self, write: &LeaseWrite, outcome: WriteOutcome, now: Instant) {
+    pub fn written(&mut self, write: &LeaseWrite, outcome: WriteOutcome, now: Instant) {
         self.busy.remove(&write.subject);
         match (write.kind, outcome) {
             (
                 WriteKind::Claim | WriteKind::GiveBack | WriteKind::End | WriteKind::PutBack,
                 WriteOutcome::Written(lease),
             ) => {
-                self.see(&lease, now);
+                self.apply(&lease, now);
                 if let (WriteKind::Claim, Subject::Address(address)) = (write.kind, &write.subject)
                     // The term in which the claim was written may have ended.
                     && self.term.as_ref().is_some_and(|term| now < term.until)
@@ -162,9 +162,9 @@ impl AgentState {
             }
             (WriteKind::Remove, WriteOutcome::Written(_) | WriteOutcome::Gone) => match &write.subject {
                 Subject::Address(address) => drop(self.claims.remove(address)),
-                Subject::Node(_) => self.peers.gone(&write.lease, now),
+                Subject::Node(_) => self.peers.delete(&write.lease, now),
             },
-            (_, WriteOutcome::Gone) => self.gone(&write.lease, now),
+            (_, WriteOutcome::Gone) => self.delete(&write.lease, now),
             (_, WriteOutcome::Changed | WriteOutcome::Unclear) => match &write.subject {
                 Subject::Address(address) => self.notes.entry(*address).or_default().again = Some(now + RETRY_PAUSE),
                 Subject::Node(node) => drop(self.again.insert(node.clone(), now + RETRY_PAUSE)),
@@ -172,7 +172,7 @@ impl AgentState {
         }
     }
 
-    /// Decides what to do now. Each write counts as in flight until [`Self::done`] is called for it.
+    /// Decides what to do now. Each write counts as in flight until [`Self::written`] is called for it.
     pub fn plan(&mut self, now: Instant, clock: Timestamp) -> Plan {
         if self.term.as_ref().is_none_or(|term| now >= term.until) {
             self.mine.clear();

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-pub use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL as LABEL, SERVICE_ANNOTATION};
-use clusterip_core::annotations::{in_service_annotation, service_of};
+use clusterip_core::annotations::{
+    ADDRESS_ANNOTATION, LEASE_LABEL, SERVICE_ANNOTATION, in_service_annotation, service_of,
+};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -18,20 +19,22 @@ use super::owner::Owner;
 /// The value of the label for claims.
 pub const CLAIM: &str = "claim";
 
-/// The name of the Lease of an address: `ip-` and the unabbreviated address, with dashes.
+/// The name of the Lease of an address: `ip-` and the address, [`dashed`].
 pub fn name(address: IpAddr) -> String {
+    format!("ip-{}", dashed(address))
+}
+
+/// The unabbreviated address, with dashes. The name of a Lease may contain it.
+pub fn dashed(address: IpAddr) -> String {
     match address {
-        IpAddr::V4(address) => format!("ip-{}", address.to_string().replace('.', "-")),
-        IpAddr::V6(address) => {
-            let groups = address.segments().map(|group| format!("{group:04x}"));
-            format!("ip-{}", groups.join("-"))
-        }
+        IpAddr::V4(address) => address.to_string().replace('.', "-"),
+        IpAddr::V6(address) => address.segments().map(|group| format!("{group:04x}")).join("-"),
     }
 }
 
-/// A claim of an address by one replica.
+/// The claim of one replica of an address that is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct ReplicaClaim {
     /// The claimed address.
     pub address: IpAddr,
     /// The Service that the address is for.
@@ -42,7 +45,7 @@ pub struct Claim {
     pub duration: Duration,
 }
 
-impl Claim {
+impl ReplicaClaim {
     /// The Lease of this claim, made at this time. The time is informative: no replica trusts the clock of another.
     pub fn lease(&self, namespace: &str, at: Timestamp) -> Lease {
         // Truncated to microseconds, as the API server returns it.
@@ -56,7 +59,7 @@ impl Claim {
             metadata: ObjectMeta {
                 namespace: Some(namespace.to_owned()),
                 name: Some(name(self.address)),
-                labels: Some(BTreeMap::from([(LABEL.to_owned(), CLAIM.to_owned())])),
+                labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), CLAIM.to_owned())])),
                 annotations: Some(annotations.into()),
                 ..ObjectMeta::default()
             },
@@ -109,7 +112,7 @@ mod tests {
     #[test]
     fn claim_survives_writing_and_reading() {
         for (address, service) in [("172.21.0.5", "web"), ("fd00::1", "web"), ("172.21.0.6", "")] {
-            let claim = Claim {
+            let claim = ReplicaClaim {
                 address: address.parse().unwrap(),
                 owner: Owner::new("shop", service, "uid-1"),
                 holder: "pod_serve_1".into(),
@@ -117,13 +120,13 @@ mod tests {
             };
             let mut lease = claim.lease("own", Timestamp::UNIX_EPOCH);
             lease.metadata.uid = Some("uid-1".into());
-            assert_eq!(Claim::of(&lease), Some(claim), "{address} {service}");
+            assert_eq!(ReplicaClaim::of(&lease), Some(claim), "{address} {service}");
         }
     }
 
     #[test]
     fn lease_that_is_not_a_claim_is_ignored() {
-        let claim = Claim {
+        let claim = ReplicaClaim {
             address: IpAddr::from([172, 21, 0, 5]),
             owner: Owner::new("shop", "web", ""),
             holder: "pod_serve_1".into(),
@@ -145,7 +148,7 @@ mod tests {
         for (name, spoil) in rows {
             let mut lease = whole.clone();
             spoil(&mut lease);
-            assert_eq!(Claim::of(&lease), None, "{name}");
+            assert_eq!(ReplicaClaim::of(&lease), None, "{name}");
         }
     }
 }

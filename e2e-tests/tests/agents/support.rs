@@ -13,7 +13,7 @@ use clusterip_agent::event_loop::Agent;
 use clusterip_agent::health::Health;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
-use clusterip_failover::external_claims::Claim;
+use clusterip_failover::external_claims::HolderClaim;
 use clusterip_failover::heartbeat_state;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
@@ -168,13 +168,13 @@ impl Agents {
     }
 
     pub async fn claims(&self) -> BTreeMap<IpAddr, String> {
-        let claims = self.all().await.iter().filter_map(Claim::of).collect::<Vec<_>>();
+        let claims = self.all().await.iter().filter_map(HolderClaim::of).collect::<Vec<_>>();
         claims.iter().filter_map(|claim| Some((claim.address, claim.node()?.to_owned()))).collect()
     }
 
     /// The resource versions of all claims, which change if a claim is written.
     pub async fn versions(&self) -> BTreeMap<String, Option<String>> {
-        let claims = self.all().await.into_iter().filter(|lease| Claim::of(lease).is_some());
+        let claims = self.all().await.into_iter().filter(|lease| HolderClaim::of(lease).is_some());
         claims.map(|lease| (lease.name_any(), lease.resource_version())).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Moves whose pool is full, or whose target address another Service takes.
 
 use axum::http::Method;
-use clusterip_core::service::MOVING_ANNOTATION;
+use clusterip_core::annotations::MOVING_ANNOTATION;
 use serde_json::{Value, json};
 
 use super::MOVE;

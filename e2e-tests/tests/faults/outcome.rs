@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use clusterip_core::annotations::MOVING_NAME;
-use clusterip_core::service::MOVING_ANNOTATION;
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 use kube::Client;
 use serde_json::Value;
 

@@ -2,8 +2,7 @@
 
 use axum::http::Method;
 use clusterip::services::mover::outcome::{Outcome, Unmoved};
-use clusterip_core::annotations::MOVING_NAME;
-use clusterip_core::service::MOVING_ANNOTATION;
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 use kube::Client;
 use serde_json::{Value, json};
 

@@ -1,8 +1,7 @@
 //! The record of a move is the only journal that counts: the contents of a Service can't forge or replay a move.
 
 use clusterip::services::mover::outcome::{Outcome, Unmoved};
-use clusterip_core::annotations::MOVING_NAME;
-use clusterip_core::service::MOVING_ANNOTATION;
+use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 use serde_json::{Value, json};
 
 use super::support::{again, moved};

@@ -77,7 +77,7 @@ impl LiveAudit {
         let of_agents = ListParams::default().labels(&Observer::labels());
         let leases = runtime.block_on(leases.list(&of_agents)).map_err(|error| error_message(&error))?;
         let mut holders = HolderSnapshot::new(Some(Timestamp::now()));
-        leases.items.iter().for_each(|lease| holders.see(lease));
+        leases.items.iter().for_each(|lease| holders.apply(lease));
         Ok(holders)
     }
 }

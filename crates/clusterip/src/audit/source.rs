@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
+use clusterip_core::annotations::LEASE_LABEL;
 use clusterip_core::settings::Settings;
 use clusterip_failover::external_claims::EXTERNAL;
 use clusterip_failover::heartbeat_state::AGENT;
@@ -22,7 +23,7 @@ use clusterip_host::cluster::watch::projection::Projection;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::{State, Stores};
 use clusterip_host::object;
-use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL};
+use clusterip_leases::claim_lease::{CLAIM, ReplicaClaim};
 use clusterip_leases::owner::Owner;
 use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -78,17 +79,17 @@ impl Collector {
     /// contains no name.
     fn add_lease(&mut self, lease: &Lease) {
         if let Some(holders) = &mut self.holders {
-            holders.see(lease);
+            holders.apply(lease);
         }
-        let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LABEL));
-        if let Some(claim) = Claim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
+        let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_LABEL));
+        if let Some(claim) = ReplicaClaim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
             self.in_flight.push((claim.address, claim.owner));
         }
     }
 
     /// Adds the Leases of agents and the claims of servers. Returns a note if they can't be listed.
     async fn add_leases(&mut self, client: &Client, namespace: &str, agents_namespace: &str) -> Option<String> {
-        let claims = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
+        let claims = ListParams::default().labels(&format!("{LEASE_LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
         let mut leases = Api::<Lease>::all(client.clone()).list(&claims).await;
         if matches!(&leases, Err(kube::Error::Api(status)) if status.code == 403) {
             leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&claims).await;

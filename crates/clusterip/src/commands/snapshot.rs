@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use clusterip_core::annotations::LEASE_LABEL;
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use clusterip_failover::external_claims::EXTERNAL;
@@ -15,7 +16,7 @@ use clusterip_host::cluster::watch::control_plane_services::CallerObject;
 use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
-use clusterip_leases::claim_lease::{CLAIM, LABEL};
+use clusterip_leases::claim_lease::CLAIM;
 use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::terminal::harmless_lines;
@@ -152,7 +153,7 @@ impl Contents {
 
     /// Adds the Leases of servers and agents.
     async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
-        let own = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
+        let own = ListParams::default().labels(&format!("{LEASE_LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
         let leases = Api::<Lease>::all(client.clone()).list(&own).await?;
         for mut lease in leases.items {
             lease.metadata.managed_fields = None;

@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::observer::Observer;
@@ -304,11 +304,11 @@ impl Term {
             Ok(Event::Init) => self.listing.clear(),
             Ok(Event::InitApply(lease)) => self.listing.push(lease),
             Ok(Event::InitDone) => {
-                self.observer.only(&std::mem::take(&mut self.listing), now);
+                self.observer.replace_all(&std::mem::take(&mut self.listing), now);
                 self.complete = true;
             }
-            Ok(Event::Apply(lease)) => self.observer.see(&lease, now),
-            Ok(Event::Delete(lease)) => self.observer.gone(&lease, now),
+            Ok(Event::Apply(lease)) => self.observer.apply(&lease, now),
+            Ok(Event::Delete(lease)) => self.observer.delete(&lease, now),
             Err(error) => {
                 tracing::warn!(reason = error_chain(&error), "the leases of agents can't be watched, trying again");
                 return false;

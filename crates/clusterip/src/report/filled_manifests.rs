@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::slice;
 
+use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::answer::Outcome;
-use clusterip_core::external::claim::in_record;
-use clusterip_core::external::{self, RECORD_ANNOTATION};
+use clusterip_core::external;
 use clusterip_host::cluster::manifests::manifest_edit::{Edit, Fields, apply};
 use clusterip_host::cluster::manifests::{self, Manifest, Origin, Source};
 use serde_json::{Map, Value};
@@ -74,7 +74,7 @@ fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
     let services = plan.rows.iter().zip(&plan.manifests).filter_map(|(row, index)| {
         let given = row.cluster_ips.iter().filter(|_| row.decision == Outcome::Allocated);
         let values: Vec<String> = given.map(ToString::to_string).collect();
-        let external = row.external.as_ref().filter(|external| external.decision == external::Outcome::Recorded);
+        let external = row.external.as_ref().filter(|external| external.decision == external::RecordChange::Recorded);
         let record = external.map(|external| in_record(&external.addresses));
         let changes = !values.is_empty() || record.is_some();
         changes.then_some((*index, Filling { fields: Fields::ClusterIps, values, record }))

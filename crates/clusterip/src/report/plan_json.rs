@@ -77,10 +77,10 @@ impl ExternalSummary {
         let decisions = || rows.iter().filter_map(|row| Some(row.external.as_ref()?.decision));
         let count = |wanted| decisions().filter(|decision| *decision == wanted).count();
         Self {
-            recorded: count(external::Outcome::Recorded),
-            removed: count(external::Outcome::Removed),
-            unchanged: count(external::Outcome::Unchanged),
-            denied: count(external::Outcome::Denied),
+            recorded: count(external::RecordChange::Recorded),
+            removed: count(external::RecordChange::Removed),
+            unchanged: count(external::RecordChange::Unchanged),
+            denied: count(external::RecordChange::Denied),
         }
     }
 

@@ -3,10 +3,10 @@
 use std::fmt::{Display, Write as _};
 
 use clusterip_core::address::Family;
+use clusterip_core::annotations::in_record;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::external;
-use clusterip_core::external::claim::in_record;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
@@ -118,7 +118,7 @@ fn node_line(row: &NodeRow) -> [String; 4] {
 
 fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, message }: &ExternalRow) -> [String; 5] {
     let given = if addresses.is_empty() { "-".to_owned() } else { in_record(addresses) };
-    let style = if *decision == external::Outcome::Recorded { style::GOOD } else { style::FAINT };
+    let style = if *decision == external::RecordChange::Recorded { style::GOOD } else { style::FAINT };
     let reason = match (message, decision) {
         (None, _) => match source {
             Some(Source::Asked) => "asked for".to_owned(),
@@ -126,7 +126,7 @@ fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, mes
             Some(Source::Free) => "free".to_owned(),
             None => "-".to_owned(),
         },
-        (Some(message), external::Outcome::Unchanged) => format!("unchanged: {}", harmless(message)),
+        (Some(message), external::RecordChange::Unchanged) => format!("unchanged: {}", harmless(message)),
         (Some(message), decision) => format!("{}: {}", decision.name(), harmless(message)),
     };
     let [namespace, name] = [&row.namespace, &row.name].map(|text| harmless(text));

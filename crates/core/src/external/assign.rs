@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::outcome::{External, Outcome};
+use super::outcome::{External, RecordChange};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::{Family, Order};
 use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION, in_record, recorded_addresses};
@@ -133,7 +133,7 @@ fn no_matching_pool(claimant: &Claimant<'_>, families: &[Family]) -> External {
     let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(" or ")) };
     let reason = format!("no pool of external addresses{of} matches this Service");
     let has_record = claimant.service.annotations.contains_key(RECORD_ANNOTATION);
-    let outcome = if has_record { Outcome::Removed } else { Outcome::Unchanged };
+    let outcome = if has_record { RecordChange::Removed } else { RecordChange::Unchanged };
     External { outcome, pool: None, addresses: Vec::new(), reason: Some(reason) }
 }
 
@@ -142,11 +142,11 @@ fn recorded(claimant: &Claimant<'_>, pool: &ExternalPool, given: Vec<IpAddr>) ->
     let record = claimant.service.annotations.get(RECORD_ANNOTATION);
     let pool_name = Some(pool.name.clone());
     if given.is_empty() {
-        let outcome = if record.is_some() { Outcome::Removed } else { Outcome::Unchanged };
+        let outcome = if record.is_some() { RecordChange::Removed } else { RecordChange::Unchanged };
         let reason = Some(format!("no address of pool {:?} is free", pool.name));
         return External { outcome, pool: pool_name, addresses: given, reason };
     }
-    let outcome = if record == Some(&in_record(&given)) { Outcome::Unchanged } else { Outcome::Recorded };
-    let reason = (outcome == Outcome::Unchanged).then(|| "already recorded".to_owned());
+    let outcome = if record == Some(&in_record(&given)) { RecordChange::Unchanged } else { RecordChange::Recorded };
+    let reason = (outcome == RecordChange::Unchanged).then(|| "already recorded".to_owned());
     External { outcome, pool: pool_name, addresses: given, reason }
 }

@@ -3,10 +3,8 @@
 use std::net::IpAddr;
 use std::slice::from_ref;
 
-use crate::annotations::{address, claimed_addresses, parts};
+use crate::annotations::{FOREIGN_ANNOTATIONS, address, claimed_addresses, parts};
 use crate::service::Service;
-
-pub use crate::annotations::{FOREIGN_ANNOTATIONS, in_record};
 
 /// `spec.externalIPs` as a place of claims.
 pub const EXTERNAL_IPS: &str = "spec.externalIPs";

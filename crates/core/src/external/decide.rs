@@ -7,7 +7,7 @@ use super::assign::assign;
 use super::check::{check_asked, check_beyond, check_claims};
 use super::claim::{EXTERNAL_IPS, claims};
 use super::held::{Held, Holders};
-use super::outcome::{External, Outcome};
+use super::outcome::{External, RecordChange};
 use super::pool::Claimant;
 use crate::address::Family;
 use crate::annotations::{RECORD_ANNOTATION, recorded_addresses};
@@ -81,10 +81,10 @@ pub fn decide(
     if !is_ours {
         // A record counts as held, so no other Service may have one.
         let reason = "not of type LoadBalancer with the class of external addresses";
-        return Ok(record.map(|_| External::new(Outcome::Removed, reason)));
+        return Ok(record.map(|_| External::new(RecordChange::Removed, reason)));
     }
     if service.deleting {
-        return Ok(Some(External::new(Outcome::Unchanged, "being deleted")));
+        return Ok(Some(External::new(RecordChange::Unchanged, "being deleted")));
     }
     if held_by_host.is_none() {
         return Ok(Some(kept(record, before)));
@@ -94,7 +94,7 @@ pub fn decide(
         // The request need not be refused: the Service can wait for an address.
         let reason = format!("no external address is assigned: {error}; {}", error.remedy());
         warnings.push(reason.clone());
-        External::new(Outcome::Unchanged, &reason)
+        External::new(RecordChange::Unchanged, &reason)
     })))
 }
 
@@ -103,16 +103,16 @@ fn kept(record: Option<&String>, before: Option<&Service>) -> External {
     if let Some(record) = record.filter(|record| !record.is_empty()) {
         return External {
             addresses: recorded_addresses(record),
-            ..External::new(Outcome::Unchanged, "already recorded")
+            ..External::new(RecordChange::Unchanged, "already recorded")
         };
     }
     let had = before.and_then(|before| before.annotations.get(RECORD_ANNOTATION));
     let addresses = had.map(|text| recorded_addresses(text)).unwrap_or_default();
     if addresses.is_empty() {
         let reason = "external addresses are assigned by the controller of `clusterip serve`, not in admission";
-        return External::new(Outcome::Unchanged, reason);
+        return External::new(RecordChange::Unchanged, reason);
     }
-    External { outcome: Outcome::Recorded, pool: None, addresses, reason: None }
+    External { outcome: RecordChange::Recorded, pool: None, addresses, reason: None }
 }
 
 /// The Service's families, the primary one first; empty if they are unknown.

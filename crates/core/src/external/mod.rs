@@ -16,7 +16,6 @@ mod outcome;
 mod pool;
 pub mod stored;
 
-pub use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION};
 pub(crate) use decide::decide;
 pub use held::Held;
-pub use outcome::{External, Outcome};
+pub use outcome::{External, RecordChange};

@@ -10,7 +10,7 @@ use crate::annotations::{RECORD_ANNOTATION, annotate, in_record};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct External {
     /// What happens.
-    pub outcome: Outcome,
+    pub outcome: RecordChange,
     /// The pool of the addresses, if known.
     pub pool: Option<String>,
     /// The addresses that the Service has after the request, in the order of its families.
@@ -21,7 +21,7 @@ pub struct External {
 
 /// What happens to the record of a Service's external addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RecordChange {
     /// It is written, because the Service gets other addresses than it has.
     Recorded,
     /// It is removed.
@@ -32,8 +32,8 @@ pub enum Outcome {
     Denied,
 }
 
-impl Outcome {
-    /// All outcomes.
+impl RecordChange {
+    /// All values.
     pub const ALL: [Self; 4] = [Self::Recorded, Self::Removed, Self::Unchanged, Self::Denied];
 
     /// `recorded`, `removed`, `unchanged` or `denied`.
@@ -50,7 +50,7 @@ impl Outcome {
 impl External {
     /// Whether the record changes.
     pub fn changes(&self) -> bool {
-        matches!(self.outcome, Outcome::Recorded | Outcome::Removed)
+        matches!(self.outcome, RecordChange::Recorded | RecordChange::Removed)
     }
 
     /// Changes the record of `object`, a Service, according to this outcome.
@@ -61,7 +61,7 @@ impl External {
         }
     }
 
-    pub(super) fn new(outcome: Outcome, reason: &str) -> Self {
+    pub(super) fn new(outcome: RecordChange, reason: &str) -> Self {
         Self { outcome, pool: None, addresses: Vec::new(), reason: Some(reason.to_owned()) }
     }
 }

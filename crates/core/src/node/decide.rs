@@ -22,15 +22,7 @@ pub fn decide(
     allocation: Option<&Allocation>,
     cluster: &dyn Cluster,
 ) -> Decision {
-    let unchanged = |reason: &str| Decision {
-        verdict: Verdict::Unchanged(reason.to_owned()),
-        pool: None,
-        evidence: None,
-        external: None,
-        disown: false,
-        note: None,
-        warnings: Vec::new(),
-    };
+    let unchanged = |reason: &str| Decision::new(Verdict::Unchanged(reason.to_owned()));
     if settings.nodes.pools.is_empty() {
         return unchanged("the settings have no pool for Nodes");
     }

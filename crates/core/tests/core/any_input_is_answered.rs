@@ -40,9 +40,9 @@ fn is_an_answer(payload: &[u8]) -> Result<(), TestCaseError> {
     prop_assert!(answer.accepted || answer.mutated_object.is_none());
     let audit = answer.audit().expect("audit annotations that can be read");
     let external = audit.external.as_ref().map(|external| external.outcome);
-    let is_recorded = matches!(external, Some(external::Outcome::Recorded | external::Outcome::Removed));
+    let is_recorded = matches!(external, Some(external::RecordChange::Recorded | external::RecordChange::Removed));
     prop_assert_eq!(audit.outcome == Outcome::Allocated || is_recorded, answer.mutated_object.is_some());
-    prop_assert!(answer.accepted || matches!(external, None | Some(external::Outcome::Denied)), "{:?}", answer);
+    prop_assert!(answer.accepted || matches!(external, None | Some(external::RecordChange::Denied)), "{:?}", answer);
     prop_assert_eq!(Some(audit.to_annotations()), answer.audit_annotations.clone());
     prop_assert_eq!(serde_json::to_vec(&validate(payload, &cluster)).unwrap(), serde_json::to_vec(&answer).unwrap());
     Ok(())

@@ -8,6 +8,15 @@ fn identity(number: u64) -> Identity {
     Identity::with("node-1", Role::Agent, number)
 }
 
+/// Returns `identity(1)`, `identity(2)` and so on.
+fn identities() -> impl FnMut() -> Identity + Send + 'static {
+    let mut number = 0;
+    move || {
+        number += 1;
+        identity(number)
+    }
+}
+
 /// The Lease as the API server returns it.
 fn stored(mut lease: Lease, version: u64) -> Lease {
     lease.metadata.uid = Some("uid".to_owned());
@@ -34,7 +43,7 @@ impl Test {
     /// A test with a term that began with a write sent at 0 s.
     fn running() -> Self {
         let mut test =
-            Self { heartbeat_state: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 0 };
+            Self { heartbeat_state: HeartbeatState::new("node-1", identities()), begin: Instant::now(), version: 0 };
         assert_eq!(test.next(0), NextAction::Read);
         test.heartbeat_state.read(None, test.at(0));
         test.write(0, 0);
@@ -65,7 +74,7 @@ impl Test {
 }
 
 #[test]
-fn a_term_lasts_from_when_its_last_renewal_was_sent() {
+fn term_lasts_from_when_its_last_renewal_was_sent() {
     let mut test = Test::running();
     test.write(5, 8);
     assert_eq!(test.term(21), Some((identity(1), 22)));
@@ -73,7 +82,7 @@ fn a_term_lasts_from_when_its_last_renewal_was_sent() {
 }
 
 #[test]
-fn a_term_ends_by_time_by_others_or_when_given_back() {
+fn term_ends_by_time_by_others_or_when_given_back() {
     struct Case {
         name: &'static str,
         at: u32,
@@ -140,7 +149,7 @@ fn losing_the_lease_or_an_answer_does_not_end_a_term() {
 #[test]
 fn another_process_of_this_node_is_waited_for_until_it_is_silent() {
     let mut test =
-        Test { heartbeat_state: HeartbeatState::with("node-1", identity(1)), begin: Instant::now(), version: 9 };
+        Test { heartbeat_state: HeartbeatState::new("node-1", identities()), begin: Instant::now(), version: 9 };
     for (seconds, expected) in [(0, true), (19, true), (20, false)] {
         test.heartbeat_state.forget();
         assert_eq!(test.next(seconds), NextAction::Read);

@@ -8,7 +8,7 @@ use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::super::external_claims::{Claim, node_of as node_of_identity};
+use super::super::external_claims::{HolderClaim, node_of as node_of_identity};
 use super::AgentState;
 
 /// The claim of an address, as this agent has observed it last.
@@ -41,8 +41,8 @@ impl Claimed {
 
 impl AgentState {
     /// Adds or updates a claim.
-    pub(super) fn see_claim(&mut self, lease: &Lease, now: Instant) {
-        let Some(Claim { address, holder }) = Claim::of(lease) else { return };
+    pub(super) fn apply_claim(&mut self, lease: &Lease, now: Instant) {
+        let Some(HolderClaim { address, holder }) = HolderClaim::of(lease) else { return };
         if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address) {
             let (known, version) = (Version::of(known), Version::of(lease));
             if known == version || version.is_older_than(&known) {
@@ -57,8 +57,8 @@ impl AgentState {
     }
 
     /// Records that a claim was deleted.
-    pub(super) fn see_claim_deleted(&mut self, lease: &Lease, now: Instant) {
-        let Some(Claim { address, .. }) = Claim::of(lease) else { return };
+    pub(super) fn delete_claim(&mut self, lease: &Lease, now: Instant) {
+        let Some(HolderClaim { address, .. }) = HolderClaim::of(lease) else { return };
         if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address)
             && Version::of(known).uid == Version::of(lease).uid
         {
@@ -67,14 +67,14 @@ impl AgentState {
     }
 
     /// Replaces the recorded claims with a complete list.
-    pub(super) fn see_only_claims(&mut self, leases: &[Lease], now: Instant) {
-        let listed: BTreeSet<IpAddr> = leases.iter().filter_map(Claim::of).map(|claim| claim.address).collect();
+    pub(super) fn replace_all_claims(&mut self, leases: &[Lease], now: Instant) {
+        let listed: BTreeSet<IpAddr> = leases.iter().filter_map(HolderClaim::of).map(|claim| claim.address).collect();
         let missing: Vec<IpAddr> = self.claims.keys().filter(|address| !listed.contains(address)).copied().collect();
         for address in missing {
             self.claim_gone(address, now);
         }
         for lease in leases {
-            self.see_claim(lease, now);
+            self.apply_claim(lease, now);
         }
     }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use clusterip_leases::claim_lease::LABEL;
+use clusterip_core::annotations::LEASE_LABEL;
 use clusterip_leases::identity::{Identity, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -48,7 +48,7 @@ impl Test {
         let (me, other) = if first { (one, two) } else { (two, one) };
         let begin = Instant::now();
         let mut state = AgentState::new(me, begin);
-        state.only(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
+        state.replace_all(&[heartbeat(me, 1), heartbeat(other, 2)], begin);
         let mut test = Self { state, begin, version: 10, me, other };
         test.assign(&[me, other]);
         test.renew(0);
@@ -72,15 +72,15 @@ impl Test {
         self.state.set_term(Some(Term { identity: identity(self.me), until }));
         let lease =
             stored(Lease { metadata: heartbeat(self.other, 2).metadata, ..heartbeat(self.other, 2) }, self.version);
-        self.state.see(&lease, self.at(at));
+        self.state.apply(&lease, self.at(at));
     }
 
-    fn see_claim(&mut self, holder: Option<&str>, at: u64) {
+    fn apply_claim(&mut self, holder: Option<&str>, at: u64) {
         self.version += 1;
         let holder = holder.map(identity);
         let mut lease = stored(lease(ADDRESS, holder.as_ref(), None, Timestamp::UNIX_EPOCH), self.version);
         lease.metadata.uid = Some("uid".to_owned());
-        self.state.see(&lease, self.at(at));
+        self.state.apply(&lease, self.at(at));
     }
 
     fn plan(&mut self, at: u64) -> Plan {
@@ -100,7 +100,7 @@ impl Test {
         let write = &plan.writes[0];
         self.version += 1;
         let written = Box::new(stored((*write.lease).clone(), self.version));
-        self.state.done(write, WriteOutcome::Written(written), self.at(at));
+        self.state.written(write, WriteOutcome::Written(written), self.at(at));
         write.kind
     }
 
@@ -111,7 +111,7 @@ impl Test {
 }
 
 #[test]
-fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
+fn agent_claims_an_address_when_it_is_free_and_its_turn() {
     struct Case {
         name: &'static str,
         is_first_choice: bool,
@@ -139,27 +139,27 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             setup: |test| {
                 let busy =
                     lease(IpAddr::from([10, 0, 9, 99]), Some(&identity(test.other)), None, Timestamp::UNIX_EPOCH);
-                test.state.see(&stored(busy, 50), test.at(4000));
+                test.state.apply(&stored(busy, 50), test.at(4000));
             },
             claims_at: Some(6000),
         },
         Case {
             name: "a claim of another node",
             is_first_choice: true,
-            setup: |test| test.see_claim(Some(test.other), 0),
+            setup: |test| test.apply_claim(Some(test.other), 0),
             claims_at: never,
         },
         Case {
             name: "a claim that was given back",
             is_first_choice: true,
-            setup: |test| test.see_claim(None, 0),
+            setup: |test| test.apply_claim(None, 0),
             claims_at: Some(3000),
         },
         Case {
             name: "a claim of an earlier term of this node",
             is_first_choice: true,
             setup: |test| {
-                test.see_claim(Some(test.me), 0);
+                test.apply_claim(Some(test.me), 0);
                 let until = test.at(0) + HEARTBEAT.deadline;
                 test.state.set_term(Some(Term { identity: Identity::with(test.me, Role::Agent, 2), until }));
             },
@@ -170,24 +170,24 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
             is_first_choice: true,
             setup: |test| {
                 let lease = lease(ADDRESS, Some(&Identity::of("another")), None, Timestamp::UNIX_EPOCH);
-                test.state.see(&stored(lease, 50), test.at(0));
+                test.state.apply(&stored(lease, 50), test.at(0));
             },
             claims_at: Some(3000),
         },
         Case {
             name: "its own claim whose answer was lost",
             is_first_choice: false,
-            setup: |test| test.see_claim(Some(test.me), 0),
+            setup: |test| test.apply_claim(Some(test.me), 0),
             claims_at: Some(0),
         },
         Case {
             name: "a claim that was deleted by hand",
             is_first_choice: true,
             setup: |test| {
-                test.see_claim(Some(test.other), 0);
+                test.apply_claim(Some(test.other), 0);
                 let gone = stored(lease(ADDRESS, None, None, Timestamp::UNIX_EPOCH), 99);
                 let gone = Lease { metadata: ObjectMeta { uid: Some("uid".to_owned()), ..gone.metadata }, ..gone };
-                test.state.gone(&gone, test.at(0));
+                test.state.delete(&gone, test.at(0));
             },
             claims_at: never,
         },
@@ -214,12 +214,12 @@ fn an_agent_claims_an_address_when_it_is_free_and_its_turn() {
 }
 
 #[test]
-fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
+fn address_is_held_only_after_its_claim_was_answered_in_its_term() {
     let mut test = Test::new(true);
     let plan = test.plan(3000);
     let write = plan.writes[0].clone();
     let labels = write.lease.metadata.labels.clone().unwrap();
-    assert_eq!(labels, [(LABEL.to_owned(), EXTERNAL.to_owned())].into());
+    assert_eq!(labels, [(LEASE_LABEL.to_owned(), EXTERNAL.to_owned())].into());
     assert_eq!(test.planned(3100), (vec![], false), "not before there is an answer");
     let written = || WriteOutcome::Written(Box::new(stored((*write.lease).clone(), 100)));
     struct Case {
@@ -242,14 +242,14 @@ fn an_address_is_held_only_after_its_claim_was_answered_in_its_term() {
     for Case { name, outcome, answered_at, is_held } in cases {
         let mut test = Test::new(true);
         test.plan(3000);
-        test.state.done(&write, outcome, test.at(answered_at));
+        test.state.written(&write, outcome, test.at(answered_at));
         assert_eq!(test.planned(answered_at).1, is_held, "{name}");
         assert!(!test.planned(17_000).1, "{name}: the term is over");
     }
 }
 
 #[test]
-fn an_address_is_given_back_only_when_it_is_off_the_network() {
+fn address_is_given_back_only_when_it_is_off_the_network() {
     let mut test = Test::new(true);
     assert_eq!(test.carried_out(3000), WriteKind::Claim);
     let held = test.plan(3100).desired.number;
@@ -271,7 +271,7 @@ fn an_address_is_given_back_only_when_it_is_off_the_network() {
 }
 
 #[test]
-fn a_failing_address_is_left_to_other_nodes_for_longer_each_time() {
+fn failing_address_is_left_to_other_nodes_for_longer_each_time() {
     let mut test = Test::new(true);
     let mut at = 3000;
     for away in [60_000, 120_000, 240_000, 480_000, 600_000, 600_000] {
@@ -302,7 +302,7 @@ fn a_failing_address_is_left_to_other_nodes_for_longer_each_time() {
 }
 
 #[test]
-fn a_failing_address_is_retried_if_no_other_node_can_hold_it() {
+fn failing_address_is_retried_if_no_other_node_can_hold_it() {
     struct Case {
         name: &'static str,
         setup: fn(&mut Test),
@@ -336,7 +336,7 @@ fn a_failing_address_is_retried_if_no_other_node_can_hold_it() {
 #[test]
 fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
     let mut test = Test::new(true);
-    test.see_claim(Some(test.other), 0);
+    test.apply_claim(Some(test.other), 0);
     for at in [5000, 10_000, 15_000] {
         // Only this agent stays alive.
         let until = test.at(at) + HEARTBEAT.deadline;
@@ -351,24 +351,24 @@ fn addresses_of_a_silent_agent_are_taken_after_its_heartbeat_was_ended() {
     std::mem::swap(&mut renewed.state, &mut test.state);
     (renewed.begin, renewed.version) = (test.begin, 1000);
     // The heartbeat was renewed meanwhile, and this agent does not know yet: nothing is taken.
-    renewed.state.done(&write, WriteOutcome::Changed, at);
+    renewed.state.written(&write, WriteOutcome::Changed, at);
     assert_eq!(renewed.planned(20_500), (vec![], false));
     let again = renewed.plan(21_000).writes.remove(0);
     assert_eq!(again.kind, WriteKind::End);
     // The heartbeat is ended now.
     let ended = Box::new(stored((*again.lease).clone(), 500));
-    renewed.state.done(&again, WriteOutcome::Written(ended), renewed.at(21_100));
+    renewed.state.written(&again, WriteOutcome::Written(ended), renewed.at(21_100));
     assert_eq!(renewed.carried_out(21_200), WriteKind::Claim);
     assert!(renewed.planned(21_300).1);
 }
 
 #[test]
-fn a_held_address_is_released_if_its_claim_was_changed_by_others() {
+fn held_address_is_released_if_its_claim_was_changed_by_others() {
     type Case = fn(&mut Test);
     let rows: [(&str, Case); 3] = [
-        ("taken", |test| test.see_claim(Some(test.other), 3200)),
-        ("given back", |test| test.see_claim(None, 3200)),
-        ("deleted", |test| test.state.only(&[], test.at(3200))),
+        ("taken", |test| test.apply_claim(Some(test.other), 3200)),
+        ("given back", |test| test.apply_claim(None, 3200)),
+        ("deleted", |test| test.state.replace_all(&[], test.at(3200))),
     ];
     for (name, case) in rows {
         let mut test = Test::new(true);

@@ -46,9 +46,9 @@ impl World {
                     Answer::Gone => WriteOutcome::Gone,
                     Answer::Found(_) | Answer::Conflict => WriteOutcome::Changed,
                 };
-                self.agents[agent].state.done(&write, outcome, now);
+                self.agents[agent].state.written(&write, outcome, now);
             }
-            Event::NoAnswer(Some(write)) => self.agents[agent].state.done(&write, WriteOutcome::Unclear, now),
+            Event::NoAnswer(Some(write)) => self.agents[agent].state.written(&write, WriteOutcome::Unclear, now),
             Event::Replan => {}
             Event::Reconcile => self.reconcile(agent),
         }

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use clusterip_failover::agent_plan::{DesiredState, LeaseWrite, ObservedState};
 use clusterip_failover::assignments::{Assignment, Assignments};
-use clusterip_failover::external_claims::Claim;
+use clusterip_failover::external_claims::HolderClaim;
 use clusterip_failover::heartbeat_state::HeartbeatState;
 use clusterip_failover::state::AgentState;
+use clusterip_leases::identity::{Identity, Role};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
@@ -119,6 +120,15 @@ fn address(number: u32) -> IpAddr {
     Ipv4Addr::from(0x0a00_0900 + number).into()
 }
 
+/// Returns the identities of one process of the agent on a node.
+fn identities(node: &'static str, process: u64) -> impl FnMut() -> Identity + Send + 'static {
+    let mut number = process << 32;
+    move || {
+        number += 1;
+        Identity::with(node, Role::Agent, number)
+    }
+}
+
 impl World {
     fn new(seed: u64, calm: bool) -> Self {
         let base = Instant::now();
@@ -150,7 +160,7 @@ impl World {
                 forbidden: 0,
                 broken: 0,
                 failures: BTreeMap::new(),
-                heartbeat_state: HeartbeatState::new(node),
+                heartbeat_state: HeartbeatState::new(node, identities(node, 0)),
                 state: AgentState::new(node, base),
                 delivered: 0,
                 listed: false,
@@ -199,7 +209,7 @@ impl World {
         let it = &mut self.agents[agent];
         it.process += 1;
         it.alive = true;
-        it.heartbeat_state = HeartbeatState::new(NODES[agent]);
+        it.heartbeat_state = HeartbeatState::new(NODES[agent], identities(NODES[agent], it.process));
         it.state = AgentState::new(NODES[agent], now);
         (it.delivered, it.listed) = (delivered, false);
         (it.renewal, it.reconciling) = (None, false);
@@ -255,11 +265,11 @@ impl World {
                 }
                 if it.listed {
                     for (lease, deleted) in &self.store.log[it.delivered..log] {
-                        if *deleted { it.state.gone(lease, now) } else { it.state.see(lease, now) }
+                        if *deleted { it.state.delete(lease, now) } else { it.state.apply(lease, now) }
                     }
                 } else {
                     let all: Vec<Lease> = self.store.leases.values().cloned().collect();
-                    it.state.only(&all, now);
+                    it.state.replace_all(&all, now);
                     it.listed = true;
                 }
                 it.delivered = log;
@@ -305,10 +315,13 @@ impl World {
 
     /// The number of times that each claim was written.
     fn written(&self) -> BTreeMap<String, usize> {
-        self.store.log.iter().filter_map(|(lease, _)| Claim::of(lease)).fold(BTreeMap::new(), |mut written, claim| {
-            *written.entry(claim.address.to_string()).or_default() += 1;
-            written
-        })
+        self.store.log.iter().filter_map(|(lease, _)| HolderClaim::of(lease)).fold(
+            BTreeMap::new(),
+            |mut written, claim| {
+                *written.entry(claim.address.to_string()).or_default() += 1;
+                written
+            },
+        )
     }
 
     /// The addresses that no node holds.

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;
 use serde_json::Value;

@@ -5,9 +5,9 @@
 
 use std::sync::{Arc, RwLock};
 
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION};
 use clusterip_core::answer::Answer;
-use clusterip_core::external::claim::FOREIGN_ANNOTATIONS;
-use clusterip_core::external::{Held, RECORD_ANNOTATION};
+use clusterip_core::external::Held;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};

@@ -1,6 +1,6 @@
 //! Asks the policy for the external addresses of a Service, and records its answer.
 
-use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::lookups::watched_lookups::Subject;
 use clusterip_host::object::{service_path, text};

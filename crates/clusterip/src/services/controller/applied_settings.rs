@@ -3,7 +3,7 @@
 //! A restart may bring other settings. Without this hash, such a restart could not be told from one with the same
 //! settings.
 
-pub use clusterip_core::annotations::SETTINGS_HASH_ANNOTATION as SETTINGS_ANNOTATION;
+use clusterip_core::annotations::SETTINGS_HASH_ANNOTATION;
 use clusterip_leases::election::{self, LEASE};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 5;
 pub async fn read(client: &Client, namespace: &str) -> Result<Option<String>, kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let lease = leases.get_opt(LEASE).await?;
-    Ok(lease.and_then(|lease| lease.metadata.annotations?.remove(SETTINGS_ANNOTATION)))
+    Ok(lease.and_then(|lease| lease.metadata.annotations?.remove(SETTINGS_HASH_ANNOTATION)))
 }
 
 /// Records that the settings with this hash are carried out. Writes nothing if the Lease has this hash already.
@@ -28,7 +28,7 @@ pub async fn read(client: &Client, namespace: &str) -> Result<Option<String>, ku
 /// The error of the API server, if the Lease does not exist, can't be read or can't be written, or if five writes
 /// conflict with others.
 pub async fn write(client: &Client, namespace: &str, hash: &str) -> Result<(), kube::Error> {
-    annotate(client, namespace, None, SETTINGS_ANNOTATION, hash).await.map(drop)
+    annotate(client, namespace, None, SETTINGS_HASH_ANNOTATION, hash).await.map(drop)
 }
 
 /// Sets an annotation of the leader's Lease, if `holder` holds the Lease; `None` stands for any process. Returns

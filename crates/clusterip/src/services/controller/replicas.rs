@@ -15,9 +15,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_core::annotations::{LEASE_LABEL, SETTINGS_HASH_ANNOTATION};
 use clusterip_host::lease_preconditions::preconditions;
 use clusterip_host::live_settings::LiveSettings;
-use clusterip_leases::claim_lease::LABEL;
 use clusterip_leases::identity::Identity;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::version::Version;
@@ -33,7 +33,6 @@ use kube::{Api, Client, Error as KubeError, ResourceExt};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::applied_settings::SETTINGS_ANNOTATION;
 use crate::services::service_metrics::ServiceMetrics;
 
 /// The value of the label of these Leases.
@@ -85,7 +84,7 @@ impl Other {
         Self {
             version: Version::of(lease),
             holder: spec.holder_identity.filter(|holder| !holder.is_empty()).unwrap_or_else(|| lease.name_any()),
-            hash: lease.annotations().get(SETTINGS_ANNOTATION).cloned().unwrap_or_default(),
+            hash: lease.annotations().get(SETTINGS_HASH_ANNOTATION).cloned().unwrap_or_default(),
             duration: seconds.map_or(LEASE_DURATION, Duration::from_secs),
         }
     }
@@ -192,7 +191,7 @@ impl Replicas {
     /// Lease. While `leads` returns `true`, it also removes Leases that were left behind.
     pub async fn run(mut self, leads: impl Fn() -> bool, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
-        let config = watcher::Config::default().labels(&format!("{LABEL}={REPLICA}"));
+        let config = watcher::Config::default().labels(&format!("{LEASE_LABEL}={REPLICA}"));
         let mut events = pin!(watcher(self.leases.clone(), config).default_backoff());
         let mut renewal = interval(RENEWAL);
         renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -305,8 +304,8 @@ impl Replicas {
         Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
-                labels: Some(BTreeMap::from([(LABEL.to_owned(), REPLICA.to_owned())])),
-                annotations: Some(BTreeMap::from([(SETTINGS_ANNOTATION.to_owned(), hash)])),
+                labels: Some(BTreeMap::from([(LEASE_LABEL.to_owned(), REPLICA.to_owned())])),
+                annotations: Some(BTreeMap::from([(SETTINGS_HASH_ANNOTATION.to_owned(), hash)])),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_runtime::api_error::error_message;
 use futures::{Stream, StreamExt, future};
@@ -17,9 +18,7 @@ use kube::{Client, Error as KubeError, Resource as _};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::services::mover::records::LABEL;
-
-/// The value of [`LABEL`] on a request.
+/// The value of [`MOVE_OBJECT_LABEL`] on a request.
 const REQUEST: &str = "request";
 
 /// An administrator's request to move a Service.
@@ -63,7 +62,7 @@ pub async fn ask(client: &Client, namespace: &str, request: &Request) -> Result<
         "kind": "ControllerRevision",
         "metadata": {
             "name": name(&request.uid),
-            "labels": {LABEL: REQUEST, "app.kubernetes.io/name": "clusterip"},
+            "labels": {MOVE_OBJECT_LABEL: REQUEST, "app.kubernetes.io/name": "clusterip"},
         },
         "revision": 0,
         "data": request,
@@ -135,7 +134,7 @@ impl Requests {
 
     /// Follows the requests in `namespace`. The stream yields the Service of each new request, and never ends.
     pub fn follow(&self, client: &Client, namespace: &str) -> impl Stream<Item = ServiceKey> + use<> {
-        let requests = watcher::Config::default().labels(&format!("{LABEL}={REQUEST}"));
+        let requests = watcher::Config::default().labels(&format!("{MOVE_OBJECT_LABEL}={REQUEST}"));
         let watched = watcher(api(client, namespace), requests).default_backoff();
         let this = self.clone();
         watched.filter_map(move |event| {

@@ -10,8 +10,7 @@
 //!   of every move that has left something on its Service, and the record tells how to finish the move.
 //! - A record is found by the UID of its Service. It is useless for another Service, and after its move.
 
-pub use clusterip_core::annotations::MOVE_OBJECT_LABEL as LABEL;
-use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
+use clusterip_core::annotations::{MOVE_OBJECT_LABEL, SERVICE_ANNOTATION, in_service_annotation, service_of};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_runtime::api_error::error_message;
 use http::{Method, Request};
@@ -23,7 +22,7 @@ use thiserror::Error;
 
 use super::journal::Journal;
 
-/// The value of [`LABEL`] on a record.
+/// The value of [`MOVE_OBJECT_LABEL`] on a record.
 pub const RECORD: &str = "record";
 /// The beginning of the names of records. The UID of the Service follows.
 const PREFIX: &str = "clusterip-move-";
@@ -81,7 +80,7 @@ impl Records {
     /// # Errors
     /// [`RecordError::Request`] if the records can't be listed.
     pub async fn list(&self) -> Result<Vec<(ServiceKey, String)>, RecordError> {
-        let mut page = ListParams::default().labels(&format!("{LABEL}={RECORD}")).limit(PAGE);
+        let mut page = ListParams::default().labels(&format!("{MOVE_OBJECT_LABEL}={RECORD}")).limit(PAGE);
         let mut services = Vec::new();
         loop {
             let found = self.api.list_metadata(&page).await.map_err(|error| self.request(&error))?;
@@ -126,7 +125,7 @@ impl Records {
             "kind": "ControllerRevision",
             "metadata": {
                 "name": name(&journal.uid),
-                "labels": {LABEL: RECORD, "app.kubernetes.io/name": "clusterip"},
+                "labels": {MOVE_OBJECT_LABEL: RECORD, "app.kubernetes.io/name": "clusterip"},
                 "annotations": {SERVICE_ANNOTATION: in_service_annotation(&journal.namespace, &journal.name)},
             },
             "revision": 0,

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 
-use clusterip_core::external::RECORD_ANNOTATION;
+use clusterip_core::annotations::RECORD_ANNOTATION;
 use serde_json::Value;
 
 use crate::yaml::{Data, Key, Node};

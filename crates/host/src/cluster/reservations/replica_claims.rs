@@ -1,8 +1,8 @@
 //! Claims: with several replicas, an address in flight is also locked in the cluster.
 //!
 //! The ledger knows the addresses that this process has in flight. Those of other replicas are known from their claims,
-//! one Lease for each address ([`Claim`]). Creating the Lease is the lock, and it is the only API call while a request
-//! waits.
+//! one Lease for each address ([`ReplicaClaim`]). Creating the Lease is the lock, and it is the only API call while a
+//! request waits.
 //!
 //! # Promises
 //! - If two replicas want one address at the same time, exactly one gets it, whatever each of them has seen before.
@@ -19,7 +19,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use clusterip_leases::claim_lease::{CLAIM, Claim, LABEL, name};
+use clusterip_core::annotations::LEASE_LABEL;
+use clusterip_leases::claim_lease::{CLAIM, ReplicaClaim, name};
 use clusterip_leases::observed::Observed;
 use clusterip_leases::owner::Owner;
 use clusterip_leases::version::Version;
@@ -154,7 +155,7 @@ impl Claims {
         let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&name(address))).await };
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {
-                let claim = lease.as_ref().and_then(Claim::of);
+                let claim = lease.as_ref().and_then(ReplicaClaim::of);
                 return claim.is_some_and(|claim| claim.owner.id() == (namespace, service));
             }
             Ok(Err(error)) => error_message(&error),
@@ -178,7 +179,7 @@ impl Claims {
     /// Watches the claims of all replicas until `stop`, and removes those that have ended: this replica's own, and
     /// while it `leads` also those that were left behind.
     pub async fn run(self, leads: impl Fn() -> bool, stop: impl Future<Output = ()>) {
-        let config = watcher::Config::default().labels(&format!("{LABEL}={CLAIM}"));
+        let config = watcher::Config::default().labels(&format!("{LEASE_LABEL}={CLAIM}"));
         let mut events = pin!(watcher(self.0.leases.clone(), config).default_backoff());
         let mut sweep = interval(SWEEP_INTERVAL);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -215,7 +216,7 @@ impl Inner {
     }
 
     async fn attempt(&self, address: IpAddr, owner: &Owner) -> Result<Option<ClaimResult>, ClaimError> {
-        let claim = Claim { address, owner: owner.clone(), holder: self.me.clone(), duration: CLAIM_DURATION };
+        let claim = ReplicaClaim { address, owner: owner.clone(), holder: self.me.clone(), duration: CLAIM_DURATION };
         let mut lease = claim.lease(&self.namespace, Timestamp::now());
         // A claim of this replica that is about to be removed, or a claim that was left behind, is taken over.
         let before = {
@@ -324,7 +325,7 @@ impl Inner {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(lease) => {
-                listed.extend(Claim::of(&lease).map(|claim| claim.address));
+                listed.extend(ReplicaClaim::of(&lease).map(|claim| claim.address));
                 self.note_claim(&lease);
             }
             Event::InitDone => {
@@ -343,7 +344,7 @@ impl Inner {
     }
 
     fn note_claim(&self, lease: &Lease) {
-        let Some(claim) = Claim::of(lease) else { return };
+        let Some(claim) = ReplicaClaim::of(lease) else { return };
         let (address, version) = (claim.address, Version::of(lease));
         let mut known = self.known();
         if claim.holder == self.me {
@@ -363,7 +364,7 @@ impl Inner {
     }
 
     fn forget_claim(&self, lease: &Lease) {
-        let Some(claim) = Claim::of(lease) else { return };
+        let Some(claim) = ReplicaClaim::of(lease) else { return };
         let uid = Version::of(lease).uid;
         let mut known = self.known();
         if known.mine.get(&claim.address).is_some_and(|mine| mine.version.uid == uid) {

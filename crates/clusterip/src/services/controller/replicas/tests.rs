@@ -9,7 +9,7 @@ fn lease(name: &str, version: &str, hash: &str) -> Lease {
             name: Some(format!("clusterip-replica-{name}")),
             uid: Some(format!("uid-{name}")),
             resource_version: Some(version.to_owned()),
-            annotations: Some(BTreeMap::from([(SETTINGS_ANNOTATION.to_owned(), hash.to_owned())])),
+            annotations: Some(BTreeMap::from([(SETTINGS_HASH_ANNOTATION.to_owned(), hash.to_owned())])),
             ..ObjectMeta::default()
         },
         spec: Some(LeaseSpec {
