@@ -63,7 +63,7 @@ pub enum ReservationStore {
 }
 
 /// It is unknown whether the address is claimed, because the API server gave no usable answer.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 #[error("{address} can't be claimed: lease {namespace}/{} can't be {what}: {reason}", name(*.address))]
 pub struct ClaimError {
     address: IpAddr,
