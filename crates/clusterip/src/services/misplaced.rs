@@ -223,19 +223,33 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
     pool_of(&evaluation).is_some_and(|pool| addresses.iter().all(|address| fits(pool, *address)))
 }
 
+/// Why the policy does not agree with a Service as it would be written.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// The policy refuses the Service. Contains its reason.
+    #[error("{0}")]
+    Refused(String),
+    /// The policy does not answer.
+    #[error(transparent)]
+    Unanswered(EvaluationError),
+    /// The evaluation gave no result.
+    #[error(transparent)]
+    Interrupted(BackgroundError),
+}
+
 /// Asks the policy about a Service as it would be written, with all its addresses.
 ///
 /// # Errors
-/// The reason, if the policy refuses the Service or does not answer.
-pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
+/// [`CheckError`] if the policy refuses the Service or does not answer.
+pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), CheckError> {
     let uid = text(service, &["metadata", "uid"]);
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run: true };
-    let answer = evaluator.evaluate(&request, &subject).map_err(|error| error.to_string())?.answer;
+    let answer = evaluator.evaluate(&request, &subject).map_err(CheckError::Unanswered)?.answer;
     match answer.accepted {
         true => Ok(()),
-        false => Err(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned())),
+        false => Err(CheckError::Refused(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned()))),
     }
 }
 
