@@ -221,9 +221,7 @@ test-rules: ## Test the alerts with Prometheus' own program, promtool (PROMTOOL 
 
 .PHONY: bench
 bench: build ## Print the figures
-	CARGO_TARGET_DIR=target scripts/cargo-wasm build --quiet --locked --release --manifest-path benches/typed-list/Cargo.toml
-	CLUSTERIP_TYPED_LIST=$(CURDIR)/target/wasm32-unknown-unknown/release/typed_list.wasm \
-		cargo bench --quiet --locked --package clusterip --bench figures
+	cargo bench --quiet --locked --package clusterip --bench figures
 
 .PHONY: bench-cluster
 bench-cluster: program control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
