@@ -24,6 +24,7 @@ use clusterip_leases::election::{LEASE, ObservedLease, Step, Timing, end, holder
 use clusterip_leases::identity::Identity;
 use clusterip_leases::observed::Observed;
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::watch::send_if_changed;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -358,11 +359,7 @@ impl Leader {
 
     fn publish_competing_server(&self, now: Instant) {
         let competing_server = CompetingServer::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
-        self.competing_server.send_if_modified(|known| {
-            let other = *known != competing_server;
-            *known = competing_server;
-            other
-        });
+        send_if_changed(&self.competing_server, competing_server);
     }
 
     fn publish(&self, state: Leadership) {
