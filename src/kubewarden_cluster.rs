@@ -238,10 +238,12 @@ fn failure(text: &str, resource: &Resource<'_>, name: &str) -> LookupError {
     if !name.is_empty() {
         resource_name = format!("{resource_name} {name}");
     }
-    match () {
-        () if no_such_kind || no_such_group => LookupError::NoSuchApi { resource: resource_name, detail },
-        () if not_granted => LookupError::NotGranted { resource: resource_name, detail },
-        () => LookupError::Failed { resource: resource_name, detail },
+    if no_such_kind || no_such_group {
+        LookupError::NoSuchApi { resource: resource_name, detail }
+    } else if not_granted {
+        LookupError::NotGranted { resource: resource_name, detail }
+    } else {
+        LookupError::Failed { resource: resource_name, detail }
     }
 }
 
