@@ -52,9 +52,9 @@ const READ_BACK_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often claims that have ended are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where reservations are stored, and so which processes know the addresses in flight.
+/// Where claims are stored (`--claims`), and so which processes know the addresses in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum ReservationStore {
+pub enum ClaimStore {
     /// Only this process, for a single replica
     #[default]
     Memory,
