@@ -137,8 +137,7 @@ impl Serve {
         self.logging.start()?;
         // Evaluations are bound by the CPU, so more threads than this make them no faster. But the allocator keeps
         // some megabytes of freed memory for each thread: in a large cluster more than the cluster itself takes.
-        let fewest =
-            if self.claims == replica_claims::ClaimStore::Lease { CLAIMING_THREADS } else { MIN_THREADS };
+        let fewest = if self.claims == replica_claims::ClaimStore::Lease { CLAIMING_THREADS } else { MIN_THREADS };
         let threads = fewest.max(available_parallelism().map_or(1, usize::from));
         let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
         let done = runtime.block_on(self.serve());
