@@ -86,13 +86,8 @@ policy.wasm: force | toolchain
 	scripts/cargo-wasm build --quiet --locked --profile wasm --package clusterip-policy
 	@cmp --silent $(WASM) $@ || cp $(WASM) $@
 
-# Uses kwctl if it is installed (KWCTL names another one), otherwise xtask, which writes the same metadata.
 annotated-policy.wasm: policy.wasm force ## Write the metadata into policy.wasm
-	@if command -v "$${KWCTL:-kwctl}" >/dev/null; then \
-		"$${KWCTL:-kwctl}" annotate --metadata-path policy-metadata.yml --usage-path README.md --output-path $@ policy.wasm; \
-	else \
-		$(XTASK) annotate --metadata policy-metadata.yml --usage README.md --output $@ policy.wasm; \
-	fi
+	@$(XTASK) annotate --metadata policy-metadata.yml --usage README.md --output $@ policy.wasm
 
 .PHONY: oci
 oci: annotated-policy.wasm ## Write target/oci, an OCI image layout of the annotated policy
@@ -226,9 +221,7 @@ test-rules: ## Test the alerts with Prometheus' own program, promtool (PROMTOOL 
 
 .PHONY: bench
 bench: build ## Print the figures
-	CARGO_TARGET_DIR=target scripts/cargo-wasm build --quiet --locked --release --manifest-path benches/typed-list/Cargo.toml
-	CLUSTERIP_TYPED_LIST=$(CURDIR)/target/wasm32-unknown-unknown/release/typed_list.wasm \
-		cargo bench --quiet --locked --package clusterip --bench figures
+	cargo bench --quiet --locked --package clusterip --bench figures
 
 .PHONY: bench-cluster
 bench-cluster: program control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds

@@ -23,7 +23,7 @@ use super::network::{Host as Machine, Network, run};
 use super::support::control_plane::ControlPlane;
 use super::support::move_helpers::send;
 use super::support::program;
-use super::support::serve_process::{Host, HostBuilder};
+use super::support::serve_process::{Server, ServerBuilder};
 
 /// The time limit until an address has its first holder.
 pub const BEGIN: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ pub struct AgentCluster {
     kubeconfigs: Vec<std::path::PathBuf>,
     arguments: Vec<String>,
     folder: tempfile::TempDir,
-    host: Option<Host>,
+    host: Option<Server>,
 }
 
 /// How agents are started, and their accounts.
@@ -297,7 +297,8 @@ impl AgentCluster {
 
     /// Starts the controller.
     pub fn control(&mut self) {
-        let host = HostBuilder::new(ControlPlane::shared()).arg("--no-webhook").args(&["--namespace", &self.namespace]);
+        let host =
+            ServerBuilder::new(ControlPlane::shared()).arg("--no-webhook").args(&["--namespace", &self.namespace]);
         let host = host.arg("--settings").arg(self.folder.path().join("settings.yaml"));
         self.host = Some(RUNTIME.block_on(host.start()));
     }

@@ -11,7 +11,7 @@ use super::agent_cluster::{AgentCluster, AgentOptions, BEGIN, RUNTIME, within};
 use super::support::control_plane::{ControlPlane, Options};
 use super::support::documented_steps::{Operator, Step, steps_of, types};
 use super::support::fault_proxy::{Fault, Proxy, Seen};
-use super::support::serve_process::{Host, HostBuilder, free_port};
+use super::support::serve_process::{Server, ServerBuilder, free_port};
 
 const NAMESPACE: &str = "clusterip-policy";
 const SERVER: &str = "clusterip";
@@ -109,7 +109,7 @@ fn plane_says(plane: &ControlPlane, arguments: &[&str]) -> String {
 }
 
 /// Starts the server as its Deployment does.
-fn serve(plane: &ControlPlane, recorder: &PermissionRecorder, port: u16) -> Host {
+fn serve(plane: &ControlPlane, recorder: &PermissionRecorder, port: u16) -> Server {
     let token = RUNTIME.block_on(plane.token(NAMESPACE, SERVER));
     let kubeconfig = plane.write_kubeconfig("server.kubeconfig", recorder.proxy.url(), &token);
     let arguments = arguments(plane, "deployment/clusterip", NAMESPACE);
@@ -117,7 +117,8 @@ fn serve(plane: &ControlPlane, recorder: &PermissionRecorder, port: u16) -> Host
     let ["serve", "--listen", _, rest @ ..] = &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
         panic!("{arguments:?}")
     };
-    let host = HostBuilder::as_user(&kubeconfig).port(port).args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]);
+    let host =
+        ServerBuilder::as_user(&kubeconfig).port(port).args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]);
     RUNTIME.block_on(async { host.args(rest).start().await })
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::manifests;
 use super::support::control_plane::{ControlPlane, Options};
 use super::support::eventually::eventually;
-use super::support::serve_process::{Host, HostBuilder};
+use super::support::serve_process::{Server, ServerBuilder};
 use crate::support::process_usage::processor_time;
 
 /// Pools that are larger than needed, and one of 256 addresses.
@@ -84,8 +84,8 @@ impl Bench {
 
     /// Starts `clusterip serve` with its webhook, and waits until the API server calls it and until it has processed
     /// all objects. `claims` is where it stores reservations: `memory` or `lease`.
-    pub async fn serve(&self, claims: &str) -> Host {
-        let host = HostBuilder::new(&self.plane).settings(SETTINGS).args(&["--claims", claims]).registered();
+    pub async fn serve(&self, claims: &str) -> Server {
+        let host = ServerBuilder::new(&self.plane).settings(SETTINGS).args(&["--claims", claims]).registered();
         let host = host.start().await;
         self.namespace("probe").await;
         let path = format!("{}?dryRun=All", services("full"));
@@ -104,7 +104,7 @@ impl Bench {
     }
 
     /// Stops the server, which deletes its webhook configuration.
-    pub async fn end(&self, mut host: Host) {
+    pub async fn end(&self, mut host: Server) {
         assert_eq!(host.terminate().await, 0, "{:?}", host.log().last());
         let list = self.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations").await;
         assert_eq!(list["items"].as_array().map(Vec::len), Some(0), "a webhook is left: {list}");
@@ -201,7 +201,7 @@ fn ipnet(prefix: &'static str) -> impl Fn(&Value) -> bool {
 }
 
 /// Waits until a process is idle, because it has processed all Services.
-async fn quiet(host: &Host) {
+async fn quiet(host: &Server) {
     const LOOK: Duration = Duration::from_millis(500);
     const NOTHING: Duration = Duration::from_millis(20);
     /// Enough for ten thousand Services on a busy machine.
@@ -218,7 +218,7 @@ async fn quiet(host: &Host) {
 }
 
 /// The value of a metric in `/metrics`, by its exposed name and labels.
-pub async fn metric(host: &Host, name: &str) -> f64 {
+pub async fn metric(host: &Server, name: &str) -> f64 {
     let (_, text) = host.get("/metrics").await.unwrap();
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     value.unwrap_or_else(|| panic!("no metric {name} in {text}"))

@@ -16,7 +16,7 @@ use super::bench::{Bench, PARALLEL};
 use super::support::eventually::eventually;
 use super::support::node_ipam_controller::NodeIpam;
 use super::support::pod_cidr_cluster::{SERVICE_RANGES, settings, twice};
-use super::support::serve_process::{Host, HostBuilder};
+use super::support::serve_process::{Server, ServerBuilder};
 use super::table::{Bound, Table, ratios};
 use crate::support::process_usage::{peak_memory, processor_time};
 
@@ -73,9 +73,9 @@ pub async fn measure(bench: &Bench, rounds: usize) -> Nodes {
     Nodes { theirs, ours, killed }
 }
 
-async fn serve(bench: &Bench) -> Host {
+async fn serve(bench: &Bench) -> Server {
     let pools = json!({"pools": [{"name": "all", "cidrs": [RANGE]}]});
-    HostBuilder::new(bench.plane()).settings(&settings(&pools)).args(&["--no-webhook"]).start().await
+    ServerBuilder::new(bench.plane()).settings(&settings(&pools)).args(&["--no-webhook"]).start().await
 }
 
 /// A Node with the labels that a kubelet sets.

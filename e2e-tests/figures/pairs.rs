@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::bench::{Bench, Created, PARALLEL, deployments, is_duplicate, is_placed, metric, services};
 use super::layout::median;
 use super::manifests::{deployment, service};
-use super::support::serve_process::Host;
+use super::support::serve_process::Server;
 use super::table::{Bound, Table, ratios};
 use crate::support::process_usage::processor_time;
 
@@ -84,7 +84,7 @@ async fn in_turns(bench: &Bench, rounds: usize, ways: [Option<&str>; 2]) -> [Vec
     turns
 }
 
-async fn turn(bench: &Bench, host: Option<&Host>) -> Turn {
+async fn turn(bench: &Bench, host: Option<&Server>) -> Turn {
     let mut turn = Turn::default();
     let path = services(NAMESPACE);
     let before = Spent::of(host).await;
@@ -149,7 +149,7 @@ struct Spent {
 }
 
 impl Spent {
-    async fn of(host: Option<&Host>) -> Self {
+    async fn of(host: Option<&Server>) -> Self {
         let Some(host) = host else { return Self::default() };
         Self {
             processor: processor_time(host.pid()).as_secs_f64(),

@@ -23,7 +23,7 @@ use crate::support::cluster::{Cluster, Place, settings};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, send};
 use crate::support::program;
-use crate::support::serve_process::{HostBuilder, spawn_from_lasting_thread};
+use crate::support::serve_process::{ServerBuilder, spawn_from_lasting_thread};
 
 /// The exit status and the output, parsed if it is JSON.
 async fn audit(cluster: &Cluster, settings: Option<&str>, arguments: &[&str]) -> (i32, String, String) {
@@ -252,7 +252,7 @@ async fn settings_of_a_running_server_are_found() {
     let map = |settings: &str| json!({"metadata": {"name": "clusterip-settings"}, "data": {"settings.yaml": settings}});
     let maps = format!("/api/v1/namespaces/{}/configmaps", cluster.namespace);
     send(&cluster.client, Method::POST, &maps, Some(&map(&settings(&json!({}))))).await.unwrap();
-    let host = HostBuilder::new(cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
+    let host = ServerBuilder::new(cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
     let mut host = host.args(&["--settings-configmap", "clusterip-settings"]).start().await;
     let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
     let from = format!("settings: configmap {}/clusterip-settings, key settings.yaml\n", cluster.namespace);

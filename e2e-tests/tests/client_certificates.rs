@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::serve_process::{HostBuilder, free_port};
+use crate::support::serve_process::{ServerBuilder, free_port};
 
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.64.0/24]}]}";
 
@@ -18,7 +18,7 @@ async fn only_the_api_server_gets_reviews_answered() {
     let options = Options { webhook_client: Some(format!("127.0.0.1:{port}")), audit: false, ..Options::default() };
     let plane = ControlPlane::start(options);
     let authority = plane.folder().join("webhook-client-ca.crt");
-    let host = HostBuilder::new(&plane).port(port).settings(SETTINGS).registered().arg("--client-ca").arg(authority);
+    let host = ServerBuilder::new(&plane).port(port).settings(SETTINGS).registered().arg("--client-ca").arg(authority);
     let host = host.start().await;
 
     let services: Api<Service> = Api::default_namespaced(plane.client());

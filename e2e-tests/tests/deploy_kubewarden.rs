@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::node_webhook_rules::only_new_pod_cidrs;
-use crate::support::serve_process::HostBuilder;
+use crate::support::serve_process::ServerBuilder;
 use crate::support::service_webhook_rules::{
     Call, assert_calls, only_what_may_need_an_address, outcome, service, services,
 };
@@ -253,7 +253,7 @@ async fn mover_moves_misplaced_services() {
     plane.apply(&web.to_string()).await;
 
     let kubeconfig = plane.kubeconfig_of(NAMESPACE, ACCOUNT).await;
-    let mut mover = HostBuilder::as_user(&kubeconfig).args(args).args(&["--namespace", NAMESPACE]).start().await;
+    let mut mover = ServerBuilder::as_user(&kubeconfig).args(args).args(&["--namespace", NAMESPACE]).start().await;
     let after = eventually("the Service to be moved", async || {
         let service = value(services.get(name).await.unwrap());
         (windows(&service) && service["metadata"]["annotations"].is_null()).then_some(service)

@@ -12,7 +12,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::program;
-use crate::support::serve_process::HostBuilder;
+use crate::support::serve_process::ServerBuilder;
 use crate::support::webhook_cluster::{all, annotated, deployment, on, service, template};
 
 /// `serve` and `plan` would learn the Service ranges from the cluster, but Kubewarden can't, so they are written down.
@@ -129,7 +129,7 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
         Case { name: "headless", namespace: "shop", service: service("headless", json!({"clusterIP": "None"})) },
         Case { name: "a pool that is full", namespace: "full", service: service("second", json!({})) },
     ];
-    let mut host = HostBuilder::new(&plane).settings(SETTINGS).registered().start().await;
+    let mut host = ServerBuilder::new(&plane).settings(SETTINGS).registered().start().await;
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     file("settings.yaml", SETTINGS);

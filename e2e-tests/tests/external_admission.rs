@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::serve_process::{Host, HostBuilder};
+use crate::support::serve_process::{Server, ServerBuilder};
 
 const SETTINGS: &str = "
 services:
@@ -29,7 +29,7 @@ external:
 struct Placed {
     client: Client,
     plane: ControlPlane,
-    host: Host,
+    host: Server,
 }
 
 impl Placed {
@@ -38,7 +38,7 @@ impl Placed {
         for name in ["shop", "bank"] {
             plane.kubectl(&["create", "namespace", name]).await.ok();
         }
-        let host = HostBuilder::new(&plane).settings(SETTINGS).registered().start().await;
+        let host = ServerBuilder::new(&plane).settings(SETTINGS).registered().start().await;
         let placed = Self { client: plane.client(), plane, host };
         eventually("the webhook to be called", async || {
             let created = placed.create("shop", "trial", json!({})).await.unwrap();

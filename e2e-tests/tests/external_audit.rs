@@ -13,7 +13,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, send};
 use crate::support::program;
-use crate::support::serve_process::HostBuilder;
+use crate::support::serve_process::ServerBuilder;
 
 const SETTINGS: &str = "
 services: {serviceCIDRs: [172.21.0.0/16]}
@@ -197,7 +197,7 @@ async fn external_addresses_are_audited_planned_and_shown_on_the_map() {
     assert!(message.contains("10.0.9.30 of pool \"lan\" is held by shop/old"), "{message}");
 
     // A server, whose controller gives the waiting Service an address, reports the same about the others.
-    let host = HostBuilder::new(&audited.plane).settings(SETTINGS);
+    let host = ServerBuilder::new(&audited.plane).settings(SETTINGS);
     let mut host = host.args(&["--no-webhook", "--namespace", "own", "--ui", "127.0.0.1:0"]).spawn();
     host.ready().await;
     let line = host.logged("showing the map").await;

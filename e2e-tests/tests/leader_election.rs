@@ -268,7 +268,8 @@ async fn errors_name_the_lease() {
     let error = leader(&client, "nowhere", Role::Move, lasting()).try_acquire().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "lease nowhere/clusterip-leader can't be created: namespaces \"nowhere\" not found; without it nothing is moved"
+        "lease nowhere/clusterip-leader can't be created: namespaces \"nowhere\" not found; without it nothing \
+         is moved or assigned"
     );
     plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", &namespace]).await.ok();
     let without_permissions = plane.client_with(&plane.token(&namespace, "without-permissions").await);
@@ -276,7 +277,7 @@ async fn errors_name_the_lease() {
     let expected = format!(
         "lease {namespace}/clusterip-leader can't be read: leases.coordination.k8s.io \"clusterip-leader\" is forbidden: \
          User \"system:serviceaccount:{namespace}:without-permissions\" cannot get resource \"leases\" in API group \
-         \"coordination.k8s.io\" in the namespace \"{namespace}\"; without it nothing is moved"
+         \"coordination.k8s.io\" in the namespace \"{namespace}\"; without it nothing is moved or assigned"
     );
     assert_eq!(error.to_string(), expected);
     // A process that keeps trying leads as soon as it has the permission.

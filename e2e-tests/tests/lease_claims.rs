@@ -15,7 +15,7 @@ use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy};
 use crate::support::move_helpers::{addresses, send};
 use crate::support::replicas::{Kind, Replicas, leases};
-use crate::support::serve_process::Host;
+use crate::support::serve_process::Server;
 
 /// Pools for single tests, and those of the K2s distribution.
 pub const SETTINGS: &str = "
@@ -207,7 +207,7 @@ async fn leases_that_are_not_claims(plane: &ControlPlane, replicas: &Replicas<'_
 }
 
 /// The answer to a review of a create: the address of the Service, or the reason of the denial.
-async fn answer(host: &Host, service: &Value) -> Result<String, String> {
+async fn answer(host: &Server, service: &Value) -> Result<String, String> {
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "00000000-0000-0000-0000-000000000001", "operation": "CREATE",
         "kind": {"group": "", "version": "v1", "kind": "Service"},

@@ -4,16 +4,16 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::serve_process::Host;
-use crate::support::serve_process::HostBuilder;
+use crate::support::serve_process::Server;
+use crate::support::serve_process::ServerBuilder;
 
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24], reserved: 50}]}";
 
 #[tokio::test]
 async fn map_shows_the_current_state_to_this_machine_only() {
     let plane = ControlPlane::start(Options::default());
-    let settings = HostBuilder::new(&plane).settings(SETTINGS);
-    let mut host: Host = settings.args(&["--no-webhook", "--ui", "127.0.0.1:0"]).spawn();
+    let settings = ServerBuilder::new(&plane).settings(SETTINGS);
+    let mut host: Server = settings.args(&["--no-webhook", "--ui", "127.0.0.1:0"]).spawn();
     host.ready().await;
     let line = host.logged("showing the map").await;
     let begin = line.find("http://127.0.0.1:").expect("the URL in the log");

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::program;
-use crate::support::serve_process::HostBuilder;
+use crate::support::serve_process::ServerBuilder;
 
 /// A control plane for this file, because the command moves misplaced Services of all tests.
 fn plane() -> &'static ControlPlane {
@@ -156,7 +156,7 @@ async fn services_without_a_free_address_are_listed() {
 async fn running_server_executes_the_moves() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("handed").await;
-    let mut host = HostBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
+    let mut host = ServerBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
     let manifest = format!(
         "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: cart}}, \
           spec: {{ports: [{{port: 80}}]}}}}"

@@ -8,7 +8,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::node_ipam_controller::NodeIpam;
 use crate::support::node_webhook_rules::{block, node, nodes};
-use crate::support::serve_process::{Host, HostBuilder};
+use crate::support::serve_process::{Server, ServerBuilder};
 
 /// Nodes of other operating systems are in no pool, so our controller ignores them. The Service ranges are those of the
 /// control plane, because old versions of Kubernetes do not publish them.
@@ -29,7 +29,7 @@ nodes:
 
 struct Judged {
     plane: ControlPlane,
-    host: Host,
+    host: Server,
 }
 
 impl Judged {
@@ -40,7 +40,7 @@ impl Judged {
         plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();
         let account = format!("--serviceaccount={namespace}:clusterip");
         plane.kubectl(&["create", "clusterrolebinding", "host", "--clusterrole=cluster-admin", &account]).await.ok();
-        let host = HostBuilder::as_user(&plane.kubeconfig_of(&namespace, "clusterip").await)
+        let host = ServerBuilder::as_user(&plane.kubeconfig_of(&namespace, "clusterip").await)
             .args(&["--namespace", &namespace])
             .settings(&settings(explicit))
             .registered()

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
-use crate::support::serve_process::HostBuilder;
+use crate::support::serve_process::ServerBuilder;
 
 /// A client of a new service account without any permissions.
 async fn without_permissions(plane: &ControlPlane, namespace: &str) -> Client {
@@ -215,7 +215,7 @@ async fn changed_settings_check_permissions_again() {
     eventually("all permissions", async || missing(&client, &duties).await.is_none().then_some(())).await;
 
     let kubeconfig = plane.kubeconfig_of(&namespace, "clusterip").await;
-    let host = HostBuilder::as_user(&kubeconfig).args(&["--namespace", &namespace, "--no-webhook"]).settings("{}");
+    let host = ServerBuilder::as_user(&kubeconfig).args(&["--namespace", &namespace, "--no-webhook"]).settings("{}");
     let host = host.start().await;
     let settings = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.64.0.0/16"]}]}});
     std::fs::write(host.folder().join("settings.yaml"), settings.to_string()).unwrap();

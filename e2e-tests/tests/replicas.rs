@@ -10,13 +10,13 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{addresses, send, stored};
 use crate::support::replicas::{Kind, Replicas, leases};
-use crate::support::serve_process::{Host, HostBuilder};
+use crate::support::serve_process::{Server, ServerBuilder};
 
-fn alone(plane: &ControlPlane, namespace: &str) -> HostBuilder {
-    HostBuilder::new(plane).settings("{}").args(&["--namespace", namespace, "--service", "127.0.0.1"])
+fn alone(plane: &ControlPlane, namespace: &str) -> ServerBuilder {
+    ServerBuilder::new(plane).settings("{}").args(&["--namespace", namespace, "--service", "127.0.0.1"])
 }
 
-async fn why_not_ready(host: &Host) -> String {
+async fn why_not_ready(host: &Server) -> String {
     eventually("a server that is not ready", async || {
         let (status, why) = host.get("/readyz").await?;
         (status == 503 && why.contains("is at work and leads")).then_some(why)
@@ -119,7 +119,7 @@ async fn moves_wait_until_all_replicas_have_the_same_settings() {
     replicas.change_settings_of(leading, &moved_on());
     let line = replicas.host(leading).logged("other replicas have other settings in use; nothing is moved").await;
     let lagging = replicas.leases("replica").await;
-    let hash = |host: &Host| host.log().iter().rev().find_map(|line| line.split("hash=").nth(1).map(str::to_owned));
+    let hash = |host: &Server| host.log().iter().rev().find_map(|line| line.split("hash=").nth(1).map(str::to_owned));
     assert_ne!(hash(replicas.host(leading)), hash(replicas.host(other)));
     let named: Vec<&Value> = lagging
         .iter()
@@ -146,7 +146,7 @@ async fn moves_wait_until_all_replicas_have_the_same_settings() {
 
     // The leader does not wait for a dead replica.
     replicas.kill(other);
-    let waits = |host: &Host| {
+    let waits = |host: &Server| {
         host.log().iter().filter(|line| line.contains("other replicas have other settings in use")).count()
     };
     let before = waits(replicas.host(leading));
@@ -204,7 +204,7 @@ async fn deployment_of_several_replicas_works() {
 
     // Two replicas run with these arguments and permissions.
     let kubeconfig = plane.kubeconfig_of(NAMESPACE, "clusterip").await;
-    let start = || HostBuilder::as_user(&kubeconfig).args(&["--namespace", NAMESPACE]).args(&args[3..]).spawn();
+    let start = || ServerBuilder::as_user(&kubeconfig).args(&["--namespace", NAMESPACE]).args(&args[3..]).spawn();
     let mut hosts = [start(), start()];
     for host in &mut hosts {
         host.ready().await;
@@ -225,7 +225,7 @@ async fn deployment_of_several_replicas_works() {
         list["items"].as_array().unwrap().len()
     };
     assert_eq!((labelled("replica").await, labelled("claim").await), (2, 2));
-    let log = hosts.iter().flat_map(Host::log).filter(|line| line.contains("forbidden")).collect::<Vec<_>>();
+    let log = hosts.iter().flat_map(Server::log).filter(|line| line.contains("forbidden")).collect::<Vec<_>>();
     assert_eq!(log, [""; 0]);
 
     plane.kubectl(&["apply", "-k", &FOLDER.replace("replicas", "webhook")]).await.ok();

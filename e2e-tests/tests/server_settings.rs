@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::program;
-use crate::support::serve_process::{Host, HostBuilder};
+use crate::support::serve_process::{Server, ServerBuilder};
 
 /// The settings of the server: not the pools of K2s.
 const SERVER: &str = "{services: {pools: [{name: all, cidrs: [172.21.7.0/24]}]}}";
@@ -37,14 +37,14 @@ async fn run(kubeconfig: &std::path::Path, arguments: &[&str]) -> Ended {
 }
 
 /// Starts a server without a webhook in a new namespace, with the settings of a ConfigMap. Returns its namespace, too.
-async fn server(plane: &ControlPlane, arguments: &[&str]) -> (Host, String) {
+async fn server(plane: &ControlPlane, arguments: &[&str]) -> (Server, String) {
     let namespace = plane.namespace("installed").await;
     let config_map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pools", "namespace": namespace},
         "data": {"settings.yaml": SERVER},
     });
     plane.apply(&config_map.to_string()).await;
-    let host = HostBuilder::new(plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
+    let host = ServerBuilder::new(plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
     (host.arg("--no-webhook").args(arguments).start().await, namespace)
 }
 
@@ -143,7 +143,7 @@ async fn default_settings_are_not_used_for_a_cluster_without_a_server() {
 async fn finished_trial_leaves_nothing_behind() {
     let plane = ControlPlane::start(Options::default());
     let trial = plane.namespace("trial").await;
-    let builder = HostBuilder::new(&plane).args(&["--namespace", &trial]).settings(OTHER);
+    let builder = ServerBuilder::new(&plane).args(&["--namespace", &trial]).settings(OTHER);
     let mut host = builder.registered().start().await;
     host.logged("the webhook configuration was written").await;
     assert_eq!(host.terminate().await, 0);

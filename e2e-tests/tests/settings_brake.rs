@@ -7,7 +7,7 @@ use crate::support::cluster::{Cluster, Place, metrics, pool_of, settings};
 use crate::support::eventually::eventually;
 use crate::support::fault_proxy::Proxy;
 use crate::support::move_helpers::{addresses, stored};
-use crate::support::serve_process::Host;
+use crate::support::serve_process::Server;
 
 /// More than twenty Services, and more than one in ten.
 const MANY: usize = 24;
@@ -29,7 +29,7 @@ async fn all_move_to(place: &Place, count: usize, pool: &str) {
     .await;
 }
 
-async fn braked(host: &Host, expected: &[String]) {
+async fn braked(host: &Server, expected: &[String]) {
     eventually(&format!("{expected:?}"), async || {
         (metrics(host, "clusterip_misplaced_services").await == expected).then_some(())
     })

@@ -9,21 +9,21 @@ use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::fault_proxy::{Fault, Proxy};
-use crate::support::serve_process::{Host, HostBuilder};
+use crate::support::serve_process::{Server, ServerBuilder};
 use crate::support::stalling_connection::StallingConnection;
 
 /// The longest time that a stop may take: the requests in flight, and two requests about the Lease without an answer.
 const SOON: Duration = Duration::from_secs(20);
 
 /// A server in this namespace that reaches the API server through this URL.
-fn server(plane: &ControlPlane, url: &str, namespace: &str) -> HostBuilder {
+fn server(plane: &ControlPlane, url: &str, namespace: &str) -> ServerBuilder {
     let file = format!("{namespace}-{}.kubeconfig", url.rsplit(':').next().unwrap());
     let kubeconfig = plane.write_kubeconfig(&file, url, plane.admin_token());
-    HostBuilder::as_user(&kubeconfig).args(&["--namespace", namespace])
+    ServerBuilder::as_user(&kubeconfig).args(&["--namespace", namespace])
 }
 
 /// Sends a signal, and checks that the server ends soon with status 0.
-async fn stops(state: &str, mut host: Host, signal: &str) {
+async fn stops(state: &str, mut host: Server, signal: &str) {
     let begin = Instant::now();
     host.signal(signal);
     assert_eq!(host.ended().await.code(), Some(0), "{state}: the exit status after SIG{signal}");
@@ -68,19 +68,19 @@ async fn server_stops_in_each_state() {
             "a server with --register-url deletes the Lease that it made"
         );
 
-        let host = HostBuilder::new(&plane).args(&["--namespace", &namespace]);
+        let host = ServerBuilder::new(&plane).args(&["--namespace", &namespace]);
         let host = host.args(&["--webhook-configuration", "missing"]).spawn();
         host.logged("MutatingWebhookConfiguration missing does not exist").await;
         stops("waiting for the webhook configuration", host, signal).await;
 
-        let leader = HostBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook"]).start().await;
+        let leader = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook"]).start().await;
         leader.logged(" leading").await;
-        let host = HostBuilder::new(&plane).args(&["--namespace", &namespace]).registered().spawn();
+        let host = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().spawn();
         host.logged("another process leads").await;
         stops("beside another leader", host, signal).await;
         stops("leading without a webhook", leader, signal).await;
 
-        let host = HostBuilder::new(&plane).args(&["--namespace", &namespace]).registered().start().await;
+        let host = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().start().await;
         host.logged("the webhook configuration was written").await;
         stops("leading", host, signal).await;
         assert_eq!(holder(&plane, &namespace).await.as_deref(), Some(""), "the Lease was given back");
@@ -96,7 +96,7 @@ async fn server_stops_while_the_api_server_is_away() {
     let hangs = plane.namespace("api-server-hangs").await;
     let connection = StallingConnection::new(&plane).await;
     let hanging = server(&plane, connection.server(), &hangs).arg("--no-webhook").start().await;
-    let refused = HostBuilder::new(&plane).args(&["--namespace", &away, "--no-webhook"]).start().await;
+    let refused = ServerBuilder::new(&plane).args(&["--namespace", &away, "--no-webhook"]).start().await;
     hanging.logged(" leading").await;
     refused.logged(" leading").await;
 
@@ -117,7 +117,7 @@ async fn server_stops_while_the_api_server_is_away() {
 async fn server_that_moves_nothing_does_not_say_that_services_are_moved() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("moves-nothing").await;
-    let host = HostBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook", "--move", "never"]);
+    let host = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook", "--move", "never"]);
     let mut host = host.start().await;
     host.logged("leading: misplaced services are reported, and moved only by `clusterip move`").await;
     let log = host.log();

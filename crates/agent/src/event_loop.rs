@@ -15,6 +15,7 @@ use clusterip_host::lease_preconditions::preconditions;
 use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::{error_chain, error_message};
 use clusterip_runtime::backoff::RetryBackoff;
+use clusterip_runtime::watch::send_if_changed;
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -192,11 +193,7 @@ impl EventLoop {
         });
         self.state.set_observed(observed);
         let plan = self.state.plan(now, Timestamp::now());
-        self.desired.send_if_modified(|known| {
-            let other = *known != plan.desired;
-            *known = plan.desired;
-            other
-        });
+        send_if_changed(&self.desired, plan.desired);
         log_lost(&plan.lost);
         for address in plan.given_up {
             self.metrics.given_up();

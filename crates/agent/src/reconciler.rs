@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clusterip_failover::agent_plan::{DesiredState, Hold, ObservedState};
 use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MAX_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
+use clusterip_runtime::watch::send_if_changed;
 use futures::StreamExt;
 use futures::stream;
 use tokio::sync::watch;
@@ -160,11 +161,7 @@ impl<'a, N: Network> NetworkReconciler<'a, N> {
         let addresses: BTreeSet<IpAddr> = self.done.keys().copied().collect();
         let failing = self.done.iter().filter(|(_, done)| done.failures >= MAX_FAILURES).map(|(address, _)| *address);
         let now = ObservedState { number, addresses, failing: failing.collect() };
-        self.observed.send_if_modified(|known| {
-            let other = *known != now;
-            *known = now;
-            other
-        });
+        send_if_changed(&self.observed, now);
     }
 }
 

@@ -97,12 +97,15 @@ impl Source {
         let are_among = |named: &[IpAddr]| named.iter().any(|address| addresses.contains(address));
         let service = stored::read(object);
         let had_before = || old.is_some_and(|old| are_among(&stored::recorded(&stored::read(old))));
-        Some(match () {
-            () if addresses.is_empty() => return None,
-            () if are_among(&stored::requested(&service)) => Self::Asked,
-            () if are_among(&stored::recorded(&service)) || had_before() => Self::Kept,
-            () => Self::Free,
-        })
+        if addresses.is_empty() {
+            None
+        } else if are_among(&stored::requested(&service)) {
+            Some(Self::Asked)
+        } else if are_among(&stored::recorded(&service)) || had_before() {
+            Some(Self::Kept)
+        } else {
+            Some(Self::Free)
+        }
     }
 }
 

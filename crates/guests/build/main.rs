@@ -13,19 +13,10 @@ use std::{env, fs};
 
 use wasmtime::Engine;
 
-/// Names the module of benches/typed-list, which is a guest of `make bench`.
-const TYPED_LIST: &str = "CLUSTERIP_TYPED_LIST";
-
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-env-changed={TYPED_LIST}");
     let mut guests = Vec::new();
     for source in sources::all() {
         guests.push((source.name, wat::parse_str(&source.text)?));
-    }
-    if let Some(file) = env::var_os(TYPED_LIST).map(PathBuf::from) {
-        println!("cargo::rerun-if-changed={}", file.display());
-        let module = fs::read(&file).map_err(|error| format!("{TYPED_LIST}: {}: {error}", file.display()))?;
-        guests.push(("typed-list".to_owned(), module));
     }
     let engine = Engine::new(engine_config::new().target(&env::var("TARGET")?)?)?;
     let folder = PathBuf::from(env::var("OUT_DIR")?);

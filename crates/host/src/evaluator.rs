@@ -7,13 +7,14 @@ use std::time::Instant;
 use clusterip_core::answer::Answer;
 use clusterip_leases::owner::Owner;
 use serde_json::Value;
+use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::cluster::lookups::snapshot::map;
-use crate::cluster::lookups::watched_lookups::{Subject, WatchedLookups};
+use crate::cluster::lookups::watched_lookups::{ReserveError, Subject, WatchedLookups};
 use crate::cluster::reservations::ledger::Ledger;
 use crate::cluster::reservations::namespace_share;
-use crate::cluster::reservations::replica_claims::Claims;
+use crate::cluster::reservations::replica_claims::{ClaimError, Claims};
 use crate::cluster::watch::stores::Stores;
 use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
@@ -41,6 +42,20 @@ pub struct Evaluation {
     lookups: Arc<WatchedLookups>,
     /// The external addresses that the answer gives to the Service.
     external: Vec<IpAddr>,
+}
+
+/// Why a request can't be evaluated.
+#[derive(Debug, Error)]
+pub enum EvaluationError {
+    /// The policy does not answer.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// The policy chose external addresses, and one of them can't be reserved.
+    #[error("external addresses can't be reserved: {0}")]
+    NotReserved(#[from] ReserveError),
+    /// The policy chose external addresses several times, and each time another request was faster.
+    #[error("external addresses can't be reserved: other requests took them first, {TRIES} times in a row; try again")]
+    TakenByOthers,
 }
 
 /// How many times a decision about external addresses is made, if another request is faster each time.
@@ -109,8 +124,9 @@ impl Evaluator {
     /// Evaluates a request. Blocks the thread until the policy answers.
     ///
     /// # Errors
-    /// [`ModuleError`] if the policy does not answer. Then nothing is reserved.
-    pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, ModuleError> {
+    /// [`EvaluationError`] if the policy does not answer, or if the external addresses that it chose can't be reserved.
+    /// Then nothing is reserved.
+    pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
         let settings = self.settings();
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
         let lookups =
@@ -119,10 +135,14 @@ impl Evaluator {
         let answered = if admission_state::concerns(&settings.settings.external, request) {
             self.place(request, subject, &settings, &lookups)
         } else {
-            self.module.validate(request, &settings.document, lookups.clone()).map(|answer| (answer, Vec::new()))
+            let answer = self.module.validate(request, &settings.document, lookups.clone());
+            answer.map(|answer| (answer, Vec::new())).map_err(EvaluationError::Module)
         };
         self.metrics.took(begin.elapsed());
-        let (answer, external) = answered.inspect_err(|_| self.metrics.error())?;
+        if let Err(EvaluationError::Module(_)) = answered {
+            self.metrics.error();
+        }
+        let (answer, external) = answered?;
         Ok(Evaluation { answer, settings, lookups, external })
     }
 
@@ -134,7 +154,7 @@ impl Evaluator {
         subject: &Subject,
         settings: &LiveSettings,
         lookups: &Arc<WatchedLookups>,
-    ) -> Result<(Answer, Vec<IpAddr>), ModuleError> {
+    ) -> Result<(Answer, Vec<IpAddr>), EvaluationError> {
         let external = &settings.settings.external;
         for _ in 0..TRIES {
             let held = admission_state::held(external, &self.stores.read_snapshot(), &self.ledger);
@@ -147,7 +167,7 @@ impl Evaluator {
             }
             let mut all = true;
             for address in &newly_claimed {
-                all &= lookups.reserve_external(*address, &settings.settings).map_err(ModuleError::Call)?;
+                all &= lookups.reserve_external(*address, &settings.settings)?;
             }
             if all {
                 return Ok((answer, newly_claimed));
@@ -155,15 +175,13 @@ impl Evaluator {
             // Another request was faster.
             lookups.release();
         }
-        Err(ModuleError::Call(format!(
-            "other requests took the external addresses first, {TRIES} times in a row: try again"
-        )))
+        Err(EvaluationError::TakenByOthers)
     }
 }
 
 impl Evaluation {
     /// Why the claim of an address failed, if one did: the answer does not show then which addresses are free.
-    pub fn failed_claim(&self) -> Option<String> {
+    pub fn failed_claim(&self) -> Option<ClaimError> {
         self.lookups.failed_claim()
     }
 

@@ -12,3 +12,4 @@ pub mod metrics;
 pub mod shutdown;
 pub mod style;
 pub mod terminal;
+pub mod watch;

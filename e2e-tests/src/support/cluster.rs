@@ -15,7 +15,7 @@ use super::control_plane::{ControlPlane, Options};
 use super::eventually::{MAX_WAIT, eventually, pause};
 use super::fault_proxy::Proxy;
 use super::move_helpers::{addresses, path, send, stored};
-use super::serve_process::{Host, HostBuilder};
+use super::serve_process::{Server, ServerBuilder};
 
 /// Pools for all kinds of `match`, by the third number of their addresses.
 pub const POOLS: [&str; 6] = ["linux", "windows", "named", "labelled", "tiny", "east"];
@@ -76,16 +76,16 @@ impl Cluster {
     }
 
     /// A `clusterip serve` that reaches the API server through this proxy, with [`settings`].
-    pub fn host(&self, proxy: &Proxy, more: &Value) -> HostBuilder {
+    pub fn host(&self, proxy: &Proxy, more: &Value) -> ServerBuilder {
         self.host_with(proxy, &settings(more))
     }
 
     /// The same, with other settings.
-    pub fn host_with(&self, proxy: &Proxy, settings: &str) -> HostBuilder {
+    pub fn host_with(&self, proxy: &Proxy, settings: &str) -> ServerBuilder {
         let port = proxy.url().rsplit(':').next().unwrap();
         let file = format!("proxy-{port}.kubeconfig");
         let kubeconfig = self.plane.write_kubeconfig(&file, proxy.url(), self.plane.admin_token());
-        HostBuilder::as_user(&kubeconfig).args(&["--namespace", &self.namespace]).settings(settings)
+        ServerBuilder::as_user(&kubeconfig).args(&["--namespace", &self.namespace]).settings(settings)
     }
 
     /// Creates a namespace with this name, or with this prefix if it exists.
@@ -107,7 +107,7 @@ pub async fn services(client: &Client) -> Vec<Value> {
 }
 
 /// The lines of `/metrics` with this prefix, without those that are 0.
-pub async fn metrics(host: &Host, name: &str) -> Vec<String> {
+pub async fn metrics(host: &Server, name: &str) -> Vec<String> {
     let (_, all) = host.get("/metrics").await.unwrap_or_default();
     let lines = all.lines().filter(|line| line.starts_with(name) && !line.ends_with(" 0"));
     lines.map(str::to_owned).collect()

@@ -16,7 +16,7 @@ use super::control_plane::{ControlPlane, Options};
 use super::documented_steps::{Operator, Step};
 use super::eventually::eventually;
 use super::move_helpers::send;
-use super::serve_process::{Host, HostBuilder, free_port};
+use super::serve_process::{Server, ServerBuilder, free_port};
 
 const NAMESPACE: &str = "clusterip-policy";
 const ACCOUNT: &str = "clusterip";
@@ -25,7 +25,7 @@ const PODS: &str = "/api/v1/namespaces/clusterip-policy/pods";
 /// A node that runs one Pod at a time, until the test ends.
 pub struct Node {
     port: u16,
-    host: Arc<Mutex<Option<Host>>>,
+    host: Arc<Mutex<Option<Server>>>,
     cordoned: Arc<AtomicBool>,
     gone: Arc<AtomicBool>,
 }
@@ -55,13 +55,13 @@ impl Node {
     }
 
     /// The program, if it runs.
-    pub async fn host(&self) -> MutexGuard<'_, Option<Host>> {
+    pub async fn host(&self) -> MutexGuard<'_, Option<Server>> {
         self.host.lock().await
     }
 
     /// The log of the running program.
     pub async fn log(&self) -> Vec<String> {
-        self.host().await.as_ref().map(Host::log).unwrap_or_default()
+        self.host().await.as_ref().map(Server::log).unwrap_or_default()
     }
 
     /// Waits for a line of its log with this text.
@@ -91,7 +91,7 @@ impl Drop for Node {
 async fn run_pods(
     plane: &ControlPlane,
     port: u16,
-    host: &Mutex<Option<Host>>,
+    host: &Mutex<Option<Server>>,
     cordoned: &AtomicBool,
     gone: &AtomicBool,
 ) {
@@ -184,18 +184,18 @@ impl Installed {
 }
 
 /// Starts the program of a Pod, and waits until it is ready.
-async fn begin(plane: &ControlPlane, port: u16, pod: &Value) -> Host {
+async fn begin(plane: &ControlPlane, port: u16, pod: &Value) -> Server {
     as_in_a_pod(plane, port, pod).await.start().await
 }
 
 /// The program with the arguments and the service account of a Pod or a Pod template.
-pub async fn as_in_a_pod(plane: &ControlPlane, port: u16, pod: &Value) -> HostBuilder {
+pub async fn as_in_a_pod(plane: &ControlPlane, port: u16, pod: &Value) -> ServerBuilder {
     let args = pod["spec"]["containers"][0]["args"].as_array().unwrap();
     let args: Vec<&str> = args.iter().map(|arg| arg.as_str().unwrap()).collect();
     // The node chooses the address to listen on, and the certificate must contain it.
     let Some((&"serve", args)) = args.split_first() else { panic!("{args:?}") };
     let listens = args.iter().position(|arg| *arg == "--listen").unwrap();
     let args = [&args[..listens], &args[listens + 2..]].concat();
-    let builder = HostBuilder::as_user(&plane.kubeconfig_of(NAMESPACE, ACCOUNT).await).port(port);
+    let builder = ServerBuilder::as_user(&plane.kubeconfig_of(NAMESPACE, ACCOUNT).await).port(port);
     builder.args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]).args(&args)
 }

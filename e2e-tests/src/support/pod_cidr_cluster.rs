@@ -15,7 +15,7 @@ use super::eventually::eventually;
 use super::fault_proxy::Proxy;
 use super::move_helpers::send;
 use super::node_ipam_controller::NodeIpam;
-use super::serve_process::{Host, HostBuilder};
+use super::serve_process::{Server, ServerBuilder};
 
 /// The Service ranges of the control plane.
 pub const SERVICE_RANGES: &str = "172.21.0.0/16,fd00:21::/108";
@@ -52,10 +52,10 @@ impl Nodes {
     }
 
     /// A `clusterip serve` with these settings of `nodes` and this URL of the API server.
-    pub fn host_at(&self, server: &str, nodes: &Value) -> HostBuilder {
+    pub fn host_at(&self, server: &str, nodes: &Value) -> ServerBuilder {
         let port = server.rsplit(':').next().unwrap();
         let kubeconfig = self.plane.write_kubeconfig(&format!("{port}.kubeconfig"), server, self.plane.admin_token());
-        HostBuilder::as_user(&kubeconfig)
+        ServerBuilder::as_user(&kubeconfig)
             .args(&["--namespace", &self.namespace, "--no-webhook"])
             .settings(&self.settings(nodes))
     }
@@ -69,16 +69,16 @@ impl Nodes {
     }
 
     /// Starts a `clusterip serve`, and waits until it leads and has listed all Nodes.
-    pub async fn serve(&self, nodes: &Value) -> Host {
+    pub async fn serve(&self, nodes: &Value) -> Server {
         self.leading(self.host_at(self.plane.server(), nodes)).await
     }
 
     /// As [`Self::serve`], through a proxy.
-    pub async fn serve_through(&self, proxy: &Proxy, nodes: &Value) -> Host {
+    pub async fn serve_through(&self, proxy: &Proxy, nodes: &Value) -> Server {
         self.leading(self.host_at(proxy.url(), nodes)).await
     }
 
-    async fn leading(&self, host: HostBuilder) -> Host {
+    async fn leading(&self, host: ServerBuilder) -> Server {
         let host = host.start().await;
         host.logged("leading: nodes without pod CIDRs get blocks").await;
         host

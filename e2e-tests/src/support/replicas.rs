@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use super::control_plane::ControlPlane;
 use super::eventually::eventually;
 use super::move_helpers::send;
-use super::serve_process::{Host, HostBuilder, free_port};
+use super::serve_process::{Server, ServerBuilder, free_port};
 
 /// The webhook configuration of all replicas.
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/clusterip-policy";
@@ -86,7 +86,7 @@ pub struct Replicas<'p> {
     pub client: Client,
     /// The namespace for their Leases and their Secret.
     pub namespace: String,
-    pub hosts: Vec<Option<Host>>,
+    pub hosts: Vec<Option<Server>>,
     kinds: Vec<Kind>,
     ports: Vec<u16>,
     ready: Vec<Arc<AtomicBool>>,
@@ -180,8 +180,8 @@ impl<'p> Replicas<'p> {
     pub fn spawn(&mut self, nth: usize) {
         let kind = &self.kinds[nth];
         let builder = match &kind.kubeconfig {
-            Some(kubeconfig) => HostBuilder::as_user(kubeconfig),
-            None => HostBuilder::new(self.plane),
+            Some(kubeconfig) => ServerBuilder::as_user(kubeconfig),
+            None => ServerBuilder::new(self.plane),
         };
         let args: Vec<&str> = kind.args.iter().map(String::as_str).collect();
         let builder = kind.environment.iter().fold(builder, |builder, (name, value)| builder.env(name, value));
@@ -215,7 +215,7 @@ impl<'p> Replicas<'p> {
     }
 
     /// A running replica.
-    pub fn host(&self, nth: usize) -> &Host {
+    pub fn host(&self, nth: usize) -> &Server {
         self.hosts[nth].as_ref().unwrap()
     }
 

@@ -15,7 +15,7 @@ use super::control_plane::ControlPlane;
 use super::eventually::{MAX_WAIT, eventually};
 
 /// How `clusterip serve` is started.
-pub struct HostBuilder {
+pub struct ServerBuilder {
     port: u16,
     args: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
@@ -25,7 +25,7 @@ pub struct HostBuilder {
 
 /// A running `clusterip serve`. It is killed when this value is dropped, and the kernel kills it when the test process
 /// ends in any way. If the test fails, its log is printed.
-pub struct Host {
+pub struct Server {
     port: u16,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
@@ -33,7 +33,7 @@ pub struct Host {
     folder: tempfile::TempDir,
 }
 
-impl HostBuilder {
+impl ServerBuilder {
     /// `clusterip serve`, listening on a free port, as the administrator of this control plane.
     pub fn new(plane: &ControlPlane) -> Self {
         Self::as_user(plane.kubeconfig())
@@ -83,7 +83,7 @@ impl HostBuilder {
     }
 
     /// Starts the server, and does not wait.
-    pub fn spawn(self) -> Host {
+    pub fn spawn(self) -> Server {
         super::use_ring();
         // `setpriv` sets the signal at the death of the parent, and then becomes the program. Without it, this crate
         // would need unsafe code.
@@ -113,18 +113,18 @@ impl HostBuilder {
             .timeout(Duration::from_secs(10))
             .build()
             .unwrap();
-        Host { port: self.port, child, log, http, folder: self.folder }
+        Server { port: self.port, child, log, http, folder: self.folder }
     }
 
     /// Starts the server, and waits until it is ready.
-    pub async fn start(self) -> Host {
+    pub async fn start(self) -> Server {
         let mut host = self.spawn();
         host.ready().await;
         host
     }
 }
 
-impl Host {
+impl Server {
     /// The port on which the server listens.
     pub fn port(&self) -> u16 {
         self.port
@@ -218,7 +218,7 @@ impl Host {
     }
 }
 
-impl Drop for Host {
+impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

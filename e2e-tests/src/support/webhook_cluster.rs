@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 use super::control_plane::{ControlPlane, Options};
 use super::eventually::eventually;
-use super::serve_process::{Host, HostBuilder};
+use super::serve_process::{Server, ServerBuilder};
 
 /// The name of the webhook, which is the prefix of its audit annotations.
 pub const WEBHOOK: &str = "services.clusterip-policy.io";
@@ -41,7 +41,7 @@ services:
 /// A control plane and a `clusterip serve`. A shared cluster runs until the process ends.
 pub struct WebhookCluster {
     pub plane: ControlPlane,
-    pub host: Host,
+    pub host: Server,
     settings: PathBuf,
 }
 
@@ -62,7 +62,7 @@ impl WebhookCluster {
     pub async fn start_with(options: Options, settings: &str, args: &[&str]) -> Self {
         let plane = ControlPlane::start(options);
         let settings = with_ranges(&plane, settings);
-        let host = HostBuilder::new(&plane).settings(&settings).args(args).registered().start().await;
+        let host = ServerBuilder::new(&plane).settings(&settings).args(args).registered().start().await;
         let settings = host.folder().join("settings.yaml");
         let cluster = Self { plane, host, settings };
         cluster.is_asked().await;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::support::cluster::metrics;
 use crate::support::fault_proxy::{Proxy, Seen};
 use crate::support::pod_cidr_cluster::{path, pool};
-use crate::support::serve_process::Host;
+use crate::support::serve_process::Server;
 
 /// One pool for all, of these ranges.
 pub fn one(cidrs: &[&str]) -> Value {
@@ -36,7 +36,7 @@ pub fn sent(proxy: &Proxy, name: &str) -> Vec<String> {
 }
 
 /// Waits until the metrics with this prefix, except those that are 0, are these.
-pub async fn measures(host: &Host, names: &[&str], expected: &[&str]) {
+pub async fn measures(host: &Server, names: &[&str], expected: &[&str]) {
     let mut last = Vec::new();
     let waited = tokio::time::timeout(crate::support::eventually::MAX_WAIT, async {
         loop {

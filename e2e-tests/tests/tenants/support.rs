@@ -12,7 +12,7 @@ use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
 use crate::support::fake_kubelet::as_in_a_pod;
 use crate::support::move_helpers::{path, stored};
-use crate::support::serve_process::{Host, free_port};
+use crate::support::serve_process::{Server, free_port};
 use crate::support::webhook_cluster::{addresses, annotated, with_ranges, within};
 
 pub const MALLORY: &str = "mallory";
@@ -56,7 +56,7 @@ pub const LOST: Duration = Duration::from_secs(20);
 /// A control plane with `deploy/external`, and the server that its Deployment runs.
 pub struct Scene {
     pub plane: ControlPlane,
-    pub host: Option<Host>,
+    pub host: Option<Server>,
     pub port: u16,
 }
 

@@ -28,12 +28,6 @@ impl Table {
         println!("{}", LAYOUT.row(what, &shown(figure, unit), &[&bound]));
         self.lines += 1;
     }
-
-    /// Prints why a figure is not available.
-    pub fn missing(&mut self, what: &str, why: &str) {
-        println!("  {what}: {why}");
-        self.lines += 1;
-    }
 }
 
 /// Measures how long `work` takes.

@@ -10,10 +10,10 @@ use clusterip_host::object::{self, name};
 use serde_json::Value;
 
 use super::cache::AuditCache;
-use super::evaluate_services::{self, EvaluateError, EvaluatedService, Evaluation};
 use super::input::AuditInput;
 use super::model::{Address, Audit, Finding, Kind, Pool, State};
-use super::{external_audit, node_audit, pool_ranges, service_findings};
+use super::services::evaluate::{EvaluateError, EvaluatedService, Evaluation};
+use super::{external, nodes, services};
 use crate::service_placement::{Placement, Skip, Standing};
 use crate::service_selector::ServiceSelector;
 
@@ -24,7 +24,7 @@ impl AuditInput<'_> {
     /// [`EvaluateError`] if the policy fails.
     pub fn audit(&self, cache: &mut AuditCache) -> Result<Audit, EvaluateError> {
         cache.renew(&self.settings.hash);
-        let evaluated = evaluate_services::all(self.module, self.settings, self.snapshot, &mut cache.services)?;
+        let evaluated = services::evaluate::all(self.module, self.settings, self.snapshot, &mut cache.services)?;
         let settings = &self.settings.settings;
         let used = self.used(&evaluated);
         let pools: Vec<Pool> = settings
@@ -32,19 +32,19 @@ impl AuditInput<'_> {
             .iter()
             .map(|pool| Pool {
                 name: pool.name.clone(),
-                ranges: pool.cidrs.iter().map(|cidr| pool_ranges::range(settings, pool, *cidr, &used)).collect(),
+                ranges: pool.cidrs.iter().map(|cidr| services::ranges::range(settings, pool, *cidr, &used)).collect(),
             })
             .collect();
         let mut findings = Vec::new();
         for evaluated in &evaluated {
-            service_findings::of_service(settings, evaluated, &self.called, self.refused, &mut findings);
+            services::findings::of_service(settings, evaluated, &self.called, self.refused, &mut findings);
         }
         let kubernetes = self.kubernetes();
-        service_findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
-        findings.extend(service_findings::over_dns(settings, |address| used.contains_key(&address)));
-        let nodes = node_audit::audit(self.module, self.settings, self.snapshot, cache, &mut findings)?;
+        services::findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
+        findings.extend(services::findings::over_dns(settings, |address| used.contains_key(&address)));
+        let nodes = nodes::audit::audit(self.module, self.settings, self.snapshot, cache, &mut findings)?;
         let mut notes = self.notes.clone();
-        let external = external_audit::audit(self, cache, &mut findings, &mut notes)?;
+        let external = external::audit::audit(self, cache, &mut findings, &mut notes)?;
         sort(settings, &mut findings);
         notes.extend(unknown_owners(&evaluated));
         notes.extend(self.unknown_callers(&findings));

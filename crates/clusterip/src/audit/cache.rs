@@ -1,15 +1,15 @@
 //! Earlier answers of the policy. An answer holds until something changes that it depends on.
 
-use super::{evaluate_external, evaluate_nodes, evaluate_services};
+use super::{external, nodes, services};
 
 /// Earlier answers of the policy about Services and Nodes.
 #[derive(Default)]
 pub struct AuditCache {
     /// The hash of the settings that the answers are for.
     settings: String,
-    pub(super) services: evaluate_services::ServiceCache,
-    pub(super) nodes: evaluate_nodes::NodeCache,
-    pub(super) external: evaluate_external::ExternalCache,
+    pub(super) services: services::evaluate::ServiceCache,
+    pub(super) nodes: nodes::evaluate::NodeCache,
+    pub(super) external: external::evaluate::ExternalCache,
 }
 
 impl AuditCache {

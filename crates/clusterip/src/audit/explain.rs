@@ -23,10 +23,10 @@ use serde_json::Value;
 
 use super::audit_lookups::{AuditLookups, Free};
 use super::cache::AuditCache;
-use super::evaluate_services::{self, EvaluateError, EvaluatedService};
 use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
-use super::{external_audit, pool_ranges, service_findings};
+use super::services::evaluate::{EvaluateError, EvaluatedService};
+use super::{external, services};
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, merge, skip_reason};
 
 /// The explanation of one Service. `-o json` prints this.
@@ -99,7 +99,7 @@ pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Result<Option<Explanation
     let mut why = why(input, &service).map_err(failed)?;
     // The problems of its external addresses depend on the addresses of other Services.
     let mut found = Vec::new();
-    let all = external_audit::audit(input, &mut AuditCache::default(), &mut found, &mut Vec::new())?;
+    let all = external::audit::audit(input, &mut AuditCache::default(), &mut found, &mut Vec::new())?;
     let ranges = all.into_iter().flat_map(|all| all.pools).flat_map(|pool| pool.ranges);
     let own = |one: &ExternalUse| (one.namespace.as_str(), one.name.as_str()) == of;
     let addresses = ranges.flat_map(|range| range.addresses);
@@ -131,12 +131,12 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let recorder = Arc::new(Recorder::new(Arc::new(lookups)));
     let answer = input.module.validate(&request, &input.settings.document, recorder.clone())?;
     let placement = Placement::of(settings, service, &answer);
-    // `evaluate_services::one` counts all addresses as free: a full pool is not a problem of the Service.
-    let evaluation = evaluate_services::one(input.module, input.settings, input.snapshot, service)?;
+    // `services::evaluate::one` counts all addresses as free: a full pool is not a problem of the Service.
+    let evaluation = services::evaluate::one(input.module, input.settings, input.snapshot, service)?;
     let id = ServiceKey::of(service);
     let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
     let mut found = Vec::new();
-    service_findings::of_service(settings, &evaluated, &input.called, input.refused, &mut found);
+    services::findings::of_service(settings, &evaluated, &input.called, input.refused, &mut found);
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match skip {
@@ -174,7 +174,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
 fn place(settings: &Settings, address: IpAddr) -> Place {
     let pool = settings.pool_of(address);
     let range = pool.and_then(|pool| range_of(pool, address));
-    let spans = pool.zip(range).map(|(pool, range)| pool_ranges::kept(settings, pool, range)).unwrap_or_default();
+    let spans = pool.zip(range).map(|(pool, range)| services::ranges::kept(settings, pool, range)).unwrap_or_default();
     let kept = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
     Place { address, pool: pool.map(|pool| pool.name.clone()), range, kept }
 }

@@ -13,9 +13,9 @@ use kube::{Api, Client};
 use tokio::runtime::Handle;
 
 use super::cache::AuditCache;
-use super::evaluate_services::EvaluateError;
 use super::input::AuditInput;
 use super::model::Audit;
+use super::services::evaluate::EvaluateError;
 
 /// Audits what a server watches. Clones are cheap and share one cache.
 ///

@@ -32,7 +32,7 @@ use crate::audit::model;
 use crate::audit::source::{self, Source};
 use crate::report::columns::Layout;
 use crate::report::map::About;
-use crate::report::{audit_table, explanation_table, junit, map, markdown, names, sarif};
+use crate::report::{audit_table, explanation_table, junit, map, markdown, names};
 
 /// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
@@ -119,8 +119,6 @@ pub enum Output {
     Json,
     /// The map: one self-contained page for a browser
     Html,
-    /// For code scanning: the findings in SARIF 2.1.0
-    Sarif,
     /// For pipelines: a test case for each kind of finding
     Junit,
     /// For pipeline summaries and comments
@@ -200,7 +198,6 @@ impl Audit {
             Output::Name => names::names(audit),
             Output::Json => serde_json::to_string_pretty(audit)? + "\n",
             Output::Html => map::page(audit, &About { made: Some(Timestamp::now()), ..about })?,
-            Output::Sarif => sarif::sarif(audit)?,
             Output::Junit => junit::junit(audit),
             Output::Markdown => markdown::markdown(audit),
         })

@@ -99,7 +99,7 @@ pub struct Serve {
     no_webhook: bool,
     /// Where addresses in flight are recorded; several replicas need `lease`
     #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
-    claims: replica_claims::ReservationStore,
+    claims: replica_claims::ClaimStore,
     /// Which misplaced Services are moved
     #[arg(long = "move", value_enum, value_name = "WHICH", default_value_t)]
     moves: Moves,
@@ -137,8 +137,7 @@ impl Serve {
         self.logging.start()?;
         // Evaluations are bound by the CPU, so more threads than this make them no faster. But the allocator keeps
         // some megabytes of freed memory for each thread: in a large cluster more than the cluster itself takes.
-        let fewest =
-            if self.claims == replica_claims::ReservationStore::Lease { CLAIMING_THREADS } else { MIN_THREADS };
+        let fewest = if self.claims == replica_claims::ClaimStore::Lease { CLAIMING_THREADS } else { MIN_THREADS };
         let threads = fewest.max(available_parallelism().map_or(1, usize::from));
         let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
         let done = runtime.block_on(self.serve());
@@ -219,7 +218,7 @@ impl Serve {
             external: true,
             agents_namespace: self.agents_namespace.clone(),
             agent: false,
-            claims: self.claims == replica_claims::ReservationStore::Lease,
+            claims: self.claims == replica_claims::ClaimStore::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
             registration: registers.then(|| permissions::Registration {
                 name: self.webhook_configuration.clone(),

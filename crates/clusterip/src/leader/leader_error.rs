@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LeaderError {
     /// The API server refuses the request, or can't be reached.
-    #[error("lease {namespace}/{LEASE} can't be {what}: {reason}; without it nothing is moved")]
+    #[error("lease {namespace}/{LEASE} can't be {what}: {reason}; without it nothing is moved or assigned")]
     Request {
         /// The namespace of the Lease.
         namespace: String,
@@ -19,7 +19,10 @@ pub enum LeaderError {
         reason: String,
     },
     /// The API server does not answer in time.
-    #[error("lease {namespace}/{LEASE} can't be {what}: no answer within {waited:?}; without it nothing is moved")]
+    #[error(
+        "lease {namespace}/{LEASE} can't be {what}: no answer within {waited:?}; without it nothing is moved or \
+         assigned"
+    )]
     NoAnswer {
         /// The namespace of the Lease.
         namespace: String,

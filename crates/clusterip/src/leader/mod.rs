@@ -20,14 +20,17 @@
 use std::future::Future;
 use std::pin::pin;
 
+use clusterip_host::lease_preconditions::preconditions;
 use clusterip_leases::election::{LEASE, ObservedLease, Step, Timing, end, holder, step};
 use clusterip_leases::identity::Identity;
 use clusterip_leases::observed::Observed;
+use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::watch::send_if_changed;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, ObjectMeta, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
 use kube::{Client, Error as KubeError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -331,8 +334,7 @@ impl Leader {
 
     /// Deletes the Lease if it is still as it was read.
     async fn delete(&self, lease: &Lease) -> Result<Deletion, LeaderError> {
-        let (uid, resource_version) = (lease.metadata.uid.clone(), lease.metadata.resource_version.clone());
-        let parameters = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
+        let parameters = DeleteParams::default().preconditions(preconditions(&Version::of(lease)));
         match self.bounded("deleted", self.leases.delete(LEASE, &parameters)).await? {
             Ok(_) => Ok(Deletion::Done),
             Err(KubeError::Api(status)) if status.code == 403 => Ok(Deletion::Refused),
@@ -358,11 +360,7 @@ impl Leader {
 
     fn publish_competing_server(&self, now: Instant) {
         let competing_server = CompetingServer::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
-        self.competing_server.send_if_modified(|known| {
-            let other = *known != competing_server;
-            *known = competing_server;
-            other
-        });
+        send_if_changed(&self.competing_server, competing_server);
     }
 
     fn publish(&self, state: Leadership) {

@@ -41,14 +41,6 @@ impl<'f> Subject<'f> {
             _ => Self::Settings,
         }
     }
-
-    /// The name without the kind.
-    pub fn name(&self) -> &'f str {
-        match *self {
-            Self::Service { name, .. } | Self::Node(name) | Self::Pool { name, .. } => name,
-            Self::Settings => "settings",
-        }
-    }
 }
 
 impl fmt::Display for Subject<'_> {

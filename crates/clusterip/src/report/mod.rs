@@ -13,4 +13,3 @@ pub mod move_table;
 pub mod names;
 pub mod plan_json;
 pub mod plan_table;
-pub mod sarif;

@@ -6,10 +6,10 @@ use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::settings::Pool;
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::lookups::watched_lookups::Subject;
+use clusterip_host::cluster::reservations::replica_claims::ClaimError;
 use clusterip_host::cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
-use clusterip_host::evaluator::{Evaluation, Evaluator};
+use clusterip_host::evaluator::{Evaluation, EvaluationError, Evaluator};
 use clusterip_host::object::{name, namespace, text};
-use clusterip_host::policy::module::ModuleError;
 use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;
 use clusterip_runtime::background::BackgroundError;
@@ -108,13 +108,13 @@ impl Misplaced {
 /// Inspects a Service as the stores show it. `request` is an administrator's request to move it. Reserves no address.
 ///
 /// # Errors
-/// [`ModuleError`] if the policy does not answer.
+/// [`EvaluationError`] if the policy does not answer.
 pub fn inspect(
     evaluator: &Evaluator,
     service: &Value,
     allowed: Allowed,
     request: Option<&Request>,
-) -> Result<Inspection, ModuleError> {
+) -> Result<Inspection, EvaluationError> {
     let settings = evaluator.settings();
     let settings = &settings.settings;
     match skip_reason(settings, service) {
@@ -206,11 +206,11 @@ pub enum NoTarget {
     #[error("{0}")]
     Full(String),
     /// It is unknown which addresses are free, because the API server did not answer the claim of one.
-    #[error("{0}")]
-    NotClaimed(String),
+    #[error(transparent)]
+    NotClaimed(ClaimError),
     /// The policy does not answer.
     #[error(transparent)]
-    Unanswered(ModuleError),
+    Unanswered(EvaluationError),
     /// The evaluation gave no result.
     #[error(transparent)]
     Interrupted(BackgroundError),
@@ -223,24 +223,38 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
     pool_of(&evaluation).is_some_and(|pool| addresses.iter().all(|address| fits(pool, *address)))
 }
 
+/// Why the policy does not agree with a Service as it would be written.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// The policy refuses the Service. Contains its reason.
+    #[error("{0}")]
+    Refused(String),
+    /// The policy does not answer.
+    #[error(transparent)]
+    Unanswered(EvaluationError),
+    /// The evaluation gave no result.
+    #[error(transparent)]
+    Interrupted(BackgroundError),
+}
+
 /// Asks the policy about a Service as it would be written, with all its addresses.
 ///
 /// # Errors
-/// The reason, if the policy refuses the Service or does not answer.
-pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), String> {
+/// [`CheckError`] if the policy refuses the Service or does not answer.
+pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), CheckError> {
     let uid = text(service, &["metadata", "uid"]);
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run: true };
-    let answer = evaluator.evaluate(&request, &subject).map_err(|error| error.to_string())?.answer;
+    let answer = evaluator.evaluate(&request, &subject).map_err(CheckError::Unanswered)?.answer;
     match answer.accepted {
         true => Ok(()),
-        false => Err(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned())),
+        false => Err(CheckError::Refused(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned()))),
     }
 }
 
 /// Asks the policy. With `dry_run`, no address is reserved.
-fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluation, ModuleError> {
+fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluation, EvaluationError> {
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run };
     evaluator.evaluate(&as_if_created(service), &subject)

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::watch::send_if_changed;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -245,13 +246,7 @@ impl Authority {
         // The certificate is renewed even if the API server can't be reached, because the authority is in memory.
         let renewed = stored.map(|stored| self.stored = stored);
         let bundle = self.stored.bundle(now);
-        self.bundle.send_if_modified(|known| {
-            let other = *known != bundle;
-            if other {
-                *known = bundle;
-            }
-            other
-        });
+        send_if_changed(&self.bundle, bundle);
         let signer = self.stored.current.certificate();
         // An authority that an administrator has put into the Secret signs once the API server trusts it.
         let succeeded = self.leaf.issued_by != signer && registered.contains(signer);

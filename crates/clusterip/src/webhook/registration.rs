@@ -11,6 +11,7 @@ use clusterip_core::settings::Settings;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::yaml::YamlError;
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::watch::send_if_changed;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -271,13 +272,7 @@ impl Registration {
             Err(_) => Err(RegistrationError::Silent(self.name.clone())),
         };
         let trusted = if seen.is_ok() { bundle } else { String::new() };
-        self.registered.send_if_modified(|known| {
-            let other = *known != trusted;
-            if other {
-                *known = trusted;
-            }
-            other
-        });
+        send_if_changed(&self.registered, trusted);
         seen
     }
 

@@ -268,7 +268,7 @@ fn no_output_about_nodes_without_node_pools() {
         let after = after.split_once(" UTC").map_or(after, |(_, after)| after);
         Done { stdout: format!("{before}{after}"), ..done.clone() }
     };
-    for output in ["table", "wide", "name", "json", "html", "sarif", "junit", "markdown"] {
+    for output in ["table", "wide", "name", "json", "html", "junit", "markdown"] {
         let one = run(vec![node("d", "linux", &[])], output);
         assert_eq!(undated(run(some.clone(), output)), undated(one), "-o {output}");
         assert!(!run(some.clone(), output).stdout.contains("\"nodes\""), "-o {output}");

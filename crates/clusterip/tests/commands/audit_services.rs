@@ -189,8 +189,8 @@ move        `clusterip move` does not move it: headless
     assert_eq!(explained(&[]).stdout, expected);
     let told = explained(&["-o", "json"]).json();
     assert_eq!((&told["addresses"], &told["byHand"]), (&json!([]), &Value::Null), "{told}");
-    let refused = explained(&["-o", "sarif"]).stderr;
-    assert!(refused.ends_with("error: --service can't be printed as sarif: use -o table or -o json\n"), "{refused}");
+    let refused = explained(&["-o", "junit"]).stderr;
+    assert!(refused.ends_with("error: --service can't be printed as junit: use -o table or -o json\n"), "{refused}");
 }
 
 #[test]

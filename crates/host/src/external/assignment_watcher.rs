@@ -9,6 +9,7 @@ use std::time::Duration;
 use clusterip_core::annotations::RECORD_ANNOTATION;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::Assignments;
+use clusterip_runtime::watch::send_if_changed;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -90,11 +91,7 @@ impl AssignmentWatcher {
             }
             while self.changes.try_recv().is_ok() {}
             let Some(assigned) = self.look().await.map(Arc::new) else { continue };
-            sender.send_if_modified(|sent| {
-                let differs = *sent != assigned;
-                *sent = assigned;
-                differs
-            });
+            send_if_changed(&sender, assigned);
         }
     }
 }

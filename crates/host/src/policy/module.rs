@@ -40,7 +40,7 @@ const NEEDED_PER_SERVICE: usize = 1 << 10;
 /// The precision of the time limit.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A policy that can't be loaded, or does not answer.
+/// A policy that can't be loaded or asked, or does not answer.
 #[derive(Debug, Error)]
 pub enum ModuleError {
     /// The module was compiled for another machine, or is not that of a waPC policy.
@@ -52,6 +52,9 @@ pub enum ModuleError {
     /// The memory that the evaluation needs is in use by others.
     #[error("the policy was not asked: {0}")]
     Exhausted(#[from] Exhausted),
+    /// The request can't be written as JSON.
+    #[error("the request can't be written: {0}")]
+    Request(#[source] serde_json::Error),
     /// The answer of the policy can't be parsed.
     #[error("the policy's answer can't be read: {0}")]
     Answer(#[source] serde_json::Error),
@@ -219,7 +222,7 @@ impl Module {
 }
 
 fn write(payload: &impl Serialize) -> Result<Vec<u8>, ModuleError> {
-    serde_json::to_vec(payload).map_err(ModuleError::Answer)
+    serde_json::to_vec(payload).map_err(ModuleError::Request)
 }
 
 fn parse<T: DeserializeOwned>(answer: &[u8]) -> Result<T, ModuleError> {

@@ -129,7 +129,7 @@ impl<'a> Startup<'a> {
     ) -> Self {
         let Connection { arguments, client, namespace, agents_namespace, metrics, me, ledger } = connection;
         stores.watch(&settings.borrow().settings);
-        let claims = (arguments.claims == replica_claims::ReservationStore::Lease)
+        let claims = (arguments.claims == replica_claims::ClaimStore::Lease)
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
         let evaluator =
             Evaluator::new(Arc::clone(module), settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());

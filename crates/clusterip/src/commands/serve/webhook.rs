@@ -46,7 +46,7 @@ impl Startup<'_> {
     /// Listens for HTTPS connections, and answers none yet.
     pub(super) async fn listen(&self) -> anyhow::Result<WebhookServer> {
         let mut limits = Limits::default();
-        if self.arguments.claims == replica_claims::ReservationStore::Lease {
+        if self.arguments.claims == replica_claims::ClaimStore::Lease {
             // A review mostly waits for its claim.
             limits.reviews = limits.reviews.max(CLAIMING_THREADS);
         }
@@ -157,7 +157,7 @@ impl Startup<'_> {
     /// Tells whether another server is at work, beside which this server must not serve; `None` if several replicas
     /// may run. They may run if each one claims the addresses that it assigns, or if they serve no webhook.
     fn competing_server(&self, election: &Election) -> Option<watch::Receiver<CompetingServer>> {
-        let alone = self.arguments.claims == replica_claims::ReservationStore::Memory && !self.arguments.no_webhook;
+        let alone = self.arguments.claims == replica_claims::ClaimStore::Memory && !self.arguments.no_webhook;
         alone.then(|| election.competing_server.clone())
     }
 }

@@ -345,6 +345,3 @@ fn not_reserved(id: &ServiceKey, reason: &NoTarget) -> Next {
     tracing::warn!(namespace = id.namespace, name = id.name, %reason, "no address could be reserved");
     Next::After(UNFINISHED)
 }
-
-#[cfg(test)]
-mod tests;

@@ -36,8 +36,8 @@ impl Run<'_> {
         };
         let body = step::placed(service, journal, &attempt.target, &attempt.without);
         if resumed
-            && let Err(reason) = targets.check_with_policy(&body).await
-            && attempt.after_policy_refusal(journal, step::has_external(&body), &reason)
+            && let Err(error) = targets.check_with_policy(&body).await
+            && attempt.after_policy_refusal(journal, step::has_external(&body), &error.to_string())
         {
             return Ok(Placing::Again);
         }

@@ -56,15 +56,18 @@ pub fn ending(service: &Value, journal: &Journal, to: &[IpAddr], notes: &[String
     let now = addresses(service);
     let Journal { from, why, .. } = journal.clone();
     let notes = notes.to_vec();
-    match () {
-        () if now.is_empty() => Outcome::Overtaken { from, now, why },
-        () if now == from => Outcome::Kept { from, why, notes },
-        () if to.is_empty() => Outcome::Elsewhere { from, to: now, why, notes },
-        // If only the second address moves, the first is always the same, and so proves nothing.
-        () if now == to || now.first() == to.first() && journal.release_method == ReleaseMethod::ExternalName => {
-            Outcome::Moved { from, to: now, why, notes }
-        }
-        () => Outcome::Overtaken { from, now, why },
+    // If only the second address moves, the first is always the same, and so proves nothing.
+    let first_proves_move = journal.release_method == ReleaseMethod::ExternalName;
+    if now.is_empty() {
+        Outcome::Overtaken { from, now, why }
+    } else if now == from {
+        Outcome::Kept { from, why, notes }
+    } else if to.is_empty() {
+        Outcome::Elsewhere { from, to: now, why, notes }
+    } else if now == to || first_proves_move && now.first() == to.first() {
+        Outcome::Moved { from, to: now, why, notes }
+    } else {
+        Outcome::Overtaken { from, now, why }
     }
 }
 

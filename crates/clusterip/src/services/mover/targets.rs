@@ -9,7 +9,7 @@ use clusterip_runtime::background;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
-use crate::services::misplaced;
+use crate::services::misplaced::{self, CheckError};
 
 /// Chooses and checks the target addresses of one Service.
 pub trait Targets: Send + Sync {
@@ -24,8 +24,8 @@ pub trait Targets: Send + Sync {
     /// addresses. The settings may have changed since the move began.
     ///
     /// # Errors
-    /// The reason, if the policy refuses the Service or does not answer.
-    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>>;
+    /// [`CheckError`] if the policy refuses the Service or does not answer.
+    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), CheckError>>;
 
     /// Whether the mover may restore this `status.loadBalancer`. A status with an address of an external pool is
     /// written only by the controller of external addresses.
@@ -70,10 +70,10 @@ impl Targets for Alternatives {
         Box::pin(async move { ask.await.unwrap_or_default() })
     }
 
-    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), CheckError>> {
         let (evaluator, service) = (self.evaluator.clone(), service.clone());
         let ask = background::run(move || misplaced::check_with_policy(&evaluator, &service));
-        Box::pin(async move { ask.await.map_err(|error| error.to_string())? })
+        Box::pin(async move { ask.await.map_err(CheckError::Interrupted)? })
     }
 
     fn may_show(&self, status: &Map<String, Value>) -> bool {

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::settings::Settings;
 use clusterip_leases::owner::Owner;
+use thiserror::Error;
 
 use super::kubewarden_responses;
 use super::snapshot::{Snapshot, SnapshotCalls};
-use crate::cluster::reservations::ledger::{Ledger, Share, Shares};
+use crate::cluster::reservations::ledger::{Ledger, Share, ShareExceeded, Shares};
 use crate::cluster::reservations::namespace_share;
-use crate::cluster::reservations::replica_claims::Claims;
+use crate::cluster::reservations::replica_claims::{ClaimError, Claims};
 use crate::cluster::watch::stores::Stores;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
@@ -37,7 +38,18 @@ pub struct WatchedLookups {
     /// The addresses that this evaluation has reserved.
     reserved: Mutex<Vec<IpAddr>>,
     /// Why the claim of an address failed.
-    failed_claim: Mutex<Option<String>>,
+    failed_claim: Mutex<Option<ClaimError>>,
+}
+
+/// Why an external address can't be reserved.
+#[derive(Clone, Debug, Error)]
+pub enum ReserveError {
+    /// The namespace has too many external addresses in flight.
+    #[error(transparent)]
+    ShareExceeded(#[from] ShareExceeded),
+    /// The address can't be claimed towards other replicas.
+    #[error(transparent)]
+    NotClaimed(#[from] ClaimError),
 }
 
 impl WatchedLookups {
@@ -74,33 +86,32 @@ impl WatchedLookups {
     /// Service before is its own.
     ///
     /// # Errors
-    /// If the address can't be claimed towards other replicas, or the namespace has too many external addresses in
-    /// flight.
-    pub fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, String> {
+    /// [`ReserveError`] if the address can't be claimed towards other replicas, or the namespace has too many external
+    /// addresses in flight.
+    pub fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, ReserveError> {
         let (namespace, name) = self.subject.owner.id();
         let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
         if self.ledger.is_chosen_for(address, namespace, name) || claimed() {
             return Ok(true);
         }
         let shares = |address| namespace_share::of(settings, address);
-        let reserved = self.ledger.reserve_external(address, &self.subject.owner, &shares);
-        if !reserved.map_err(|error| error.to_string())? {
+        if !self.ledger.reserve_external(address, &self.subject.owner, &shares)? {
             return Ok(false);
         }
-        self.claim(address)
+        Ok(self.claim(address)?)
     }
 
     /// Claims a reserved address towards other replicas. If another replica was faster or the claim fails, the
     /// reservation is released.
-    fn claim(&self, address: IpAddr) -> Result<bool, String> {
+    fn claim(&self, address: IpAddr) -> Result<bool, ClaimError> {
         let claimed = match &self.claims {
-            Some(claims) => claims.claim(address, &self.subject.owner).map_err(|error| error.to_string()),
+            Some(claims) => claims.claim(address, &self.subject.owner),
             None => Ok(true),
         };
         if let Err(error) = &claimed {
             *self.failed_claim.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
         }
-        if claimed == Ok(true) {
+        if matches!(claimed, Ok(true)) {
             self.reserved.lock().unwrap_or_else(PoisonError::into_inner).push(address);
         } else {
             self.ledger.release(&[address]);
@@ -112,11 +123,11 @@ impl WatchedLookups {
     }
 
     /// Why the claim of an address failed, if one did.
-    pub fn failed_claim(&self) -> Option<String> {
+    pub fn failed_claim(&self) -> Option<ClaimError> {
         self.failed_claim.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn is_free(&self, address: IpAddr) -> Result<bool, String> {
+    fn is_free(&self, address: IpAddr) -> Result<bool, ClaimError> {
         if self.subject.own.contains(&address) {
             return Ok(true);
         }
@@ -158,7 +169,7 @@ impl HostCalls for WatchedLookups {
                         api_version,
                         name,
                         namespace.as_deref(),
-                        self.is_free(address)?,
+                        self.is_free(address).map_err(|error| error.to_string())?,
                     ),
                     Err(_) => self.calls.answer(call),
                 }

@@ -53,9 +53,9 @@ const READ_BACK_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often claims that have ended are looked for.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where reservations are stored, and so which processes know the addresses in flight.
+/// Where claims are stored (`--claims`), and so which processes know the addresses in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum ReservationStore {
+pub enum ClaimStore {
     /// Only this process, for a single replica
     #[default]
     Memory,
@@ -64,7 +64,7 @@ pub enum ReservationStore {
 }
 
 /// It is unknown whether the address is claimed, because the API server gave no usable answer.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 #[error("{address} can't be claimed: lease {namespace}/{} can't be {what}: {reason}", name(*.address))]
 pub struct ClaimError {
     address: IpAddr,

@@ -13,6 +13,7 @@ use clusterip_core::external::stored::in_use;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_runtime::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
+use clusterip_runtime::watch::send_if_changed;
 use futures::StreamExt;
 use kube::api::{ApiResource, ListParams};
 use kube::runtime::utils::Backoff as _;
@@ -391,10 +392,6 @@ impl Inner {
             let snapshot = Snapshot::read(&self.snapshot);
             ServiceRanges::of(snapshot.all("networking.k8s.io/v1", "ServiceCIDR"))
         };
-        self.service_cidrs.send_if_modified(|known| {
-            let differs = *known != found;
-            *known = found;
-            differs
-        });
+        send_if_changed(&self.service_cidrs, found);
     }
 }

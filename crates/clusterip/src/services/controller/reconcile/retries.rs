@@ -66,3 +66,16 @@ pub(super) fn pause_after(failures: u32) -> Duration {
     let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     UNFINISHED.saturating_mul(doubled).min(MAX_PAUSE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_moves_are_retried_at_growing_intervals() {
+        let rows = [(1, 2), (2, 4), (3, 8), (5, 32), (6, 60), (33, 60), (u32::MAX, 60)];
+        for (failures, seconds) in rows {
+            assert_eq!(pause_after(failures), Duration::from_secs(seconds), "after {failures} failures");
+        }
+    }
+}

@@ -9,7 +9,7 @@ use clusterip_host::object::{Packed, blocks_of};
 use clusterip_host::policy::module::Module;
 use serde_json::Value;
 
-use super::evaluate_services::EvaluateError;
+use crate::audit::services::evaluate::EvaluateError;
 use crate::nodes::block_placement::{self, Belonging, BlockPlacement};
 use crate::nodes::held_blocks::HeldBlocks;
 
@@ -22,14 +22,14 @@ pub struct EvaluatedNode {
 }
 
 /// Earlier answers of the policy by Node name, with the Node that each is about.
-pub(super) type NodeCache = HashMap<String, (Packed, Belonging)>;
+pub(in crate::audit) type NodeCache = HashMap<String, (Packed, Belonging)>;
 
 /// Asks the policy about every Node, in the order of their names. An answer in `cache` is used again if its Node
 /// has not changed.
 ///
 /// # Errors
 /// [`EvaluateError`] for the first Node that the policy can't evaluate.
-pub(super) fn all(
+pub(in crate::audit) fn all(
     module: &Module,
     live: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,

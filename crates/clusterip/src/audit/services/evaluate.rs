@@ -14,7 +14,7 @@ use clusterip_host::policy::module::{Module, ModuleError};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::audit_lookups::{AuditLookups, Free};
+use crate::audit::audit_lookups::{AuditLookups, Free};
 use crate::service_placement::{Placement, Skip, as_if_created, skip_reason};
 
 /// The error of the policy for a Service or Node.
@@ -67,25 +67,25 @@ pub struct EvaluatedService {
 }
 
 /// Earlier answers of the policy, by namespace and name of the Service.
-pub(super) type ServiceCache = HashMap<ServiceKey, CachedEvaluation>;
+pub(in crate::audit) type ServiceCache = HashMap<ServiceKey, CachedEvaluation>;
 
-pub(super) struct CachedEvaluation {
+pub(in crate::audit) struct CachedEvaluation {
     service: Packed,
     revision: (u64, u64),
     evaluation: Arc<Evaluation>,
 }
 
 /// A Service as it was when the audit began.
-pub(super) struct ListedService {
+pub(in crate::audit) struct ListedService {
     /// Namespace and name of the Service.
-    pub(super) id: ServiceKey,
-    pub(super) service: Packed,
+    pub(in crate::audit) id: ServiceKey,
+    pub(in crate::audit) service: Packed,
     /// The revision of the objects in the Service's namespace.
-    pub(super) revision: (u64, u64),
+    pub(in crate::audit) revision: (u64, u64),
 }
 
 /// All Services, ordered by namespace and name. A later evaluation is at least as new as the returned revision.
-pub(super) fn listed(snapshot: &RwLock<Snapshot>) -> Vec<ListedService> {
+pub(in crate::audit) fn listed(snapshot: &RwLock<Snapshot>) -> Vec<ListedService> {
     let snapshot = Snapshot::read(snapshot);
     let service = |id: ServiceKey| {
         let service = snapshot.packed("v1", "Service", &id.namespace, &id.name)?.clone();
@@ -100,7 +100,7 @@ pub(super) fn listed(snapshot: &RwLock<Snapshot>) -> Vec<ListedService> {
 ///
 /// # Errors
 /// [`EvaluateError`] for the first Service that the policy can't evaluate.
-pub(super) fn all(
+pub(in crate::audit) fn all(
     module: &Module,
     settings: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,

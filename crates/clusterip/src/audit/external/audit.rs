@@ -11,13 +11,13 @@ use clusterip_host::external::assignment_builder::assignments;
 use clusterip_leases::owner::Owner;
 use serde_json::Value;
 
-use super::cache::AuditCache;
-use super::evaluate_external::{self, EvaluatedExternal};
-use super::evaluate_services::EvaluateError;
-use super::external_findings as findings;
-use super::external_ranges;
-use super::input::AuditInput;
-use super::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, State};
+use super::evaluate::{self, EvaluatedExternal};
+use super::findings;
+use super::ranges;
+use crate::audit::cache::AuditCache;
+use crate::audit::input::AuditInput;
+use crate::audit::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, State};
+use crate::audit::services::evaluate::EvaluateError;
 
 /// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
 /// external addresses. The policy is not asked again if an answer in `cache` still holds.
@@ -34,7 +34,7 @@ pub fn audit(
     if settings.pools.is_empty() {
         return Ok(None);
     }
-    let evaluated = evaluate_external::all(input.module, input.settings, input.snapshot, &mut cache.external)?;
+    let evaluated = evaluate::all(input.module, input.settings, input.snapshot, &mut cache.external)?;
     let nodes = input.objects("v1", "Node");
     let by_id: BTreeMap<&ServiceKey, &EvaluatedExternal> = evaluated.iter().map(|one| (&one.id, one)).collect();
     let refusal = &mut |service: &Value| by_id.get(&ServiceKey::of(service)).and_then(|one| one.refused.record.clone());
@@ -51,7 +51,7 @@ pub fn audit(
     }
     let used = used(&evaluated, uses, &input.in_flight, input.holders.as_ref().ok());
     let held = input.holders.as_ref().ok().map(|holders| held(&assigned, holders));
-    let range = |pool, range| external_ranges::range(pool, range, &used, held.as_ref());
+    let range = |pool, range| ranges::range(pool, range, &used, held.as_ref());
     let pools = settings.pools.iter().map(|pool| ExternalPool {
         name: pool.name.clone(),
         ranges: pool.ranges.iter().map(|span| range(pool, span)).collect(),
@@ -134,8 +134,8 @@ mod tests {
     use clusterip_host::policy::module::{EMBEDDED, Module};
     use serde_json::json;
 
-    use super::super::model::Kind;
     use super::*;
+    use crate::audit::model::Kind;
 
     fn live(module: &Module, range: &str) -> LiveSettings {
         let matches = json!({"namespaceSelector": {"matchLabels": {"team": "web"}}});

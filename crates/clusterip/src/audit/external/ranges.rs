@@ -7,7 +7,7 @@ use clusterip_core::address::Span;
 use clusterip_core::settings::ExternalPool;
 use ipnet::IpNet;
 
-use super::model::{self, ExternalAddress, ExternalCounts, ExternalRange, Kept, State};
+use crate::audit::model::{self, ExternalAddress, ExternalCounts, ExternalRange, Kept, State};
 
 /// The usage of one range of a pool, given the addresses that are `used` in the cluster. `held` are the addresses
 /// that a living node holds; `None` if unknown.

@@ -8,11 +8,11 @@ use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::policy::module::Module;
 use ipnet::IpNet;
 
-use super::cache::AuditCache;
-use super::evaluate_nodes::EvaluatedNode;
-use super::evaluate_services::EvaluateError;
-use super::model::{self, Block, BlockRange, Finding, Nodes, State};
-use super::{evaluate_nodes, node_findings};
+use super::evaluate::EvaluatedNode;
+use super::{evaluate, findings};
+use crate::audit::cache::AuditCache;
+use crate::audit::model::{self, Block, BlockRange, Finding, Nodes, State};
+use crate::audit::services::evaluate::EvaluateError;
 use crate::nodes::block_placement::{BlockPlacement, BlockStanding};
 use crate::nodes::block_usage;
 
@@ -32,14 +32,14 @@ pub fn audit(
     if settings.nodes.pools.is_empty() {
         return Ok(None);
     }
-    let evaluated = evaluate_nodes::all(module, live, snapshot, &mut cache.nodes)?;
+    let evaluated = evaluate::all(module, live, snapshot, &mut cache.nodes)?;
     let blocks: Vec<Block> = evaluated.iter().flat_map(blocks).collect();
     let pools = settings.nodes.pools.iter();
     let pools: Vec<model::NodePool> = pools.map(|pool| self::pool(settings, pool, &blocks)).collect();
     for node in &evaluated {
-        node_findings::of_node(settings, node, findings);
+        findings::of_node(settings, node, findings);
     }
-    node_findings::of_pools(settings, &pools, findings);
+    findings::of_pools(settings, &pools, findings);
     let with_blocks = evaluated.iter().filter(|node| !node.placement.blocks.is_empty()).count();
     Ok(Some(Nodes { pools, count: evaluated.len(), with_blocks }))
 }
@@ -83,8 +83,8 @@ mod tests {
     use clusterip_host::policy::module::EMBEDDED;
     use serde_json::{Value, json};
 
-    use super::super::model::Kind;
     use super::*;
+    use crate::audit::model::Kind;
 
     fn live(module: &Module, linux: &str) -> LiveSettings {
         let pool = |os: &str, cidr: &str| json!({"name": os, "cidrs": [cidr], "match": {"os": os}});

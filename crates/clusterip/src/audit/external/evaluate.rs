@@ -16,7 +16,7 @@ use clusterip_host::object::Packed;
 use clusterip_host::policy::module::{Module, ModuleError};
 use serde_json::Value;
 
-use super::evaluate_services::{EvaluateError, ListedService, listed};
+use crate::audit::services::evaluate::{EvaluateError, ListedService, listed};
 
 /// The field of an address that only the status of a Service contains.
 const STATUS: &str = "status.loadBalancer.ingress";
@@ -49,9 +49,9 @@ pub struct Refused {
 }
 
 /// Earlier answers of the policy, by namespace and name of the Service.
-pub(super) type ExternalCache = HashMap<ServiceKey, CachedRefusal>;
+pub(in crate::audit) type ExternalCache = HashMap<ServiceKey, CachedRefusal>;
 
-pub(super) struct CachedRefusal {
+pub(in crate::audit) struct CachedRefusal {
     service: Packed,
     revision: (u64, u64),
     refused: Refused,
@@ -63,7 +63,7 @@ pub(super) struct CachedRefusal {
 ///
 /// # Errors
 /// [`EvaluateError`] for the first Service that the policy can't evaluate.
-pub(super) fn all(
+pub(in crate::audit) fn all(
     module: &Module,
     live: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,

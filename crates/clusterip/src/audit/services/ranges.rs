@@ -7,7 +7,7 @@ use clusterip_core::address::{Family, WithheldSpan};
 use clusterip_core::settings::{Pool, Settings};
 use ipnet::IpNet;
 
-use super::model::{Address, Counts, Kept, Range, Span, State};
+use crate::audit::model::{Address, Counts, Kept, Range, Span, State};
 
 /// The usage of one range of a pool, given the addresses that are `used` in the cluster.
 pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {

@@ -5,8 +5,8 @@ use clusterip_core::node::{BlockPlace, place_of};
 use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
 
-use super::evaluate_nodes::EvaluatedNode;
-use super::model::{self, BlockRange, Finding, Kind};
+use super::evaluate::EvaluatedNode;
+use crate::audit::model::{self, BlockRange, Finding, Kind};
 use crate::joined::joined;
 use crate::nodes::block_placement::BlockStanding;
 

@@ -12,8 +12,8 @@ use clusterip_host::object::text;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::evaluate_services::{EvaluatedService, Evaluation};
-use super::model::{Finding, Kind, Pool as Used};
+use super::evaluate::{EvaluatedService, Evaluation};
+use crate::audit::model::{Finding, Kind, Pool as Used};
 use crate::service_placement::{Placement, Skip, Standing, fits};
 
 /// Adds the problems of one Service. `refused` is whether `clusterip move` refuses the settings.
@@ -267,7 +267,8 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
     if ranges().any(|range| range.counts.free > 0) {
         return None;
     }
-    let sum = |count: fn(&super::model::Counts) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
+    let sum =
+        |count: fn(&crate::audit::model::Counts) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
     let (usable, claimed) = (sum(|counts| counts.usable), sum(|counts| counts.claimed));
     let overlaps = |range: &UnusableRange| pool.cidrs_of(family).any(|cidr| overlap(cidr, range.cidr));
     if usable == 0 && settings.unusable_service_cidrs.iter().any(overlaps) {

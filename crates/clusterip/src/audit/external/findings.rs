@@ -10,8 +10,8 @@ use clusterip_failover::assignments::Assignments;
 use clusterip_failover::external_claims;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 
-use super::evaluate_external::EvaluatedExternal;
-use super::model::{ExternalPool, ExternalUse, Finding, Kind};
+use super::evaluate::EvaluatedExternal;
+use crate::audit::model::{ExternalPool, ExternalUse, Finding, Kind};
 use crate::joined::joined;
 
 /// Adds the problems of one Service.
