@@ -184,6 +184,8 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
         let before = format!("*a{}", level - 1);
         bomb += &format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(", "));
     }
+    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), vec!["*a"; 3_000].join(", "));
+    let long_key = format!("a: &a\n  ? {}\n  : 1\nb: [{}]\n", "x".repeat(1 << 20), vec!["*a"; 20].join(", "));
     let bottomless: String = (0..1_000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
     check_manifests(
         "bad-growth",
@@ -192,6 +194,16 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
                 name: "aliases of aliases",
                 manifests: bomb.into(),
                 message: "document 1, line 5: aliases add more than 100000 values to all documents together",
+            },
+            ManifestCase {
+                name: "aliases of a long string",
+                manifests: long.into(),
+                message: "document 1, line 2: aliases add more than 16 MiB to all documents together",
+            },
+            ManifestCase {
+                name: "aliases of a long key",
+                manifests: long_key.into(),
+                message: "document 1, line 4: aliases add more than 16 MiB to all documents together",
             },
             ManifestCase {
                 name: "brackets",
