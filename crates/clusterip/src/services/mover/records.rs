@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::journal::Journal;
+use super::refusal::Refusal;
 
 /// The value of [`LABEL`] on a record.
 pub const RECORD: &str = "record";
@@ -40,6 +41,8 @@ pub enum RecordError {
         namespace: String,
         /// The message of the API server.
         reason: String,
+        /// Whether the API server did not answer, or answered that the request may be tried again.
+        passing: bool,
     },
     /// The data of the object is not a journal.
     #[error("controllerrevision {namespace}/{name} is not the record of a move: {reason}")]
@@ -156,7 +159,8 @@ impl Records {
     }
 
     fn request(&self, error: &KubeError) -> RecordError {
-        RecordError::Request { namespace: self.namespace.clone(), reason: error_message(error) }
+        let passing = matches!(Refusal::of(error), Refusal::Trouble(_));
+        RecordError::Request { namespace: self.namespace.clone(), reason: error_message(error), passing }
     }
 }
 
