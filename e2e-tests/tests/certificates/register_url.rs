@@ -209,6 +209,7 @@ async fn invalid_register_url_is_refused() {
         ["http://127.0.0.1:1", "127.0.0.1:1", "https://127.0.0.1:1/mutate", "https://a@127.0.0.1:1", "https://", ""]
     {
         let error = Registration::with_url(client.clone(), "x", url, trusted.clone()).await.err().expect(url);
+        let url = url.replace("a@", "");
         assert_eq!(error.to_string(), format!("--register-url {url}: it must be https://HOST:PORT, without a path"));
     }
 }

@@ -11,6 +11,7 @@ use clusterip_core::settings::Settings;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::yaml::YamlError;
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::connect::without_user_info;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
@@ -79,7 +80,7 @@ pub enum RegistrationError {
     #[error("the built-in webhook configuration can't be read: {0}")]
     Embedded(#[from] YamlError),
     /// The API server can't send requests to this URL.
-    #[error("--register-url {0}: it must be https://HOST:PORT, without a path")]
+    #[error("--register-url {}: it must be https://HOST:PORT, without a path", without_user_info(.0))]
     Url(String),
 }
 

@@ -300,6 +300,10 @@ fn wrong_register_url_is_refused_before_a_cluster_is_needed() {
         let args = ["serve", "--kubeconfig", "gone", "--listen", "127.0.0.1:0", "--register-url", url];
         assert_eq!(folder.run(&args), Done::refused(message), "{url}");
     }
+    let url = "https://me:secret@127.0.0.1:1";
+    let args = ["serve", "--kubeconfig", "gone", "--listen", "127.0.0.1:0", "--register-url", url];
+    let message = "--register-url https://127.0.0.1:1: it must be https://HOST:PORT, without a path";
+    assert_eq!(folder.run(&args), Done::refused(message), "a password");
 }
 
 #[test]
