@@ -186,6 +186,10 @@ async fn registration_takes_over_only_configurations_of_register_url() {
     );
     let now = configurations.get(name).await.unwrap();
     assert_eq!(now.webhooks.unwrap()[0].client_config.url.as_deref(), Some("https://127.0.0.1:4/mutate"));
+    // A process that stops before its first write leaves the configuration of the process with the same URL.
+    let unwritten = Registration::with_url(client.clone(), name, "https://127.0.0.1:4", trusted.clone()).await.unwrap();
+    unwritten.run(std::future::ready(())).await.unwrap();
+    assert!(configurations.get_opt(name).await.unwrap().is_some());
     second.stop().await.unwrap();
     assert!(configurations.get_opt(name).await.unwrap().is_none());
 
