@@ -293,6 +293,26 @@ fn unreadable_files_are_named() {
 }
 
 #[test]
+fn only_the_first_hundred_mistakes_are_printed() {
+    let folder = Folder::new("bad-many");
+    folder.write("m.yaml", "42\n---\n".repeat(130));
+    let done = folder.run(&["plan", "m.yaml"]);
+    let lines: Vec<&str> = done.stderr.lines().collect();
+    assert_eq!((done.status, lines.len()), (2, 101), "{done:?}");
+    assert_eq!(lines[99], "m.yaml: document 100, line 199: expected a Kubernetes object, found a number");
+    assert_eq!(lines[100], "and 30 more");
+}
+
+#[test]
+fn manifests_of_more_than_64_mib_are_refused() {
+    let folder = Folder::new("bad-size");
+    folder.write("m.yaml", "");
+    std::fs::File::options().write(true).open(folder.path("m.yaml")).unwrap().set_len((64 << 20) + 1).unwrap();
+    assert_eq!(folder.run(&["plan", "m.yaml"]), Done::refused("m.yaml: larger than 64 MiB"));
+    std::fs::remove_file(folder.path("m.yaml")).unwrap();
+}
+
+#[test]
 fn wrong_register_url_is_refused_before_a_cluster_is_needed() {
     let folder = Folder::new("bad-register-url");
     for url in ["http://127.0.0.1:1", "127.0.0.1:1", "https://127.0.0.1:1/mutate", ""] {
