@@ -17,6 +17,8 @@ const DEEPEST: usize = 100;
 /// How many values aliases may add to all documents of a text. Otherwise a few lines of nested aliases would grow to
 /// billions of values.
 const MAX_ALIASED: usize = 100_000;
+/// How many MiB of strings and keys aliases may add to all documents of a text.
+const MAX_ALIASED_MIB: usize = 16;
 
 /// Text that is not YAML, or that JSON can't represent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -128,7 +130,7 @@ pub fn documents(text: &str) -> Documents<'_> {
         anchors: BTreeMap::new(),
         newest_anchor: 0,
         newest_earlier_anchor: 0,
-        aliased: 0,
+        aliased: Size::default(),
         document: 0,
         items: None,
     };
@@ -173,13 +175,13 @@ struct Composer<'t> {
     begin: Part<'t>,
     /// The parts that follow.
     parts: std::vec::IntoIter<Part<'t>>,
-    /// The anchors of the present document, and how many values each has.
-    anchors: BTreeMap<usize, (Node, usize)>,
+    /// The anchors of the present document, and the size of each.
+    anchors: BTreeMap<usize, (Node, Size)>,
     /// The newest anchor, and the newest one of earlier documents. The parser counts them.
     newest_anchor: usize,
     newest_earlier_anchor: usize,
-    /// How many values aliases have added so far.
-    aliased: usize,
+    /// What aliases have added so far.
+    aliased: Size,
     document: usize,
     /// Is called with the items of a list.
     items: Option<Box<OnItem<'t>>>,
@@ -261,7 +263,7 @@ impl<'t> Composer<'t> {
             data,
         };
         if anchor > 0 {
-            let size = size(&node);
+            let size = Size::of(&node);
             self.anchors.insert(anchor, (node.clone(), size));
             self.newest_anchor = self.newest_anchor.max(anchor);
         }
@@ -357,10 +359,15 @@ impl<'t> Composer<'t> {
             };
             return Err(self.error(span, reason));
         };
-        self.aliased += size;
-        if self.aliased > MAX_ALIASED {
+        self.aliased = self.aliased.plus(*size);
+        if self.aliased.values > MAX_ALIASED {
             return Err(
                 self.error(span, format!("aliases add more than {MAX_ALIASED} values to all documents together"))
+            );
+        }
+        if self.aliased.bytes > MAX_ALIASED_MIB << 20 {
+            return Err(
+                self.error(span, format!("aliases add more than {MAX_ALIASED_MIB} MiB to all documents together"))
             );
         }
         let node = node.clone();
@@ -372,11 +379,31 @@ impl<'t> Composer<'t> {
     }
 }
 
-fn size(node: &Node) -> usize {
-    1 + match &node.data {
-        Data::Scalar(_) => 0,
-        Data::Sequence(items) => items.iter().map(size).sum(),
-        Data::Mapping(fields) => fields.iter().map(|(_, node)| size(node)).sum(),
+/// How large a node is.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    /// How many values it has.
+    values: usize,
+    /// How many bytes its strings and keys have.
+    bytes: usize,
+}
+
+impl Size {
+    fn of(node: &Node) -> Self {
+        let own = |bytes| Self { values: 1, bytes };
+        match &node.data {
+            Data::Scalar(Value::String(text)) => own(text.len()),
+            Data::Scalar(_) => own(0),
+            Data::Sequence(items) => items.iter().map(Self::of).fold(own(0), Self::plus),
+            Data::Mapping(fields) => fields.iter().fold(own(0), |size, (key, value)| {
+                let Self { values, bytes } = Self::of(value);
+                size.plus(Self { values, bytes: bytes + key.name.len() })
+            }),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { values: self.values + other.values, bytes: self.bytes + other.bytes }
     }
 }
 

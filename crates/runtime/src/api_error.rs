@@ -2,13 +2,65 @@
 
 use std::error::Error;
 
+use kube::client::AuthError;
+
+use crate::connect::without_user_info;
+
 /// The message of the API server, or the reason why it can't be reached, in one line and without the names of types.
 pub fn error_message(error: &kube::Error) -> String {
+    if let Some(text) = without_secrets(error) {
+        return text;
+    }
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("the API server answers {}", status.code),
-        kube::Error::Service(cause) => error_chain(cause.as_ref()),
+        kube::Error::Service(cause) => without_secrets(cause.as_ref()).unwrap_or_else(|| error_chain(cause.as_ref())),
         other => error_chain(other),
+    }
+}
+
+/// Another text for an error that prints passwords or tokens; `None` if the error prints none.
+fn without_secrets(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(error) = error.downcast_ref::<kube::Error>() {
+        return match error {
+            kube::Error::Auth(error) => without_secrets(error),
+            kube::Error::ProxyProtocolUnsupported { proxy_url }
+            | kube::Error::ProxyProtocolDisabled { proxy_url, .. } => Some(format!(
+                "the proxy {} of the kubeconfig has a protocol that is not supported",
+                without_user_info(&proxy_url.to_string())
+            )),
+            _ => None,
+        };
+    }
+    match error.downcast_ref::<AuthError>()? {
+        AuthError::AuthExecRun { cmd, status, .. } => {
+            let name = program(cmd).map(|name| format!(" \"{name}\"")).unwrap_or_default();
+            Some(format!("the exec plugin{name} of the kubeconfig failed ({status})"))
+        }
+        AuthError::AuthExecParse(_) => {
+            Some("the output of the exec plugin of the kubeconfig is not an ExecCredential".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// The program of a command that was printed with `{:?}`, such as `PASSWORD="x" "program" "argument"`: the first text
+/// in quotes that is not the value of a variable.
+fn program(command: &str) -> Option<&str> {
+    let mut rest = command;
+    loop {
+        let (before, quoted) = rest.split_once('"')?;
+        let mut escaped = false;
+        let end = quoted.find(|c: char| {
+            let is_end = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            is_end
+        })?;
+        let (text, after) = (quoted.get(..end)?, quoted.get(end + 1..)?);
+        if !before.ends_with('=') {
+            return Some(text);
+        }
+        rest = after;
     }
 }
 
@@ -16,10 +68,15 @@ pub fn error_message(error: &kube::Error) -> String {
 /// more than the step that failed.
 pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
+    loop {
+        if let Some(text) = without_secrets(cause) {
+            return text;
+        }
+        match cause.source() {
+            Some(source) => cause = source,
+            None => return cause.to_string(),
+        }
     }
-    cause.to_string()
 }
 
 /// The text of an error, followed by the texts of its sources that add something.
@@ -42,6 +99,19 @@ mod tests {
     use kube::core::Status;
 
     use super::*;
+
+    #[test]
+    fn program_of_a_command_is_found() {
+        let cases = [
+            (r#""aws" "eks" "get-token""#, Some("aws")),
+            (r#"A="x \" y" B="z" "/bin/login" "--secret=x""#, Some("/bin/login")),
+            (r#"env -u C A="x" "login""#, Some("login")),
+            ("gcloud config", None),
+        ];
+        for (command, expected) in cases {
+            assert_eq!(program(command), expected, "{command}");
+        }
+    }
 
     #[test]
     fn failure_texts_name_the_cause() {

@@ -1,5 +1,6 @@
 //! Connects to a cluster.
 
+use std::error::Error as _;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use kube::{Client, Config};
 use thiserror::Error;
 use tower::layer::layer_fn;
 
-use crate::api_error::error_message;
+use crate::api_error::{error_chain, error_message};
 use crate::api_requests::Bounded;
 
 /// The arguments of every command that uses a cluster.
@@ -77,24 +78,24 @@ impl FromStr for RequestTimeout {
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The kubeconfig can't be used.
-    #[error("kubeconfig {}", .file.display())]
+    #[error("kubeconfig {}: {reason}", .file.display())]
     Kubeconfig {
         /// The file.
         file: PathBuf,
         /// The reason.
-        source: KubeconfigError,
+        reason: String,
     },
     /// The context can't be used.
-    #[error("context {context}")]
+    #[error("context {context}: {reason}")]
     Context {
         /// The name of the context.
         context: String,
         /// The reason.
-        source: KubeconfigError,
+        reason: String,
     },
     /// No cluster is configured.
-    #[error("no kubeconfig was found: use --kubeconfig, or run the program in a Pod")]
-    NoCluster(#[source] InferConfigError),
+    #[error("no kubeconfig was found: use --kubeconfig, or run the program in a Pod: {0}")]
+    NoCluster(String),
     /// The configuration can't be used.
     #[error("the configuration of the cluster can't be used: {}", error_message(.0))]
     Client(kube::Error),
@@ -129,14 +130,16 @@ impl ClusterArguments {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match (&self.kubeconfig, &self.context) {
             (Some(file), None) => {
-                let failed = |source| ConnectError::Kubeconfig { file: file.to_owned(), source };
+                let failed =
+                    |error| ConnectError::Kubeconfig { file: file.to_owned(), reason: kubeconfig_message(&error) };
                 Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
             }
             (_, Some(context)) => {
-                let failed = |source| ConnectError::Context { context: context.clone(), source };
+                let failed =
+                    |error| ConnectError::Context { context: context.clone(), reason: kubeconfig_message(&error) };
                 Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
             }
-            (None, None) => Config::infer().await.map_err(ConnectError::NoCluster),
+            (None, None) => Config::infer().await.map_err(|error| ConnectError::NoCluster(infer_message(&error))),
         }
     }
 
@@ -147,11 +150,14 @@ impl ClusterArguments {
 
     fn read(&self) -> Result<Kubeconfig, ConnectError> {
         match &self.kubeconfig {
-            Some(file) => {
-                Kubeconfig::read_from(file).map_err(|source| ConnectError::Kubeconfig { file: file.to_owned(), source })
-            }
-            None => Kubeconfig::read()
-                .map_err(|source| ConnectError::Context { context: self.context.clone().unwrap_or_default(), source }),
+            Some(file) => Kubeconfig::read_from(file).map_err(|error| {
+                let reason = kubeconfig_message(&error);
+                ConnectError::Kubeconfig { file: file.to_owned(), reason }
+            }),
+            None => Kubeconfig::read().map_err(|error| {
+                let reason = kubeconfig_message(&error);
+                ConnectError::Context { context: self.context.clone().unwrap_or_default(), reason }
+            }),
         }
     }
 }
@@ -161,6 +167,36 @@ fn namespace_of(kubeconfig: &Kubeconfig, context: Option<&str>) -> Option<String
     let name = context.or(kubeconfig.current_context.as_deref())?;
     let named = kubeconfig.contexts.iter().find(|named| named.name == name)?;
     named.context.as_ref()?.namespace.clone().filter(|namespace| !namespace.is_empty())
+}
+
+/// The text of an error of a kubeconfig, without the content of the file: it may have passwords and tokens.
+fn kubeconfig_message(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(wrong) => match wrong.location() {
+            Some(at) => format!("failed to parse kubeconfig YAML at line {}, column {}", at.line(), at.column()),
+            None => "failed to parse kubeconfig YAML".to_owned(),
+        },
+        other => first_line(&error_chain(other)),
+    }
+}
+
+/// As [`kubeconfig_message`], for a search for a kubeconfig.
+fn infer_message(error: &InferConfigError) -> String {
+    match error.source().and_then(|source| source.downcast_ref::<KubeconfigError>()) {
+        Some(wrong @ KubeconfigError::Parse(_)) => kubeconfig_message(wrong),
+        _ => first_line(&error.to_string()),
+    }
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// A text that should be a URL, without the user name and the password.
+pub fn without_user_info(url: &str) -> String {
+    let Some((before, host)) = url.rsplit_once('@') else { return url.to_owned() };
+    let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
+    format!("{}{host}", scheme.unwrap_or_default())
 }
 
 /// The URL of the API server without a user name and password, and without a slash at the end.
@@ -238,6 +274,65 @@ mod tests {
         for Case { name, context, expected } in cases {
             assert_eq!(namespace_of(&kubeconfig, context).as_deref(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn user_info_is_removed_from_urls() {
+        let cases = [
+            ("https://10.0.0.1:6443/", "https://10.0.0.1:6443/"),
+            ("https://me:secret@10.0.0.1:6443/x", "https://10.0.0.1:6443/x"),
+            ("https://me:sec/r@et@proxy:1", "https://proxy:1"),
+            ("me:secret@proxy:1", "proxy:1"),
+            ("", ""),
+        ];
+        for (url, expected) in cases {
+            assert_eq!(without_user_info(url), expected, "{url}");
+        }
+    }
+
+    /// The error for a kubeconfig with these clusters and users.
+    async fn connect_error(name: &str, cluster: &str, user: &str) -> String {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let file = std::env::temp_dir().join(format!("clusterip-connect-{}-{name}", std::process::id()));
+        let config = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\n\
+             clusters: [{{name: a, cluster: {cluster}}}]\nusers:\n- name: a\n  user: {user}\n"
+        );
+        std::fs::write(&file, config).unwrap();
+        let arguments = ClusterArguments { kubeconfig: Some(file.clone()), ..ClusterArguments::default() };
+        let error = arguments.client().await.err().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        error_chain(&error).replace(&file.display().to_string(), "FILE")
+    }
+
+    #[tokio::test]
+    async fn errors_do_not_print_secrets_of_the_kubeconfig() {
+        let server = "{server: 'https://127.0.0.1:1'}";
+        let broken = connect_error("broken", server, "\n    token: [hunter2").await;
+        assert!(broken.starts_with("kubeconfig FILE: failed to parse kubeconfig YAML"), "{broken}");
+        assert!(!broken.contains("hunter2") && !broken.contains('\n'), "{broken}");
+
+        let exec = "{exec: {apiVersion: client.authentication.k8s.io/v1, command: sh, \
+                    args: ['-c', 'echo hunter2; exit 3'], env: [{name: PASSWORD, value: hunter2}], \
+                    interactiveMode: Never}}";
+        assert_eq!(
+            connect_error("exec", server, exec).await,
+            "the configuration of the cluster can't be used: the exec plugin \"sh\" of the kubeconfig failed (exit \
+             status: 3)"
+        );
+        let talks = exec.replace("; exit 3", "");
+        assert_eq!(
+            connect_error("talks", server, &talks).await,
+            "the configuration of the cluster can't be used: the output of the exec plugin of the kubeconfig is not \
+             an ExecCredential"
+        );
+        let proxy = "{server: 'https://127.0.0.1:1', proxy-url: 'ftp://me:hunter2@proxy:1'}";
+        assert_eq!(
+            connect_error("proxy", proxy, "{}").await,
+            "the configuration of the cluster can't be used: the proxy ftp://proxy:1/ of the kubeconfig has a protocol \
+             that is not supported"
+        );
     }
 
     async fn error(arguments: &ClusterArguments) -> String {

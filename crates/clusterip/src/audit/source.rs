@@ -139,7 +139,7 @@ pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
 }
 
 fn collected(file: &Path, settings: &Settings) -> anyhow::Result<Collector> {
-    let source = manifests::read_file(file).context("snapshot")?;
+    let source = manifests::read_large_file(file).context("snapshot")?;
     let (mut collector, mut wrong) = (Collector::new(settings), false);
     let is_list = json_list::visit(&source.text, "default", &mut |object| {
         wrong |= collect(&mut collector, object).is_err();

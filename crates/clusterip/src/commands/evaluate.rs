@@ -130,7 +130,7 @@ impl Evaluate {
 
     fn source(&self, settings: &Settings) -> anyhow::Result<Source> {
         if let Some(file) = &self.session {
-            let text = manifests::read_file(file).context("session")?.text;
+            let text = manifests::read_large_file(file).context("session")?.text;
             let exchanges = recorded_session::read(&text).with_context(|| format!("session: {}", file.display()))?;
             return Ok(Source::Session(Arc::new(Replay::new(exchanges))));
         }

@@ -50,7 +50,7 @@ fn read_text(path: &Path) -> Result<Source, ManifestError> {
 
 /// Reads the objects of a snapshot file.
 fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
-    let source = manifests::read_file(file).context("snapshot")?;
+    let source = manifests::read_large_file(file).context("snapshot")?;
     let manifests = manifests::parse(&[source], "default").context("snapshot")?;
     let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object.value()).collect();
     let kinds = SnapshotKinds::of(&objects);

@@ -111,8 +111,11 @@ impl Plan {
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
         let written = settings_file::read(self.settings.as_deref())?;
-        let Input { sources, manifests, skipped } = self.input()?;
+        let Input { sources, manifests, skipped, outside } = self.input()?;
         self.tell_skipped(&skipped);
+        for link in outside {
+            notice(&format!("skipped: {link}: a link to a file outside of the folder"));
+        }
         let module = Module::new(EMBEDDED)?;
         let there = match &self.snapshot {
             Some(file) => super::read_snapshot(file)?,

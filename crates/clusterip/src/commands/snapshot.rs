@@ -1,7 +1,8 @@
 //! `clusterip snapshot`
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -97,11 +98,20 @@ impl Snapshot {
         })?;
         let text = contents.render(self.output);
         match &self.output_file {
-            Some(file) => fs::write(file, text).with_context(|| file.display().to_string())?,
+            Some(file) => write_private(file, &text).with_context(|| file.display().to_string())?,
             None => super::output(text.as_bytes())?,
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Writes a file. A new file can be read only by its owner, because a snapshot describes the whole cluster.
+fn write_private(file: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(file)?.write_all(text.as_bytes())
 }
 
 /// Reads all kinds, page by page. A kind that only improves an audit, and that may not be listed, causes a warning.
@@ -253,6 +263,21 @@ mod tests {
         assert_eq!(kept, expected);
         let again: PartialObject = serde_json::from_value(kept.clone()).unwrap();
         assert_eq!(reduced(&Projection::new(&service), again), Some(kept), "nothing is lost by reading it again");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn file_can_be_read_only_by_its_owner() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let file = std::env::temp_dir().join(format!("clusterip-snapshot-mode-{}", std::process::id()));
+        for text in ["a longer text", "text"] {
+            write_private(&file, text).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        }
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]

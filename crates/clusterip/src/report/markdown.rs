@@ -79,11 +79,22 @@ fn row(finding: &Finding) -> Vec<String> {
     [Subject::of(finding).to_string().as_str(), problem(finding), finding.remedy.as_str()].map(escaped).to_vec()
 }
 
-/// The text on one line, without any markup.
+/// A space of no width, which ends a mention, a reference or a URL that Markdown would make a link.
+const BREAK: &str = "&#8203;";
+
+/// The text on one line, without any markup, mentions or links.
 fn escaped(text: &str) -> String {
+    let text = harmless(text);
     let mut markdown = String::with_capacity(text.len());
-    for c in harmless(text).chars() {
+    for (at, c) in text.char_indices() {
+        let (before, rest) = text.split_at(at);
         match c {
+            '@' => markdown.extend(["@", BREAK]),
+            '#' | '!' if begins_reference(rest) => markdown.extend([c.to_string().as_str(), BREAK]),
+            ':' if rest.starts_with("://") => markdown.extend([":", BREAK]),
+            '.' if before.get(before.len().saturating_sub(3)..).is_some_and(|www| www.eq_ignore_ascii_case("www")) => {
+                markdown.extend([BREAK, "."]);
+            }
             '&' => markdown.push_str("&amp;"),
             '<' => markdown.push_str("&lt;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' => markdown.extend(['\\', c]),
@@ -91,6 +102,11 @@ fn escaped(text: &str) -> String {
         }
     }
     markdown
+}
+
+/// Whether `rest` begins with the mark of a reference to an issue or a change, such as `#1` or `org/repository!1`.
+fn begins_reference(rest: &str) -> bool {
+    rest.chars().nth(1).is_some_and(|next| next.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -102,7 +118,12 @@ mod tests {
         let cases = [
             ("kubernetes.io/os=linux (Deployment shop/web)", "kubernetes.io/os=linux (Deployment shop/web)"),
             ("a|b `c` *d* _e_ ~f~", r"a\|b \`c\` \*d\* \_e\_ \~f\~"),
-            ("![x](https://example.com)", r"!\[x\](https://example.com)"),
+            ("![x](https://example.com)", r"!\[x\](https:&#8203;//example.com)"),
+            ("@org/x of a@b.example", "@&#8203;org/x of a@&#8203;b.example"),
+            ("see #12, org/x#3 and org/x!4; not #a, !", "see #&#8203;12, org/x#&#8203;3 and org/x!&#8203;4; not #a, !"),
+            ("www.example.com", "www&#8203;.example.com"),
+            ("WWW.a.example and ü.a", "WWW&#8203;.a.example and ü.a"),
+            ("&#8203;", "&amp;#&#8203;8203;"),
             ("<script>&amp;\\", r"&lt;script>&amp;amp;\\"),
             ("two\nlines", r"two\\nlines"),
         ];

@@ -1,5 +1,7 @@
 //! Prints the objects of the findings of an audit.
 
+use std::collections::HashSet;
+
 use clusterip_runtime::terminal::harmless;
 
 use super::finding::Subject;
@@ -7,12 +9,15 @@ use crate::audit::model::Audit;
 
 /// A line for each object that a finding is about, such as `service/shop/web`, in the order of the first findings.
 pub fn names(audit: &Audit) -> String {
-    let mut names: Vec<String> = Vec::new();
+    let mut printed: HashSet<String> = HashSet::new();
+    let mut text = String::new();
     for finding in &audit.findings {
         let name = harmless(&Subject::of(finding).to_string());
-        if !names.contains(&name) {
-            names.push(name);
+        if !printed.contains(&name) {
+            text.push_str(&name);
+            text.push('\n');
+            printed.insert(name);
         }
     }
-    names.into_iter().map(|name| name + "\n").collect()
+    text
 }

@@ -284,19 +284,32 @@ impl Authority {
         self.remove().await;
     }
 
-    /// Deletes the Secret if this process created it and is temporary. An error is logged.
+    /// Deletes the Secret if this process created it and is temporary, and if the Secret still has the authority of
+    /// this process. An error is logged.
     async fn remove(&self) {
         let Some(uid) = self.created.clone().filter(|_| self.temporary) else { return };
-        let parameters =
-            DeleteParams::default().preconditions(Preconditions { uid: Some(uid), resource_version: None });
         let secret = format!("{}/{SECRET}", self.namespace);
-        match timeout(REQUEST_TIMEOUT, self.secrets.delete(SECRET, &parameters)).await {
-            Ok(Ok(_)) => tracing::info!(secret, "the certificate authority was removed"),
+        match timeout(REQUEST_TIMEOUT, self.delete(uid)).await {
+            Ok(Ok(false)) => tracing::info!(secret, "the certificate authority stays: another client has changed it"),
+            Ok(Ok(true)) => tracing::info!(secret, "the certificate authority was removed"),
             // The Secret is gone, or another process has created it again.
             Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {}
             Ok(Err(error)) => tracing::warn!(secret, error = error_message(&error), "the Secret could not be deleted"),
             Err(_) => tracing::warn!(secret, "the Secret could not be deleted in time"),
         }
+    }
+
+    /// Deletes the Secret with this UID. Returns `false` if another client has changed the authority.
+    async fn delete(&self, uid: String) -> Result<bool, kube::Error> {
+        let found = self.secrets.get(SECRET).await?;
+        let own = self.stored.current.certificate().as_bytes();
+        let is_own = found.data.as_ref().and_then(|data| data.get("ca.crt")).is_some_and(|stored| stored.0 == own);
+        if !is_own {
+            return Ok(false);
+        }
+        let preconditions = Preconditions { uid: Some(uid), resource_version: found.metadata.resource_version };
+        let parameters = DeleteParams::default().preconditions(preconditions);
+        self.secrets.delete(SECRET, &parameters).await.map(|_| true)
     }
 
     /// How long until the next step may be due, at most a minute. A step that is due and failed also waits that long.

@@ -11,6 +11,7 @@ use clusterip_core::settings::Settings;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::yaml::YamlError;
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::connect::without_user_info;
 use clusterip_runtime::watch::send_if_changed;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -80,7 +81,7 @@ pub enum RegistrationError {
     #[error("the built-in webhook configuration can't be read: {0}")]
     Embedded(#[from] YamlError),
     /// The API server can't send requests to this URL.
-    #[error("--register-url {0}: it must be https://HOST:PORT, without a path")]
+    #[error("--register-url {}: it must be https://HOST:PORT, without a path", without_user_info(.0))]
     Url(String),
 }
 
@@ -130,6 +131,8 @@ struct Own {
     /// Whether this process has written the configuration. Until then, a configuration in the cluster comes from an
     /// earlier run.
     written: bool,
+    /// Whether this process has sent a write, even if the answer is not known.
+    sent: bool,
 }
 
 impl Own {
@@ -195,7 +198,8 @@ impl Registration {
             review.status.and_then(|status| status.user_info?.username).ok_or_else(|| who("no name".to_owned()))?;
         let (manifest, more) = (manifest(name, url, &user)?, more_webhooks(url, &user)?);
         let mut registration = Self::in_cluster(client, name, bundle);
-        registration.own = Some(Own { manifest, more, settings: None, url: url.to_owned(), written: false });
+        registration.own =
+            Some(Own { manifest, more, settings: None, url: url.to_owned(), written: false, sent: false });
         Ok(registration)
     }
 
@@ -284,6 +288,9 @@ impl Registration {
             if let Some(last) = self.last {
                 sleep_until(last + CALM).await;
             }
+            if let Some(own) = &mut self.own {
+                own.sent = true;
+            }
             let parameters = PostParams::default();
             let written = if next.metadata.resource_version.is_some() {
                 self.api.replace(&self.name, &parameters, &next).await.map_err(|error| ("updated", error))
@@ -337,8 +344,9 @@ impl Registration {
         }
     }
 
+    /// Deletes the configuration if this process may have written it.
     async fn remove(&self) -> Result<(), RegistrationError> {
-        let Some(own) = &self.own else { return Ok(()) };
+        let Some(own) = self.own.as_ref().filter(|own| own.sent) else { return Ok(()) };
         for _ in 0..TRIES {
             let found = self.api.get_opt(&self.name).await.map_err(|error| self.failed("read", error))?;
             let Some(found) =

@@ -184,6 +184,8 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
         let before = format!("*a{}", level - 1);
         bomb += &format!("a{level}: &a{level} [{}]\n", vec![before; 10].join(", "));
     }
+    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), vec!["*a"; 3_000].join(", "));
+    let long_key = format!("a: &a\n  ? {}\n  : 1\nb: [{}]\n", "x".repeat(1 << 20), vec!["*a"; 20].join(", "));
     let bottomless: String = (0..1_000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
     check_manifests(
         "bad-growth",
@@ -192,6 +194,16 @@ fn excessive_aliases_and_nesting_are_refused_at_once() {
                 name: "aliases of aliases",
                 manifests: bomb.into(),
                 message: "document 1, line 5: aliases add more than 100000 values to all documents together",
+            },
+            ManifestCase {
+                name: "aliases of a long string",
+                manifests: long.into(),
+                message: "document 1, line 2: aliases add more than 16 MiB to all documents together",
+            },
+            ManifestCase {
+                name: "aliases of a long key",
+                manifests: long_key.into(),
+                message: "document 1, line 4: aliases add more than 16 MiB to all documents together",
             },
             ManifestCase {
                 name: "brackets",
@@ -281,6 +293,26 @@ fn unreadable_files_are_named() {
 }
 
 #[test]
+fn only_the_first_hundred_mistakes_are_printed() {
+    let folder = Folder::new("bad-many");
+    folder.write("m.yaml", "42\n---\n".repeat(130));
+    let done = folder.run(&["plan", "m.yaml"]);
+    let lines: Vec<&str> = done.stderr.lines().collect();
+    assert_eq!((done.status, lines.len()), (2, 101), "{done:?}");
+    assert_eq!(lines[99], "m.yaml: document 100, line 199: expected a Kubernetes object, found a number");
+    assert_eq!(lines[100], "and 30 more");
+}
+
+#[test]
+fn manifests_of_more_than_64_mib_are_refused() {
+    let folder = Folder::new("bad-size");
+    folder.write("m.yaml", "");
+    std::fs::File::options().write(true).open(folder.path("m.yaml")).unwrap().set_len((64 << 20) + 1).unwrap();
+    assert_eq!(folder.run(&["plan", "m.yaml"]), Done::refused("m.yaml: larger than 64 MiB"));
+    std::fs::remove_file(folder.path("m.yaml")).unwrap();
+}
+
+#[test]
 fn wrong_register_url_is_refused_before_a_cluster_is_needed() {
     let folder = Folder::new("bad-register-url");
     for url in ["http://127.0.0.1:1", "127.0.0.1:1", "https://127.0.0.1:1/mutate", ""] {
@@ -288,6 +320,10 @@ fn wrong_register_url_is_refused_before_a_cluster_is_needed() {
         let args = ["serve", "--kubeconfig", "gone", "--listen", "127.0.0.1:0", "--register-url", url];
         assert_eq!(folder.run(&args), Done::refused(message), "{url}");
     }
+    let url = "https://me:secret@127.0.0.1:1";
+    let args = ["serve", "--kubeconfig", "gone", "--listen", "127.0.0.1:0", "--register-url", url];
+    let message = "--register-url https://127.0.0.1:1: it must be https://HOST:PORT, without a path";
+    assert_eq!(folder.run(&args), Done::refused(message), "a password");
 }
 
 #[test]

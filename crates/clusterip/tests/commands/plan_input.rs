@@ -186,6 +186,24 @@ skipped: in/package.json: no Kubernetes objects
 }
 
 #[test]
+fn links_that_lead_out_of_a_folder_are_skipped() {
+    let folder = Folder::new("links");
+    folder
+        .write("secret.yaml", "password: hunter2\n")
+        .write("in/data/web.txt", service_manifest("web", "{}"))
+        .write("alone/.hidden", "");
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, folder.path(name)).unwrap();
+    link("../secret.yaml", "in/a.yaml");
+    link("data/web.txt", "in/web.yaml");
+    link("../secret.yaml", "alone/a.yaml");
+    let done = folder.run(&["plan", "in", "-o", "json"]);
+    assert_eq!(done.stderr, "skipped: in/a.yaml: a link to a file outside of the folder\n");
+    assert_eq!(done.json()["services"].as_array().map(Vec::len), Some(1), "a link inside of the folder is followed");
+    let message = "alone: no manifests: no file there, or below, ends in .yaml, .yml or .json";
+    assert_eq!(folder.run(&["plan", "alone"]), Done::refused(message));
+}
+
+#[test]
 fn manifests_are_named_with_f_as_for_kubectl() {
     let folder = Folder::new("filename");
     folder.write("a/a.yaml", service_manifest("a", "{}")).write("b.yaml", service_manifest("b", "{}"));

@@ -129,16 +129,24 @@ pub enum ManifestError {
     },
 }
 
-/// All mistakes of the input, one per line.
+/// How many mistakes are printed.
+const MAX_PRINTED: usize = 100;
+/// The largest file that [`read_file`] reads, in bytes.
+const MAX_FILE: u64 = 64 << 20;
+
+/// All mistakes of the input, one per line. Only the first [`MAX_PRINTED`] are printed.
 #[derive(Debug)]
 pub struct ManifestErrors(pub Vec<ManifestError>);
 
 impl fmt::Display for ManifestErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().enumerate() {
+        for (index, error) in self.0.iter().take(MAX_PRINTED).enumerate() {
             write!(f, "{}{error}", if index == 0 { "" } else { "\n" })?;
         }
-        Ok(())
+        match self.0.len().saturating_sub(MAX_PRINTED) {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
     }
 }
 
@@ -148,14 +156,32 @@ impl Error for ManifestErrors {}
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
 const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kubectl kustomize … | clusterip plan -`";
 
-/// Reads the text of one file.
+/// Reads the text of one file, which may have 64 MiB.
+///
+/// # Errors
+/// [`ManifestError`] if the file can't be read, is too large, or is not UTF-8.
+pub fn read_file(path: &Path) -> Result<Source, ManifestError> {
+    read_at_most(path, MAX_FILE)
+}
+
+/// As [`read_file`] without a limit, for files with the objects of a whole cluster.
 ///
 /// # Errors
 /// [`ManifestError`] if the file can't be read, or is not UTF-8.
-pub fn read_file(path: &Path) -> Result<Source, ManifestError> {
-    let file = path.display().to_string();
-    let bytes = fs::read(path).map_err(|error| ManifestError::Read { file: file.clone(), error })?;
-    source(file, bytes)
+pub fn read_large_file(path: &Path) -> Result<Source, ManifestError> {
+    read_at_most(path, u64::MAX)
+}
+
+fn read_at_most(path: &Path, limit: u64) -> Result<Source, ManifestError> {
+    let name = path.display().to_string();
+    let failed = |error| ManifestError::Read { file: name.clone(), error };
+    let mut file = fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit {
+        return Err(failed(io::Error::other(format!("larger than {} MiB", limit >> 20))));
+    }
+    source(name, bytes)
 }
 
 /// Reads standard input.

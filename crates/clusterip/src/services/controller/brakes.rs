@@ -41,13 +41,21 @@ pub enum Brake {
     Settings,
 }
 
+/// When a Service was moved.
+#[derive(Clone, Copy)]
+struct LastMove {
+    at: Instant,
+    /// The move before, to which [`Brakes::take_back`] returns.
+    before: Option<Instant>,
+}
+
 /// The brakes of one controller.
 #[derive(Default)]
 pub struct Brakes {
     /// The start and the namespace of each recent move, oldest first.
     recent: VecDeque<(Instant, String)>,
-    /// When each Service in its cooldown was moved.
-    moved: HashMap<ServiceKey, Instant>,
+    /// The last move of each Service in its cooldown.
+    moved: HashMap<ServiceKey, LastMove>,
     /// The Services that new settings would move, and that wait for the consent of an administrator.
     waiting: BTreeSet<ServiceKey>,
 }
@@ -60,13 +68,13 @@ impl Brakes {
     /// The [`Brake`] that stops the move.
     pub fn take(&mut self, id: &ServiceKey, asked_by: AskedBy, now: Instant) -> Result<(), Brake> {
         self.recent.retain(|(at, _)| now.saturating_duration_since(*at) < MINUTE);
-        self.moved.retain(|_, at| now.saturating_duration_since(*at) < COOLDOWN);
+        self.moved.retain(|_, last| now.saturating_duration_since(last.at) < COOLDOWN);
         if asked_by != AskedBy::Administrator {
             if self.waiting.contains(id) {
                 return Err(Brake::Settings);
             }
-            if let Some(at) = self.moved.get(id).filter(|_| asked_by == AskedBy::Controller) {
-                return Err(Brake::Cooldown { until: *at + COOLDOWN });
+            if let Some(last) = self.moved.get(id).filter(|_| asked_by == AskedBy::Controller) {
+                return Err(Brake::Cooldown { until: last.at + COOLDOWN });
             }
             let own = self.recent.iter().filter(|(_, namespace)| *namespace == id.namespace);
             let of_namespace = own.clone().count();
@@ -81,14 +89,18 @@ impl Brakes {
             }
         }
         self.recent.push_back((now, id.namespace.clone()));
-        self.moved.insert(id.clone(), now);
+        let before = self.moved.get(id).map(|last| last.at);
+        self.moved.insert(id.clone(), LastMove { at: now, before });
         Ok(())
     }
 
-    /// Takes back the last [`Self::take`] of a Service whose move did not begin.
+    /// Takes back the last [`Self::take`] of a Service whose move did not begin. The cooldown of the move before stays.
     pub fn take_back(&mut self, id: &ServiceKey) {
         let Some(taken) = self.moved.remove(id) else { return };
-        let last = self.recent.iter().rposition(|(at, namespace)| (*at, namespace) == (taken, &id.namespace));
+        if let Some(at) = taken.before {
+            self.moved.insert(id.clone(), LastMove { at, before: None });
+        }
+        let last = self.recent.iter().rposition(|(at, namespace)| (*at, namespace) == (taken.at, &id.namespace));
         if let Some(last) = last {
             self.recent.remove(last);
         }
@@ -148,6 +160,18 @@ mod tests {
         brakes.take_back(&id(7));
         assert_eq!(brakes.take(&id(7), AskedBy::Controller, begin), Ok(()));
         assert_eq!(brakes.take(&id(1000), AskedBy::Controller, begin), rate);
+    }
+
+    #[test]
+    fn a_move_that_did_not_begin_leaves_the_earlier_cooldown() {
+        use AskedBy::{Author, Controller};
+        let (mut brakes, begin) = (Brakes::default(), Instant::now());
+        assert_eq!(brakes.take(&id(1), Controller, begin), Ok(()));
+        let later = begin + Duration::from_secs(30);
+        assert_eq!(brakes.take(&id(1), Author, later), Ok(()));
+        brakes.take_back(&id(1));
+        assert_eq!(brakes.take(&id(1), Controller, later), Err(Brake::Cooldown { until: begin + COOLDOWN }));
+        assert_eq!(brakes.take(&id(1), Controller, begin + COOLDOWN), Ok(()));
     }
 
     #[test]

@@ -54,3 +54,58 @@ pub enum MoveError {
         reason: RecordError,
     },
 }
+
+impl MoveError {
+    /// Whether the API server did not answer, or answered with errors that pass. The Service is not the cause then.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unfinished { .. } | Self::Record { reason: RecordError::Request { passing: true, .. }, .. } => true,
+            Self::Families { .. } | Self::Refused { .. } | Self::Record { .. } => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_without_an_answer_pass() {
+        struct Case {
+            name: &'static str,
+            error: MoveError,
+            passing: bool,
+        }
+        let text = || "shop/web".to_owned();
+        let record = |reason| MoveError::Record { service: text(), reason };
+        let request = |passing| record(RecordError::Request { namespace: text(), reason: text(), passing });
+        let limit = Duration::from_secs(1);
+        let cases = [
+            Case {
+                name: "no answer within the time limit of the move",
+                error: MoveError::Unfinished { service: text(), step: "read", reason: text(), limit },
+                passing: true,
+            },
+            Case { name: "no answer about the record", error: request(true), passing: true },
+            Case { name: "the record may not be read", error: request(false), passing: false },
+            Case {
+                name: "the record is not a journal",
+                error: record(RecordError::Malformed { namespace: text(), name: text(), reason: text() }),
+                passing: false,
+            },
+            Case {
+                name: "a refused step",
+                error: MoveError::Refused { service: text(), step: "read", reason: text(), untouched: true },
+                passing: false,
+            },
+            Case {
+                name: "other families",
+                error: MoveError::Families { service: text(), from: text(), to: text() },
+                passing: false,
+            },
+        ];
+        for Case { name, error, passing } in cases {
+            assert_eq!(error.is_passing(), passing, "{name}");
+        }
+    }
+}

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::journal::Journal;
+use super::refusal::Refusal;
 
 /// The value of [`MOVE_OBJECT_LABEL`] on a record.
 pub const RECORD: &str = "record";
@@ -39,6 +40,8 @@ pub enum RecordError {
         namespace: String,
         /// The message of the API server.
         reason: String,
+        /// Whether the API server did not answer, or answered that the request may be tried again.
+        passing: bool,
     },
     /// The data of the object is not a journal.
     #[error("controllerrevision {namespace}/{name} is not the record of a move: {reason}")]
@@ -155,7 +158,8 @@ impl Records {
     }
 
     fn request(&self, error: &KubeError) -> RecordError {
-        RecordError::Request { namespace: self.namespace.clone(), reason: error_message(error) }
+        let passing = matches!(Refusal::of(error), Refusal::Trouble(_));
+        RecordError::Request { namespace: self.namespace.clone(), reason: error_message(error), passing }
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Input {
     pub manifests: Vec<Manifest>,
     /// The files of folders that have no Kubernetes objects, such as the values of a Helm chart.
     pub skipped: Vec<String>,
+    /// The links in folders that lead out of the folder. They are not followed.
+    pub outside: Vec<String>,
 }
 
 /// The namespace of objects that name none.
@@ -51,12 +53,13 @@ pub fn load_text(source: Source, namespace: Namespace<'_>) -> Result<Input, Mani
 struct Files {
     sources: Vec<Source>,
     skipped: Vec<String>,
+    outside: Vec<String>,
     errors: Vec<ManifestError>,
 }
 
 impl Files {
     fn parse(self, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
-        let Self { sources, skipped, mut errors } = self;
+        let Self { sources, skipped, outside, mut errors } = self;
         let (Namespace::Default(name) | Namespace::Only(name)) = namespace;
         let mut manifests = Vec::new();
         match manifests::parse(&sources, name) {
@@ -66,7 +69,7 @@ impl Files {
         if let Namespace::Only(only) = namespace {
             errors.extend(manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
         }
-        if errors.is_empty() { Ok(Input { sources, manifests, skipped }) } else { Err(ManifestErrors(errors)) }
+        if errors.is_empty() { Ok(Input { sources, manifests, skipped, outside }) } else { Err(ManifestErrors(errors)) }
     }
 
     fn add(&mut self, path: &Path) {
@@ -89,15 +92,20 @@ impl Files {
     fn add_folder(&mut self, path: &Path) {
         let folder = path.display().to_string();
         let mut files = Vec::new();
-        if let Err(error) = collect(path, &mut files) {
+        let failed = |error| ManifestError::Read { file: folder.clone(), error };
+        let collected = fs::canonicalize(path).map_err(failed).and_then(|root| collect(path, &root, &mut files));
+        if let Err(error) = collected {
             return self.errors.push(error);
         }
+        let is_outside = |found: &Found| found.outside;
+        let (outside, files): (Vec<Found>, Vec<Found>) = files.into_iter().partition(is_outside);
+        self.outside.extend(outside.iter().map(|link| link.path.display().to_string()));
         if files.is_empty() {
             return self.errors.push(ManifestError::Empty { folder });
         }
         let mut skipped = Vec::new();
         for file in &files {
-            match manifests::read_file(file) {
+            match manifests::read_file(&file.path) {
                 Ok(source) if has_no_objects(&source) => skipped.push(source.name),
                 source => self.add_source(source),
             }
@@ -138,7 +146,15 @@ fn has_no_objects(source: &Source) -> bool {
     has_documents
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestError> {
+/// A file of a folder.
+struct Found {
+    path: PathBuf,
+    /// Whether it is a link to a file outside of the folder.
+    outside: bool,
+}
+
+/// Finds the files in `folder`, which is `root` or below it. `root` is without links.
+fn collect(folder: &Path, root: &Path, files: &mut Vec<Found>) -> Result<(), ManifestError> {
     let failed = |error| ManifestError::Read { file: folder.display().to_string(), error };
     let mut entries: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
@@ -153,9 +169,11 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), ManifestError>
         }
         // Following a link to a parent folder would never end.
         if path.is_dir() && !path.is_symlink() {
-            collect(&path, files)?;
+            collect(&path, root, files)?;
         } else if manifest && path.is_file() {
-            files.push(path);
+            // A link may lead to any file of the user, whose content an error would print.
+            let outside = path.is_symlink() && !fs::canonicalize(&path).map_err(failed)?.starts_with(root);
+            files.push(Found { path, outside });
         }
     }
     Ok(())

@@ -35,16 +35,17 @@ impl Reconciler {
                 Next::After(REPORTED)
             }
             // The Service may have no address now, so the move is tried again until it ends, at growing intervals.
-            Err(MoveError::Refused { .. }) => self.after_failure(id),
-            // The API server did not answer. This counts neither as a failure of the Service nor as its move.
-            Err(_) => {
-                self.brakes().take_back(id);
-                Next::After(UNFINISHED)
+            Err(error) => {
+                // The API server did not answer, so this does not count as a move of the Service.
+                if error.is_passing() {
+                    self.brakes().take_back(id);
+                }
+                self.after_failure(id)
             }
         }
     }
 
-    /// Counts a refused move of a Service, and tells when to look at the Service again.
+    /// Counts a failed move of a Service, and tells when to look at the Service again.
     fn after_failure(&self, id: &ServiceKey) -> Next {
         let mut found = self.found();
         let count = found.failures.get(id).map_or(1, |failures| failures.count.saturating_add(1));
@@ -53,7 +54,7 @@ impl Reconciler {
         Next::After(pause)
     }
 
-    /// How long to wait before a refused move of this Service is tried again; `None` if it may be tried now.
+    /// How long to wait before a failed move of this Service is tried again; `None` if it may be tried now.
     pub(super) fn remaining_pause(&self, id: &ServiceKey) -> Option<Duration> {
         let until = self.found().failures.get(id)?.until;
         let rest = until.saturating_duration_since(Instant::now());
