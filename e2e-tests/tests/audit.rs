@@ -255,7 +255,10 @@ async fn settings_of_a_running_server_are_found() {
     let host = HostBuilder::new(cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
     let mut host = host.args(&["--settings-configmap", "clusterip-settings"]).start().await;
     let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
-    let from = format!("settings: configmap {}/clusterip-settings, key settings.yaml\n", cluster.namespace);
+    let namespace = &cluster.namespace;
+    let from = format!(
+        "settings: configmap {namespace}/clusterip-settings, key settings.yaml (server in namespace {namespace})\n"
+    );
     assert_eq!((status, stderr), (0, from));
     let audit: Value = serde_json::from_str(&json).unwrap();
     let names: Vec<&str> =

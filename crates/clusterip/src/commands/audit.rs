@@ -218,8 +218,9 @@ impl Audit {
         let needs_server = self.settings.is_none();
         let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
         let settings = deployed.settings(&client, self.settings.as_deref()).await?;
-        notice(&format!("settings: {settings}"));
-        let agents_namespace = self.agents_namespace.clone().unwrap_or_else(|| deployed.namespace.clone());
+        notice(&deployed.settings_notice(&settings));
+        let agents_namespace = self.agents_namespace.clone().or(deployed.agents_namespace);
+        let agents_namespace = agents_namespace.unwrap_or_else(|| deployed.namespace.clone());
         Ok(Connection { client, settings, namespace: deployed.namespace, agents_namespace })
     }
 
