@@ -11,9 +11,7 @@ use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, check_settings};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::terminal::harmless_lines;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -141,7 +139,7 @@ impl Audit {
     /// If the cluster, the input or the settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
+        self.audit()
     }
 
     fn audit(&self) -> anyhow::Result<ExitCode> {

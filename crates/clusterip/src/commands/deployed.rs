@@ -209,6 +209,7 @@ impl Deployed {
                     if live_settings::version(&written) == version {
                         return Ok(source);
                     }
+                    let source = harmless(&source.to_string());
                     format!("{at} does not use the current settings of {source} (its log shows the reason)")
                 }
             };

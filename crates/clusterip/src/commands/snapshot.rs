@@ -16,9 +16,8 @@ use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
 use clusterip_leases::claim_lease::{CLAIM, LABEL};
-use clusterip_runtime::api_error::{error_chain, error_message};
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::terminal::harmless_lines;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -83,7 +82,7 @@ impl Snapshot {
     /// If the cluster can't be read, or the snapshot can't be written. Nothing is written if the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.write().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
+        self.write()
     }
 
     fn write(&self) -> anyhow::Result<ExitCode> {
