@@ -70,7 +70,7 @@ pub struct Audit {
     /// The namespace of the server [default: the namespace in which a server leads]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     server_namespace: Option<String>,
-    /// The namespace of the agents, if Leases may not be listed in the whole cluster [default: that of the server]
+    /// The namespace of the agents [default: the one that the server uses]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     agents_namespace: Option<String>,
     #[command(flatten)]
@@ -100,8 +100,8 @@ struct Connection {
     settings: live_settings::Source,
     /// The namespace of the server.
     namespace: String,
-    /// The namespace of the agents.
-    agents_namespace: String,
+    /// The namespace of the agents, if it is known.
+    agents_namespace: Option<String>,
 }
 
 /// How to print an audit.
@@ -218,7 +218,6 @@ impl Audit {
         let settings = deployed.settings(&client, self.settings.as_deref()).await?;
         notice(&deployed.settings_notice(&settings));
         let agents_namespace = self.agents_namespace.clone().or(deployed.agents_namespace);
-        let agents_namespace = agents_namespace.unwrap_or_else(|| deployed.namespace.clone());
         Ok(Connection { client, settings, namespace: deployed.namespace, agents_namespace })
     }
 
@@ -227,7 +226,7 @@ impl Audit {
         let written = live_settings::written(&settings).await?;
         let module = Module::new(EMBEDDED)?;
         let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
-        let source = source::of_cluster(&client, &checked.settings, &namespace, &agents_namespace).await?;
+        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await?;
         let cluster = self.cluster.name().await;
         Ok((module, written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
     }

@@ -1,5 +1,6 @@
 //! `clusterip snapshot`
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,23 +10,23 @@ use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use clusterip_failover::external_claims::EXTERNAL;
-use clusterip_failover::heartbeat_state::AGENT;
+use clusterip_failover::heartbeat_state::{AGENT, NODE_ANNOTATION};
 use clusterip_host::cluster::lookups::api_server_lists;
 use clusterip_host::cluster::watch::control_plane_services::CallerObject;
 use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
-use clusterip_leases::claim_lease::{CLAIM, LABEL};
+use clusterip_leases::claim_lease::{ADDRESS_ANNOTATION, CLAIM, LABEL, SERVICE_ANNOTATION};
 use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::ListParams;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, warn};
-use crate::snapshot_kinds;
+use crate::{own_leases, snapshot_kinds};
 
 /// The text at the end of `clusterip snapshot --help`.
 pub const HELP: &str = "\
@@ -151,11 +152,9 @@ impl Contents {
 
     /// Adds the Leases of servers and agents.
     async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
-        let own = ListParams::default().labels(&format!("{LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
-        let leases = Api::<Lease>::all(client.clone()).list(&own).await?;
-        for mut lease in leases.items {
-            lease.metadata.managed_fields = None;
-            self.objects.push(serde_json::to_value(lease).map_err(kube::Error::SerdeError)?);
+        let own = format!("{LABEL} in ({CLAIM},{EXTERNAL},{AGENT})");
+        for lease in own_leases::list(&Api::all(client.clone()), &own).await? {
+            self.objects.push(serde_json::to_value(reduced_lease(lease)).map_err(kube::Error::SerdeError)?);
         }
         self.kinds.push(("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()));
         Ok(())
@@ -183,6 +182,24 @@ fn reduced(projection: &Projection, object: PartialObject) -> Option<Value> {
         *kept = json!(time);
     }
     Some(kept)
+}
+
+/// A Lease with only the fields that are read.
+fn reduced_lease(lease: Lease) -> Lease {
+    let only = |values: Option<BTreeMap<String, String>>, keys: &[&str]| {
+        values.map(|values| values.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect())
+    };
+    let ObjectMeta { name, namespace, uid, labels, annotations, .. } = lease.metadata;
+    let labels = only(labels, &[LABEL]);
+    let annotations = only(annotations, &[ADDRESS_ANNOTATION, NODE_ANNOTATION, SERVICE_ANNOTATION]);
+    let spec = lease.spec.map(|spec| LeaseSpec {
+        acquire_time: spec.acquire_time,
+        holder_identity: spec.holder_identity,
+        lease_duration_seconds: spec.lease_duration_seconds,
+        renew_time: spec.renew_time,
+        ..LeaseSpec::default()
+    });
+    Lease { metadata: ObjectMeta { name, namespace, uid, labels, annotations, ..ObjectMeta::default() }, spec }
 }
 
 /// A webhook configuration, an APIService or a CustomResourceDefinition with nothing but its references to Services;
@@ -221,6 +238,33 @@ mod tests {
         let source = Source { name: "snapshot".to_owned(), text };
         let manifests = manifests::parse(&[source], "default").unwrap();
         manifests.into_iter().map(|manifest| manifest.object.value()).collect()
+    }
+
+    #[test]
+    fn lease_has_only_fields_that_are_read() {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": "ip-10-0-0-9", "namespace": "own", "uid": "u", "resourceVersion": "7",
+                "labels": {"clusterip-policy/lease": "claim", "team": "secret"},
+                "annotations": {"clusterip-policy/address": "10.0.0.9", "clusterip-policy/service": "shop/web", "x": "y"},
+                "managedFields": [{"manager": "clusterip", "operation": "Update"}],
+            },
+            "spec": {"holderIdentity": "pod_serve_1", "leaseDurationSeconds": 70, "leaseTransitions": 3,
+                "renewTime": "2026-01-02T03:04:05.000000Z"},
+        });
+        let reduced = reduced_lease(serde_json::from_value(lease).unwrap());
+        let expected = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": "ip-10-0-0-9", "namespace": "own", "uid": "u",
+                "labels": {"clusterip-policy/lease": "claim"},
+                "annotations": {"clusterip-policy/address": "10.0.0.9", "clusterip-policy/service": "shop/web"},
+            },
+            "spec": {"holderIdentity": "pod_serve_1", "leaseDurationSeconds": 70,
+                "renewTime": "2026-01-02T03:04:05.000000Z"},
+        });
+        assert_eq!(serde_json::to_value(reduced).unwrap(), expected);
     }
 
     #[test]
