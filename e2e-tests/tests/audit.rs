@@ -114,7 +114,7 @@ async fn live_cluster_is_audited() {
     // Only claims in the namespace of the server count.
     let own = ["--server-namespace", place.namespace.as_str()];
     let (status, json, stderr) =
-        audit(&cluster, Some(&settings), &[&own[..], &["-o", "json", "--fail-on", "mixed-nodes,denied"]].concat())
+        audit(&cluster, Some(&settings), &[&own[..], &["-o", "json", "--fail-on", "mixed-nodes,denied"][..]].concat())
             .await;
     assert_eq!((status, stderr.as_str()), (0, "settings: FILE\n"), "{json}");
     let (ranges, findings) = ranges_and_findings(&json, &place);
