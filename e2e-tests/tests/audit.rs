@@ -111,8 +111,11 @@ async fn live_cluster_is_audited() {
     send(&cluster.client, Method::POST, &leases, Some(&lease)).await.unwrap();
 
     let settings = settings(&json!({}));
+    // Only claims in the namespace of the server count.
+    let own = ["--server-namespace", place.namespace.as_str()];
     let (status, json, stderr) =
-        audit(&cluster, Some(&settings), &["-o", "json", "--fail-on", "mixed-nodes,denied"]).await;
+        audit(&cluster, Some(&settings), &[&own[..], &["-o", "json", "--fail-on", "mixed-nodes,denied"][..]].concat())
+            .await;
     assert_eq!((status, stderr.as_str()), (0, "settings: FILE\n"), "{json}");
     let (ranges, findings) = ranges_and_findings(&json, &place);
     let expected = [
@@ -255,7 +258,10 @@ async fn settings_of_a_running_server_are_found() {
     let host = ServerBuilder::new(cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
     let mut host = host.args(&["--settings-configmap", "clusterip-settings"]).start().await;
     let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
-    let from = format!("settings: configmap {}/clusterip-settings, key settings.yaml\n", cluster.namespace);
+    let namespace = &cluster.namespace;
+    let from = format!(
+        "settings: configmap {namespace}/clusterip-settings, key settings.yaml (server in namespace {namespace})\n"
+    );
     assert_eq!((status, stderr), (0, from));
     let audit: Value = serde_json::from_str(&json).unwrap();
     let names: Vec<&str> =

@@ -141,7 +141,8 @@ async fn external_addresses_are_audited_planned_and_shown_on_the_map() {
     audited.service("new", None, json!({})).await;
     audited.claim("10.0.9.40", "edge-1").await;
 
-    let (status, text) = audited.run(&["audit", "-o", "json", "--fail-on", "not-held"]).await;
+    let (status, text) =
+        audited.run(&["audit", "-o", "json", "--fail-on", "not-held", "--agents-namespace", "own"]).await;
     assert_eq!(status, 1, "{text}");
     let audit: Value = serde_json::from_str(&text).unwrap();
     let finding = |finding: &Value| {

@@ -179,7 +179,10 @@ async fn running_server_executes_the_moves() {
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
-    assert!(stderr.lines().any(|line| line.starts_with("handed over to ") && line.contains("_serve_")), "{stderr}");
+    assert!(
+        stderr.lines().any(|line| line.starts_with("handed over to ") && line.ends_with(" in namespace default")),
+        "{stderr}"
+    );
     assert_eq!(stdout.lines().last(), Some("moved 1 of 1, 0 stay"));
     let path = "-o=jsonpath={.spec.clusterIP} {.metadata.annotations}";
     let now = plane.kubectl(&["get", "service", "-n", &namespace, "cart", path]).await.ok();

@@ -71,7 +71,7 @@ async fn settings_of_the_leading_server_are_used() {
     let (mut host, namespace) = server(&plane, &["--move", "never"]).await;
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
-    let from = format!("settings: configmap {namespace}/pools, key settings.yaml\n");
+    let from = format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
 
     // With the pools of K2s, the Service would be in its pool.
     let shown = clusterip(&plane, &["move", "-n", &shop, "--dry-run", "-o", "json"]).await;
@@ -115,7 +115,7 @@ async fn nothing_is_moved_beside_a_server_of_another_namespace() {
         let refused = clusterip(&plane, &arguments).await;
         assert_eq!((refused.status, refused.stdout.as_str()), (2, ""), "{settings:?}");
         let expected =
-            format!("no server leads in namespace {empty}, but a process leads in another namespace: {namespace} (");
+            format!("no server leads in namespace {empty}, but a server leads in another namespace: {namespace} (");
         assert!(refused.stderr.contains(&expected), "{settings:?}: {}", refused.stderr);
     }
     assert_eq!(address(&plane, &shop).await, "172.21.0.70");
@@ -150,6 +150,8 @@ async fn finished_trial_leaves_nothing_behind() {
     for object in ["lease/clusterip-leader", "secret/clusterip-authority"] {
         plane.kubectl(&["get", "-n", &trial, object]).await.refused();
     }
+    let stored = ["get", "controllerrevisions", "-n", &trial, "-l", "clusterip-policy/move=server", "-o", "name"];
+    assert_eq!(plane.kubectl(&stored).await.ok(), "");
 
     // An earlier version left its Lease behind.
     let lease = json!({
@@ -161,7 +163,8 @@ async fn finished_trial_leaves_nothing_behind() {
     let (mut host, namespace) = server(&plane, &[]).await;
     for arguments in [&["audit"][..], &["move", "--yes"][..]] {
         let ended = clusterip(&plane, arguments).await;
-        let from = format!("settings: configmap {namespace}/pools, key settings.yaml\n");
+        let from =
+            format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
         assert_eq!((ended.status, ended.stderr), (0, from), "{arguments:?}");
     }
     assert_eq!(host.terminate().await, 0);

@@ -5,6 +5,7 @@
 
 mod delayed_moves;
 mod forged_journals;
+mod forged_servers;
 mod large_objects;
 mod support;
 mod without_an_attacker;

@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use clusterip_runtime::api_error::error_chain;
+use clusterip_runtime::style;
+use clusterip_runtime::terminal::harmless_lines;
 
 use crate::commands;
 
@@ -86,11 +89,12 @@ pub fn run() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
+            // An error may quote text from files and clusters.
             anstream::eprintln!(
                 "{}error:{} {}",
-                clusterip_runtime::style::ERROR.render(),
+                style::ERROR.render(),
                 anstyle::Reset.render(),
-                clusterip_runtime::api_error::error_chain(&*error)
+                harmless_lines(&error_chain(&*error))
             );
             ExitCode::from(BAD_INPUT)
         }

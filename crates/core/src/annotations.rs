@@ -54,8 +54,8 @@ pub const NAMESPACE_ANNOTATIONS: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOT
 
 /// The label of the Leases of `clusterip`. Its value says what the Lease is for.
 pub const LEASE_LABEL: &str = "clusterip-policy/lease";
-/// The label of the ControllerRevisions of `clusterip` about moves. Its value says what the object is. The text is that
-/// of [`MOVE_ANNOTATION`], which is an annotation of Services.
+/// The label of the ControllerRevisions of `clusterip`. Its value says what the object is. The text is that of
+/// [`MOVE_ANNOTATION`], which is an annotation of Services.
 pub const MOVE_OBJECT_LABEL: &str = "clusterip-policy/move";
 /// The annotation of a claim with its address, in the canonical text form.
 pub const ADDRESS_ANNOTATION: &str = "clusterip-policy/address";
@@ -65,9 +65,6 @@ pub const SERVICE_ANNOTATION: &str = "clusterip-policy/service";
 pub const NODE_ANNOTATION: &str = "clusterip-policy/node";
 /// The annotation of a Lease with the hash of the settings that its holder uses.
 pub const SETTINGS_HASH_ANNOTATION: &str = "clusterip-policy/settings-hash";
-/// The annotation of the leader's Lease with the settings that the leader uses, as JSON. The annotation
-/// [`SETTINGS_HASH_ANNOTATION`] of that Lease has the settings that were carried out, which may be older.
-pub const SETTINGS_IN_USE_ANNOTATION: &str = "clusterip-policy/settings-in-use";
 /// The annotation of a webhook configuration with the URL that it was written for.
 pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 
@@ -77,7 +74,7 @@ const PREFIX: &str = "clusterip-policy/";
 const AUTHOR_NAMES: [&str; 4] = ["external-address", "move", "os", "pool"];
 /// The names behind [`PREFIX`] that programs write, on Services or on other objects. The policy warns of any name that
 /// is in neither list.
-const PROGRAM_NAMES: [&str; 10] = [
+const PROGRAM_NAMES: [&str; 9] = [
     "address",
     "external-addresses",
     "lease",
@@ -87,7 +84,6 @@ const PROGRAM_NAMES: [&str; 10] = [
     "registered-url",
     "service",
     "settings-hash",
-    "settings-in-use",
 ];
 
 /// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.

@@ -3,6 +3,10 @@
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
+/// The maximum number of characters in the identity of another process. A Lease may contain any text. A host name has
+/// at most 253 characters, which the longest role and the random part follow.
+const MAX_LENGTH: usize = 253 + "_agent_0123456789abcdef".len();
+
 /// The command that a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -46,9 +50,9 @@ impl Identity {
         Self(format!("{host}_{}_{random:016x}", role.word()))
     }
 
-    /// The identity of another process, as it is written in a Lease.
+    /// The identity of another process, as it is written in a Lease; at most its first 276 characters.
     pub fn of(holder: &str) -> Self {
-        Self(holder.to_owned())
+        Self(holder.chars().take(MAX_LENGTH).collect())
     }
 
     /// The role of the process; `None` if the holder is not one of our processes.
@@ -102,5 +106,13 @@ mod tests {
             assert_eq!(identity.host(), told.map(|(_, host)| host), "{identity}");
         }
         assert_ne!(Identity::new(Role::Serve), Identity::new(Role::Serve));
+    }
+
+    #[test]
+    fn identity_of_another_process_is_bounded() {
+        let long = "é".repeat(300);
+        assert_eq!(Identity::of(&long).as_str().chars().count(), 276);
+        let longest = Identity::with(&"n".repeat(253), Role::Agent, 1);
+        assert_eq!(Identity::of(longest.as_str()), longest);
     }
 }

@@ -28,10 +28,10 @@ use clusterip_leases::owner::Owner;
 use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
+use crate::own_leases;
 use crate::snapshot_kinds::SnapshotKinds;
 
 /// A cluster at one moment.
@@ -87,23 +87,23 @@ impl Collector {
         }
     }
 
-    /// Adds the Leases of agents and the claims of servers. Returns a note if they can't be listed.
-    async fn add_leases(&mut self, client: &Client, namespace: &str, agents_namespace: &str) -> Option<String> {
-        let claims = ListParams::default().labels(&format!("{LEASE_LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
-        let mut leases = Api::<Lease>::all(client.clone()).list(&claims).await;
-        if matches!(&leases, Err(kube::Error::Api(status)) if status.code == 403) {
-            leases = Api::<Lease>::namespaced(client.clone(), namespace).list(&claims).await;
-            if let (Ok(own), true) = (&mut leases, agents_namespace != namespace) {
-                match Api::<Lease>::namespaced(client.clone(), agents_namespace).list(&claims).await {
-                    Ok(of_agents) => own.items.extend(of_agents.items),
-                    Err(error) => leases = Err(error),
-                }
+    /// Adds the claims of servers in `namespace`, and the Leases of agents in `agents_namespace`. Those of other
+    /// namespaces don't count, because tenants can write such Leases. Without `agents_namespace`, the holders are
+    /// unknown. Returns a note if they can't be listed.
+    async fn add_leases(&mut self, client: &Client, namespace: &str, agents_namespace: Option<&str>) -> Option<String> {
+        let leases = |namespace: &str| Api::<Lease>::namespaced(client.clone(), namespace);
+        let claims = own_leases::list(&leases(namespace), &format!("{LEASE_LABEL}={CLAIM}")).await;
+        let of_agents = match agents_namespace {
+            Some(namespace) => {
+                let labels = format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})");
+                own_leases::list(&leases(namespace), &labels).await.map(Some)
             }
-        }
-        match leases {
-            Ok(leases) => {
-                self.holders = Some(HolderSnapshot::new(Some(Timestamp::now())));
-                leases.items.iter().for_each(|lease| self.add_lease(lease));
+            None => Ok(None),
+        };
+        match claims.and_then(|claims| Ok((claims, of_agents?))) {
+            Ok((claims, of_agents)) => {
+                self.holders = of_agents.is_some().then(|| HolderSnapshot::new(Some(Timestamp::now())));
+                claims.iter().chain(of_agents.iter().flatten()).for_each(|lease| self.add_lease(lease));
                 None
             }
             Err(error) => Some(format!(
@@ -189,8 +189,7 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
     Ok(())
 }
 
-/// Reads a live cluster. If Leases may not be listed in the whole cluster, claims are read in `namespace`, and the
-/// Leases of agents in `agents_namespace`.
+/// Reads a live cluster. Claims are read in `namespace`, and the Leases of agents in `agents_namespace`.
 ///
 /// # Errors
 /// [`ApiServerError`] if the API server refuses a list.
@@ -198,7 +197,7 @@ pub async fn of_cluster(
     client: &Client,
     settings: &Settings,
     namespace: &str,
-    agents_namespace: &str,
+    agents_namespace: Option<&str>,
 ) -> Result<Source, ApiServerError> {
     let mut collector = Collector::new(settings);
     for kind in kinds::asked(settings) {
@@ -220,7 +219,7 @@ pub async fn of_stores(
     stores: &Stores,
     settings: &Settings,
     namespace: &str,
-    agents_namespace: &str,
+    agents_namespace: Option<&str>,
 ) -> Source {
     let mut collector = Collector::new(settings);
     let notes = collector.add_leases(client, namespace, agents_namespace).await;

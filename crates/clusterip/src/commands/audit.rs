@@ -11,9 +11,7 @@ use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, check_settings};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::terminal::harmless_lines;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -72,7 +70,7 @@ pub struct Audit {
     /// The namespace of the server [default: the namespace in which a server leads]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     server_namespace: Option<String>,
-    /// The namespace of the agents, if Leases may not be listed in the whole cluster [default: that of the server]
+    /// The namespace of the agents [default: the one that the server uses]
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
     agents_namespace: Option<String>,
     #[command(flatten)]
@@ -102,8 +100,8 @@ struct Connection {
     settings: live_settings::Source,
     /// The namespace of the server.
     namespace: String,
-    /// The namespace of the agents.
-    agents_namespace: String,
+    /// The namespace of the agents, if it is known.
+    agents_namespace: Option<String>,
 }
 
 /// How to print an audit.
@@ -139,7 +137,7 @@ impl Audit {
     /// If the cluster, the input or the settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.audit().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
+        self.audit()
     }
 
     fn audit(&self) -> anyhow::Result<ExitCode> {
@@ -215,8 +213,8 @@ impl Audit {
         let needs_server = self.settings.is_none();
         let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
         let settings = deployed.settings(&client, self.settings.as_deref()).await?;
-        notice(&format!("settings: {settings}"));
-        let agents_namespace = self.agents_namespace.clone().unwrap_or_else(|| deployed.namespace.clone());
+        notice(&deployed.settings_notice(&settings));
+        let agents_namespace = self.agents_namespace.clone().or(deployed.agents_namespace);
         Ok(Connection { client, settings, namespace: deployed.namespace, agents_namespace })
     }
 
@@ -225,7 +223,7 @@ impl Audit {
         let written = live_settings::written(&settings).await?;
         let module = Module::new(EMBEDDED)?;
         let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
-        let source = source::of_cluster(&client, &checked.settings, &namespace, &agents_namespace).await?;
+        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await?;
         let cluster = self.cluster.name().await;
         Ok((module, written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
     }

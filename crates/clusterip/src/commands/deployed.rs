@@ -1,5 +1,6 @@
 //! Finds the server that leads in a cluster, and the settings that it uses.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,107 +10,171 @@ use clusterip_leases::election::{self, LEASE, Timing};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::observed::Observed;
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::terminal::harmless;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
 use super::terminal_options::notice;
-use crate::services::controller::settings_in_use::{Origin, SettingsInUse};
+use crate::services::controller::settings_in_use::{self, Origin, SettingsInUse};
 
-/// How long to wait until the Lease of a server shows the settings that the command read: the server may have started
-/// or read new settings a moment ago.
+/// How long to wait until a server has stored the settings that the command read: the server may have started or read
+/// new settings a moment ago.
 const MAX_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for the next server if the last one has given its Lease back, as in a rolling update.
 const RESTART: Duration = Duration::from_secs(5);
 /// How often the Lease is read meanwhile.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often Leases are read to find out whether their holders are alive.
-const LOOK_AT_HOLDERS: Duration = Duration::from_secs(1);
+/// A check whether servers are alive that takes longer than this prints a notice. Servers renew their Leases every 2 s.
+const LONG_CHECK: Duration = Duration::from_secs(5);
 /// A holder whose Lease has not expired after this time counts as alive.
 const MAX_DOUBT: Duration = Duration::from_secs(20);
 
 /// The server that leads in a cluster.
+///
+/// A user with the role `edit` in any namespace can write a Lease there as a server writes it. Therefore a holder of a
+/// Lease counts as a server only if it has also stored its settings in that namespace, see [`settings_in_use`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deployed {
     /// The namespace of the server. Without a server, the namespace for the Lease and the records of `clusterip move`.
     pub namespace: String,
     /// The server that leads there.
     pub leader: Option<Identity>,
+    /// The namespace of the agents, according to the server.
+    pub agents_namespace: Option<String>,
     /// Whether the user gave the namespace.
     given: bool,
 }
 
-/// A process that holds the leader's Lease in a namespace.
-struct Held {
+/// A server that holds the leader's Lease in its namespace.
+struct Server {
     namespace: String,
     holder: Identity,
+    agents_namespace: String,
     lease: Observed<LeaseSpec>,
 }
 
-impl Held {
-    /// `None` for a Lease without a holder, which a process has given back.
-    fn of(lease: Lease, now: Instant) -> Option<Self> {
-        let namespace = lease.namespace()?;
-        let spec = lease.spec.unwrap_or_default();
-        let holder = Identity::of(election::holder(&spec)?);
-        Some(Self { namespace, holder, lease: Observed::first(spec, now) })
-    }
+/// The servers of a cluster.
+#[derive(Default)]
+struct Servers {
+    leading: Vec<Server>,
+    /// The namespaces with the settings of a server that does not hold the Lease any more.
+    idle: BTreeSet<String>,
+}
 
-    fn is_server(&self) -> bool {
-        self.holder.role() != Some(Role::Move)
+impl Servers {
+    /// Reads the servers of all namespaces, or of one; `None` without the permission to read their settings in use.
+    async fn read(client: &Client, namespace: Option<&str>) -> anyhow::Result<Option<Self>> {
+        let listed = match settings_in_use::list(client, namespace).await {
+            Ok(listed) => listed,
+            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
+            Err(error) => bail!("controllerrevisions can't be listed: {}", error_message(&error)),
+        };
+        let mut stored: BTreeMap<String, Vec<SettingsInUse>> = BTreeMap::new();
+        for (namespace, in_use) in listed {
+            stored.entry(namespace).or_default().push(in_use);
+        }
+        let mut servers = Self::default();
+        for (namespace, stored) in stored {
+            let spec = one_lease(client, &namespace).await?.and_then(|lease| lease.spec).unwrap_or_default();
+            let holder = election::holder(&spec);
+            match stored.into_iter().find(|in_use| holder == Some(in_use.leader.as_str())) {
+                Some(SettingsInUse { leader, agents_namespace, .. }) => {
+                    let (holder, lease) = (Identity::of(&leader), Observed::first(spec, Instant::now()));
+                    servers.leading.push(Server { namespace, holder, agents_namespace, lease });
+                }
+                None => {
+                    servers.idle.insert(namespace);
+                }
+            }
+        }
+        Ok(Some(servers))
     }
 }
 
 impl Deployed {
-    /// Finds the server. `given` is its namespace, if the user gave it. If `only_one` is false, several servers are the
-    /// same as none, because the command doesn't depend on the server.
+    /// Finds the server. `given` is its namespace, if the user gave it. If `only_one` is false, the command doesn't
+    /// depend on the server: several servers, or servers that can't be read, are the same as none.
     ///
     /// # Errors
-    /// If servers lead in several namespaces, or the Leases can't be read.
+    /// If servers lead in several namespaces, or it can't be read which servers lead.
     pub async fn find(client: &Client, given: Option<&str>, only_one: bool) -> anyhow::Result<Self> {
+        let namespace = given.unwrap_or(client.default_namespace()).to_owned();
+        let none = Self { namespace, leader: None, agents_namespace: None, given: given.is_some() };
+        if !only_one {
+            let servers = Servers::read(client, given).await.ok().flatten().unwrap_or_default();
+            return Ok(match servers.leading.as_slice() {
+                [server] => none.led_by(server),
+                _ => none.or_idle(&servers.idle),
+            });
+        }
         let deadline = Instant::now() + RESTART;
         loop {
-            let (found, restarts) = Self::find_now(client, given, only_one).await?;
-            if !only_one || !restarts || Instant::now() > deadline {
-                return Ok(found);
+            let Servers { leading, mut idle } = Self::servers(client, given).await?;
+            idle.extend(leading.iter().map(|server| server.namespace.clone()));
+            match alive(client, leading).await?.as_slice() {
+                [server] => return Ok(none.led_by(server)),
+                [] => {
+                    let is_due = !idle.is_empty() || may_be_starting(client, given).await;
+                    if !is_due || Instant::now() > deadline {
+                        return Ok(none.or_idle(&idle));
+                    }
+                }
+                several => bail!(
+                    "servers lead in several namespaces: {}; name one of them with --server-namespace",
+                    listed(several)
+                ),
             }
             sleep(LOOK).await;
         }
     }
 
-    /// As [`Self::find`], without waiting. The second value is whether there is no server, but a Lease that a server
-    /// has given back.
-    async fn find_now(client: &Client, given: Option<&str>, only_one: bool) -> anyhow::Result<(Self, bool)> {
-        let leases = match all_leases(client).await? {
-            Some(leases) => leases,
-            // A user who may not list Leases names the namespace, or uses that of the context.
-            None => one_lease(client, given.unwrap_or(client.default_namespace())).await?.into_iter().collect(),
-        };
-        let now = Instant::now();
-        let namespaces: Vec<String> = leases.iter().filter_map(|lease| lease.namespace()).collect();
-        let mut servers: Vec<Held> = leases.into_iter().filter_map(|lease| Held::of(lease, now)).collect();
-        servers.retain(|held| held.is_server() && given.is_none_or(|given| given == held.namespace));
-        if servers.len() > 1 {
-            servers = if only_one { alive(client, servers).await? } else { Vec::new() };
+    fn led_by(self, server: &Server) -> Self {
+        Self {
+            namespace: server.namespace.clone(),
+            leader: Some(server.holder.clone()),
+            agents_namespace: Some(server.agents_namespace.clone()),
+            ..self
         }
-        let is_given = given.is_some();
-        match servers.as_slice() {
-            [] => {
-                // A Lease without a server shows where a server was, and may start again.
-                let idle = if let [namespace] = namespaces.as_slice() { Some(namespace.as_str()) } else { None };
-                let namespace = given.or(idle).unwrap_or(client.default_namespace()).to_owned();
-                let restarts = namespaces.iter().any(|namespace| given.is_none_or(|given| given == namespace));
-                Ok((Self { namespace, leader: None, given: is_given }, restarts))
-            }
-            [server] => {
-                let (namespace, leader) = (server.namespace.clone(), Some(server.holder.clone()));
-                Ok((Self { namespace, leader, given: is_given }, false))
-            }
-            several => bail!(
-                "servers lead in several namespaces: {}; name one of them with --server-namespace",
-                listed(several)
-            ),
+    }
+
+    /// Without a server: in the namespace where a server was, and may start again.
+    fn or_idle(self, idle: &BTreeSet<String>) -> Self {
+        match idle.first() {
+            Some(namespace) if idle.len() == 1 && !self.given => Self { namespace: namespace.clone(), ..self },
+            _ => self,
+        }
+    }
+
+    /// The servers of the given namespace, or of all. A user who may not list those of all namespaces uses the server
+    /// in the namespace of the context.
+    async fn servers(client: &Client, given: Option<&str>) -> anyhow::Result<Servers> {
+        if let Some(servers) = Servers::read(client, given).await? {
+            return Ok(servers);
+        }
+        let Some(given) = given else {
+            let of_context = Servers::read(client, Some(client.default_namespace())).await;
+            return match of_context.ok().flatten().filter(|servers| !servers.leading.is_empty()) {
+                Some(servers) => Ok(servers),
+                None => bail!(
+                    "controllerrevisions can't be listed in all namespaces, so it is unknown where a server leads: \
+                     name its namespace with --server-namespace"
+                ),
+            };
+        };
+        bail!(
+            "controllerrevisions can't be read in namespace {given}, so it is unknown whether a server leads there; \
+             this rule of a Role in that namespace grants it:\n\
+             - {{apiGroups: [\"apps\"], resources: [\"controllerrevisions\"], verbs: [\"get\", \"list\"]}}"
+        )
+    }
+
+    /// The text of the notice that tells which settings are used.
+    pub fn settings_notice(&self, settings: &Source) -> String {
+        match settings {
+            Source::File(_) => format!("settings: {settings}"),
+            _ => format!("settings: {settings} (server in namespace {})", self.namespace),
         }
     }
 
@@ -126,14 +191,14 @@ impl Deployed {
             let place = if self.given { format!("namespace {}", self.namespace) } else { "this cluster".to_owned() };
             bail!("no server leads in {place}, so its settings are unknown: {REMEDY}");
         };
-        let at = format!("server {leader} in namespace {}", self.namespace);
+        let at = format!("server {} in namespace {}", harmless(leader.as_str()), self.namespace);
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let problem = match self.in_use(client).await? {
                 None => format!("{at} does not show its settings, because it is starting or its version is older"),
                 Some(SettingsInUse { version, source, .. }) => {
                     let source = match source {
-                        Origin::File(file) => bail!("{at} uses the file {file} on its machine: {REMEDY}"),
+                        Origin::File(file) => bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file)),
                         Origin::Defaults => Source::Defaults,
                         Origin::ConfigMap { namespace, name } => {
                             Source::ConfigMap { client: client.clone(), namespace, name }
@@ -144,6 +209,7 @@ impl Deployed {
                     if live_settings::version(&written) == version {
                         return Ok(source);
                     }
+                    let source = harmless(&source.to_string());
                     format!("{at} does not use the current settings of {source} (its log shows the reason)")
                 }
             };
@@ -167,9 +233,12 @@ impl Deployed {
                 Some(in_use) if in_use.version == version => return Ok(()),
                 Some(in_use) => match &in_use.source {
                     Origin::Defaults => "uses the default settings".to_owned(),
-                    Origin::File(file) => format!("uses the settings of its file {file}, not those of this command"),
+                    Origin::File(file) => {
+                        format!("uses the settings of its file {}, not those of this command", harmless(file))
+                    }
                     Origin::ConfigMap { namespace, name } => {
-                        format!("uses the settings of configmap {namespace}/{name}, not those of this command")
+                        let name = harmless(&format!("{namespace}/{name}"));
+                        format!("uses the settings of configmap {name}, not those of this command")
                     }
                 },
                 None => "does not show its settings, because it is starting or its version is older".to_owned(),
@@ -185,83 +254,95 @@ impl Deployed {
         }
     }
 
-    /// Checks that no process leads in another namespace: it would move Services with other settings at the same time.
+    /// Checks that no server leads in another namespace: it would move Services with other settings at the same time.
     ///
     /// # Errors
-    /// If a process leads in another namespace, or this can't be found out.
+    /// If a server leads in another namespace, or this can't be found out.
     pub async fn no_leader_elsewhere(&self, client: &Client) -> anyhow::Result<()> {
-        let Some(leases) = all_leases(client).await? else {
+        let Some(Servers { mut leading, .. }) = Servers::read(client, None).await? else {
             bail!(
-                "no server leads in namespace {}, and without the permission to list Leases it is unknown whether one \
-                 leads in another namespace; this rule of a ClusterRole grants it:\n\
-                 - {{apiGroups: [\"coordination.k8s.io\"], resources: [\"leases\"], verbs: [\"list\"]}}",
+                "no server leads in namespace {}, and without the permission to read ControllerRevisions it is unknown \
+                 whether one leads in another namespace; this rule of a ClusterRole grants it:\n\
+                 - {{apiGroups: [\"apps\"], resources: [\"controllerrevisions\"], verbs: [\"get\", \"list\"]}}",
                 self.namespace
             )
         };
-        let now = Instant::now();
-        let mut held: Vec<Held> = leases.into_iter().filter_map(|lease| Held::of(lease, now)).collect();
-        held.retain(|held| held.namespace != self.namespace);
-        let alive = alive(client, held).await?;
+        leading.retain(|server| server.namespace != self.namespace);
+        let alive = alive(client, leading).await?;
         if alive.is_empty() {
             return Ok(());
         }
         bail!(
-            "no server leads in namespace {}, but a process leads in another namespace: {}. \
+            "no server leads in namespace {}, but a server leads in another namespace: {}. \
              It also moves Services: omit --server-namespace, or set it to that namespace",
             self.namespace,
             listed(&alive)
         )
     }
 
-    /// The settings that the leader of this namespace uses; `None` if its Lease does not show them.
+    /// The settings that the leader of this namespace uses; `None` if it has not stored them.
     async fn in_use(&self, client: &Client) -> anyhow::Result<Option<SettingsInUse>> {
-        Ok(one_lease(client, &self.namespace).await?.as_ref().and_then(SettingsInUse::on))
+        let lease = one_lease(client, &self.namespace).await?.and_then(|lease| lease.spec);
+        let Some(leader) = lease.as_ref().and_then(election::holder) else { return Ok(None) };
+        match settings_in_use::of_leader(client, &self.namespace, leader).await {
+            Ok(in_use) => Ok(in_use),
+            Err(error) => bail!(
+                "the settings that the server in namespace {} has stored can't be read: {}",
+                self.namespace,
+                error_message(&error)
+            ),
+        }
     }
 }
 
-/// The leader's Leases of all namespaces; `None` if this user may not list them.
-async fn all_leases(client: &Client) -> anyhow::Result<Option<Vec<Lease>>> {
+/// Whether a process that looks like a server holds a Lease. It may be a server that has not stored its settings yet.
+/// It may also be forged, so this is only a reason to wait for a moment.
+async fn may_be_starting(client: &Client, given: Option<&str>) -> bool {
+    let leases: Api<Lease> = match given {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
     let only = ListParams::default().fields(&format!("metadata.name={LEASE}"));
-    match Api::<Lease>::all(client.clone()).list(&only).await {
-        Ok(leases) => Ok(Some(leases.items)),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
-        Err(error) => bail!("leases can't be listed: {}", error_message(&error)),
-    }
+    let Ok(leases) = leases.list(&only).await else { return false };
+    let holders = leases.items.iter().filter_map(|lease| election::holder(lease.spec.as_ref()?));
+    holders.map(Identity::of).any(|holder| holder.role() == Some(Role::Serve))
 }
 
-/// The leader's Lease of a namespace; `None` if there is none, or this user may not read it.
+/// The leader's Lease of a namespace; `None` if there is none.
 async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Lease>> {
     match Api::<Lease>::namespaced(client.clone(), namespace).get_opt(LEASE).await {
         Ok(lease) => Ok(lease),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
         Err(error) => bail!("lease {namespace}/{LEASE} can't be read: {}", error_message(&error)),
     }
 }
 
-/// Returns the processes that are alive because they renew their Leases. A Lease that expires under observation belongs
-/// to a process that has ended.
-async fn alive(client: &Client, mut undecided: Vec<Held>) -> anyhow::Result<Vec<Held>> {
+/// Returns the servers that are alive because they renew their Leases. A Lease that expires under observation belongs
+/// to a server that has ended.
+async fn alive(client: &Client, mut undecided: Vec<Server>) -> anyhow::Result<Vec<Server>> {
     let mut alive = Vec::new();
-    let limit = Instant::now() + MAX_DOUBT;
-    if !undecided.is_empty() {
-        let list = listed(&undecided);
-        notice(&format!("checking whether these processes are alive: {list}"));
-    }
+    let begin = Instant::now();
+    let mut is_announced = false;
     while !undecided.is_empty() {
-        sleep(LOOK_AT_HOLDERS).await;
+        if !is_announced && begin.elapsed() > LONG_CHECK {
+            notice(&format!("checking whether these servers are alive: {}", listed(&undecided)));
+            is_announced = true;
+        }
+        sleep(LOOK).await;
         let mut later = Vec::new();
-        for held in undecided {
-            let Some(lease) = one_lease(client, &held.namespace).await? else { continue };
-            let spec = lease.spec.unwrap_or_default();
-            let Some(holder) = election::holder(&spec).map(Identity::of) else { continue };
+        for server in undecided {
+            let Some(spec) = one_lease(client, &server.namespace).await?.and_then(|lease| lease.spec) else { continue };
+            // The next leader stores its settings first.
+            if election::holder(&spec).map(Identity::of).as_ref() != Some(&server.holder) {
+                continue;
+            }
             let now = Instant::now();
-            let lease = Observed::next(Some(held.lease), spec, now);
+            let lease = Observed::next(Some(server.lease), spec, now);
             let (changed, end) = (lease.changed, election::end(&lease, Timing::default()));
-            let held = Held { namespace: held.namespace, holder, lease };
-            if changed || now >= limit {
-                alive.push(held);
+            let server = Server { lease, ..server };
+            if changed || now >= begin + MAX_DOUBT {
+                alive.push(server);
             } else if now < end {
-                later.push(held);
+                later.push(server);
             }
         }
         undecided = later;
@@ -270,7 +351,7 @@ async fn alive(client: &Client, mut undecided: Vec<Held>) -> anyhow::Result<Vec<
     Ok(alive)
 }
 
-fn listed(held: &[Held]) -> String {
-    let one = |held: &Held| format!("{} ({})", held.namespace, held.holder);
-    held.iter().map(one).collect::<Vec<_>>().join(", ")
+fn listed(servers: &[Server]) -> String {
+    let one = |server: &Server| format!("{} ({})", server.namespace, harmless(server.holder.as_str()));
+    servers.iter().map(one).collect::<Vec<_>>().join(", ")
 }

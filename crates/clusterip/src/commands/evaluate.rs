@@ -20,9 +20,7 @@ use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
 use clusterip_host::policy::recorded_session::{self, Recorder, Replay};
 use clusterip_host::policy::request_file;
 use clusterip_host::policy::response::AdmissionResponse;
-use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::terminal::harmless_lines;
 use serde_json::Value;
 
 use super::settings_file;
@@ -93,7 +91,7 @@ impl Evaluate {
     /// If input or settings can't be used, or the policy fails. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.evaluate().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
+        self.evaluate()
     }
 
     fn evaluate(&self) -> anyhow::Result<ExitCode> {

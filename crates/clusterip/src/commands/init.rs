@@ -8,9 +8,7 @@ use clap::Args;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::yaml;
-use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::terminal::harmless_lines;
 use ipnet::IpNet;
 use kube::Client;
 
@@ -52,7 +50,7 @@ impl Init {
     /// # Errors
     /// If the cluster can't be read, or can't be divided into pools.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
-        let text = self.settings().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))?;
+        let text = self.settings()?;
         super::output(text.as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }

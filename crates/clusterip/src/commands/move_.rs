@@ -139,7 +139,7 @@ impl Move {
         }
         let source = deployed.settings(&client, self.settings.as_deref()).await?;
         let (reconciler, _followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
-        notice(&format!("settings: {source}"));
+        notice(&deployed.settings_notice(&source));
         let run = Run { client, deployed, source, reconciler };
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;

@@ -17,9 +17,7 @@ use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::complete;
 use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::terminal::harmless_lines;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
@@ -106,7 +104,7 @@ impl Plan {
     /// If input or settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.plan().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
+        self.plan()
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {

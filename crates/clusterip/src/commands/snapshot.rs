@@ -1,5 +1,6 @@
 //! `clusterip snapshot`
 
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use clusterip_core::annotations::LEASE_LABEL;
+use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use clusterip_failover::external_claims::EXTERNAL;
@@ -18,17 +19,16 @@ use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
 use clusterip_leases::claim_lease::CLAIM;
-use clusterip_runtime::api_error::{error_chain, error_message};
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::terminal::harmless_lines;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::ListParams;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, warn};
-use crate::snapshot_kinds;
+use crate::{own_leases, snapshot_kinds};
 
 /// The text at the end of `clusterip snapshot --help`.
 pub const HELP: &str = "\
@@ -85,7 +85,7 @@ impl Snapshot {
     /// If the cluster can't be read, or the snapshot can't be written. Nothing is written if the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.write().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
+        self.write()
     }
 
     fn write(&self) -> anyhow::Result<ExitCode> {
@@ -163,11 +163,9 @@ impl Contents {
 
     /// Adds the Leases of servers and agents.
     async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
-        let own = ListParams::default().labels(&format!("{LEASE_LABEL} in ({CLAIM},{EXTERNAL},{AGENT})"));
-        let leases = Api::<Lease>::all(client.clone()).list(&own).await?;
-        for mut lease in leases.items {
-            lease.metadata.managed_fields = None;
-            self.objects.push(serde_json::to_value(lease).map_err(kube::Error::SerdeError)?);
+        let own = format!("{LEASE_LABEL} in ({CLAIM},{EXTERNAL},{AGENT})");
+        for lease in own_leases::list(&Api::all(client.clone()), &own).await? {
+            self.objects.push(serde_json::to_value(reduced_lease(lease)).map_err(kube::Error::SerdeError)?);
         }
         self.kinds.push(("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()));
         Ok(())
@@ -195,6 +193,24 @@ fn reduced(projection: &Projection, object: PartialObject) -> Option<Value> {
         *kept = json!(time);
     }
     Some(kept)
+}
+
+/// A Lease with only the fields that are read.
+fn reduced_lease(lease: Lease) -> Lease {
+    let only = |values: Option<BTreeMap<String, String>>, keys: &[&str]| {
+        values.map(|values| values.into_iter().filter(|(key, _)| keys.contains(&key.as_str())).collect())
+    };
+    let ObjectMeta { name, namespace, uid, labels, annotations, .. } = lease.metadata;
+    let labels = only(labels, &[LEASE_LABEL]);
+    let annotations = only(annotations, &[ADDRESS_ANNOTATION, NODE_ANNOTATION, SERVICE_ANNOTATION]);
+    let spec = lease.spec.map(|spec| LeaseSpec {
+        acquire_time: spec.acquire_time,
+        holder_identity: spec.holder_identity,
+        lease_duration_seconds: spec.lease_duration_seconds,
+        renew_time: spec.renew_time,
+        ..LeaseSpec::default()
+    });
+    Lease { metadata: ObjectMeta { name, namespace, uid, labels, annotations, ..ObjectMeta::default() }, spec }
 }
 
 /// A webhook configuration, an APIService or a CustomResourceDefinition with nothing but its references to Services;
@@ -233,6 +249,33 @@ mod tests {
         let source = Source { name: "snapshot".to_owned(), text };
         let manifests = manifests::parse(&[source], "default").unwrap();
         manifests.into_iter().map(|manifest| manifest.object.value()).collect()
+    }
+
+    #[test]
+    fn lease_has_only_fields_that_are_read() {
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": "ip-10-0-0-9", "namespace": "own", "uid": "u", "resourceVersion": "7",
+                "labels": {"clusterip-policy/lease": "claim", "team": "secret"},
+                "annotations": {"clusterip-policy/address": "10.0.0.9", "clusterip-policy/service": "shop/web", "x": "y"},
+                "managedFields": [{"manager": "clusterip", "operation": "Update"}],
+            },
+            "spec": {"holderIdentity": "pod_serve_1", "leaseDurationSeconds": 70, "leaseTransitions": 3,
+                "renewTime": "2026-01-02T03:04:05.000000Z"},
+        });
+        let reduced = reduced_lease(serde_json::from_value(lease).unwrap());
+        let expected = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": "ip-10-0-0-9", "namespace": "own", "uid": "u",
+                "labels": {"clusterip-policy/lease": "claim"},
+                "annotations": {"clusterip-policy/address": "10.0.0.9", "clusterip-policy/service": "shop/web"},
+            },
+            "spec": {"holderIdentity": "pod_serve_1", "leaseDurationSeconds": 70,
+                "renewTime": "2026-01-02T03:04:05.000000Z"},
+        });
+        assert_eq!(serde_json::to_value(reduced).unwrap(), expected);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clusterip_host::cluster::manifests::Source;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{LiveSettings, check_settings, settings_in};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::{error_chain, error_message};
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
@@ -67,7 +67,7 @@ impl Validate {
     /// If the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.validate().map_err(|error| anyhow::anyhow!(harmless_lines(&error_chain(&*error))))
+        self.validate()
     }
 
     fn validate(&self) -> anyhow::Result<ExitCode> {

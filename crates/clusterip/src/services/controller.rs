@@ -9,7 +9,7 @@
 //! | [`brakes`] | limits how many Services are moved at once, and how often |
 //! | [`replicas`] | tells whether all replicas use the same settings |
 //! | [`applied_settings`] | keeps the hash of the settings that were carried out last |
-//! | [`settings_in_use`] | shows the settings that the leader uses |
+//! | [`settings_in_use`] | stores the settings that the leader uses |
 //! | [`requests`] | the moves that administrators request |
 //! | [`hand_over`] | requests a move from a running server, and waits for the result |
 
@@ -81,6 +81,10 @@ pub struct Controller {
     pub identity: String,
     /// Where this process reads its settings.
     pub source: Origin,
+    /// The namespace of the agents.
+    pub agents_namespace: String,
+    /// Whether this process deletes at the end what it has stored about its settings.
+    pub temporary: bool,
 }
 
 impl Controller {
@@ -95,6 +99,11 @@ impl Controller {
         }
         // Moves that have begun are finished.
         while jobs.join_next().await.is_some() {}
+        if self.temporary
+            && let Err(error) = settings_in_use::remove(&self.client, &self.namespace, &self.identity).await
+        {
+            tracing::warn!(%error, "the settings in use can't be deleted");
+        }
     }
 
     /// Follows the cluster for ever, and spawns the reconciliations as `jobs`.
@@ -107,7 +116,7 @@ impl Controller {
         };
         let mut turns = FairQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
-        let (mut leads, mut applied_settings, mut shown) = (false, None::<String>, None::<String>);
+        let (mut leads, mut applied_settings) = (false, None::<String>);
         let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
         let mut look_interval = tokio::time::interval(LOOK_INTERVAL);
         look_interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -122,7 +131,7 @@ impl Controller {
                     if !leads {
                         turns.clear();
                     } else if !before {
-                        shown = self.show_settings(None).await;
+                        self.show_settings().await;
                         applied_settings = self.begin_term(&mut turns, jobs).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
@@ -132,7 +141,7 @@ impl Controller {
                     self.reconciler.evaluator().stores().watch(&settings.settings);
                     self.reconciler.evaluator().stores().completed().await;
                     if leads {
-                        shown = self.show_settings(shown.take()).await;
+                        self.show_settings().await;
                         applied_settings = self.brake_for_settings(applied_settings.take()).await;
                         self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
                     }
@@ -159,7 +168,7 @@ impl Controller {
                     }
                 }
                 _ = record_interval.tick(), if leads => {
-                    shown = self.show_settings(shown.take()).await;
+                    self.show_settings().await;
                     applied_settings = self.record_applied_settings(applied_settings.take()).await;
                 }
                 _ = look_interval.tick(), if leads => {
@@ -276,21 +285,16 @@ impl Controller {
         self.record_applied_settings(carried_out).await
     }
 
-    /// Shows the settings in force on the Lease. `shown` is the version that the Lease shows as far as this process
-    /// knows. Returns the version that the Lease shows now.
-    async fn show_settings(&self, shown: Option<String>) -> Option<String> {
-        let version = self.reconciler.evaluator().settings().version.clone();
-        if shown.as_ref() == Some(&version) {
-            return shown;
-        }
-        let (leader, source) = (self.identity.clone(), self.source.clone());
-        let in_use = SettingsInUse { leader, version, source };
-        match in_use.show(&self.client, &self.namespace).await {
-            Ok(written) => written.then_some(in_use.version),
-            Err(error) => {
-                tracing::warn!(%error, "can't write the settings in use to the lease");
-                None
-            }
+    /// Stores the settings in force in the namespace of the Lease, if they are not stored there already.
+    async fn show_settings(&self) {
+        let in_use = SettingsInUse {
+            leader: self.identity.clone(),
+            version: self.reconciler.evaluator().settings().version.clone(),
+            source: self.source.clone(),
+            agents_namespace: self.agents_namespace.clone(),
+        };
+        if let Err(error) = in_use.show(&self.client, &self.namespace).await {
+            tracing::warn!(%error, "the settings in use can't be stored");
         }
     }
 

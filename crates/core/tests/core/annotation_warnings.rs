@@ -9,7 +9,6 @@ use crate::support::{
 use clusterip_core::annotations::{
     ADDRESS_ANNOTATION, ASKED_ANNOTATION, LEASE_LABEL, MOVE_ANNOTATION, MOVE_OBJECT_LABEL, NODE_ANNOTATION,
     REASON_ANNOTATION, REGISTERED_URL_ANNOTATION, SERVICE_ANNOTATION, SERVICE_ANNOTATIONS, SETTINGS_HASH_ANNOTATION,
-    SETTINGS_IN_USE_ANNOTATION,
 };
 use serde_json::{Value, json};
 
@@ -100,7 +99,6 @@ fn keys_that_programs_write_are_not_warned_of() {
         REGISTERED_URL_ANNOTATION,
         SERVICE_ANNOTATION,
         SETTINGS_HASH_ANNOTATION,
-        SETTINGS_IN_USE_ANNOTATION,
     ];
     for key in written.into_iter().chain(SERVICE_ANNOTATIONS) {
         let value = match key {

@@ -147,7 +147,8 @@ impl<'c> WatchedCluster<'c> {
         self.update_settings().await;
         let SettingsInForce { live, refused, .. } = &self.settings;
         let Connection { client, namespace: of_server, agents_namespace, .. } = &self.connection;
-        let source = source::of_stores(client, &self.stores, &live.settings, of_server, agents_namespace).await;
+        let source =
+            source::of_stores(client, &self.stores, &live.settings, of_server, agents_namespace.as_deref()).await;
         let snapshot = Arc::clone(&source.snapshot);
         let input = input(&self.module, live, *refused, &snapshot, source);
         let audit = input.audit(&mut self.cache)?;

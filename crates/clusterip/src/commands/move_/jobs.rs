@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::evaluator::Evaluation;
 use clusterip_host::live_settings::Source;
@@ -61,7 +61,7 @@ impl Job {
 
 impl Run {
     /// Checks that the server that leads uses the settings of this command. Without a server in its namespace, checks
-    /// that no process leads in another namespace.
+    /// that no server leads in another namespace.
     ///
     /// # Errors
     /// If this command may not move Services.
@@ -85,7 +85,7 @@ impl Run {
         let held = match leader.try_acquire().await? {
             Acquisition::Acquired => None,
             Acquisition::HeldBy(holder) if holder.role() == Some(Role::Move) => {
-                bail!("another `clusterip move` is running: {}", holder.as_str())
+                bail!("another `clusterip move` is running: {}", harmless(holder.as_str()))
             }
             Acquisition::HeldBy(holder) => Some(holder),
         };
@@ -96,12 +96,18 @@ impl Run {
                 let _ = ended.wait_for(|done| *done).await;
             }))
         });
-        // The server may be another one than at the beginning.
-        let checked = self.check(held.is_some()).await;
+        let checked = match (&held, &self.deployed.leader) {
+            (None, Some(leader)) => Err(anyhow!(
+                "server {} does not lead in namespace {namespace} any more: run the command again",
+                harmless(leader.as_str())
+            )),
+            // The server may be another one than at the beginning.
+            _ => self.check(held.is_some()).await,
+        };
         let result = match checked {
             Ok(()) => {
                 if let Some(holder) = &held {
-                    notice(&format!("handed over to {}", holder.as_str()));
+                    notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
                 }
                 Ok(self.carry_out_all(command, jobs, held.is_some()).await)
             }

@@ -137,6 +137,9 @@ impl Startup<'_> {
             namespace: self.namespace.clone(),
             identity: self.me.to_string(),
             source: Origin::from(&self.arguments.settings_source(&self.client, &self.namespace)),
+            agents_namespace: self.agents_namespace.clone(),
+            // A server that is only tried leaves nothing behind.
+            temporary: self.arguments.register_url.is_some(),
         };
         let end = self.tasks.until_stop();
         self.tasks.spawn(async move { controller.run(end).await });

@@ -4,7 +4,7 @@
 //! settings.
 
 use clusterip_core::annotations::SETTINGS_HASH_ANNOTATION;
-use clusterip_leases::election::{self, LEASE};
+use clusterip_leases::election::LEASE;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -28,35 +28,16 @@ pub async fn read(client: &Client, namespace: &str) -> Result<Option<String>, ku
 /// The error of the API server, if the Lease does not exist, can't be read or can't be written, or if five writes
 /// conflict with others.
 pub async fn write(client: &Client, namespace: &str, hash: &str) -> Result<(), kube::Error> {
-    annotate(client, namespace, None, SETTINGS_HASH_ANNOTATION, hash).await.map(drop)
-}
-
-/// Sets an annotation of the leader's Lease, if `holder` holds the Lease; `None` stands for any process. Returns
-/// whether the Lease has the annotation now. Writes nothing if the Lease has it already.
-///
-/// # Errors
-/// As [`write`].
-pub(super) async fn annotate(
-    client: &Client,
-    namespace: &str,
-    holder: Option<&str>,
-    key: &str,
-    value: &str,
-) -> Result<bool, kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let mut attempt = 1;
     loop {
         let mut lease = leases.get(LEASE).await?;
-        let found = lease.spec.as_ref().and_then(election::holder);
-        if holder.is_some() && found != holder {
-            return Ok(false);
-        }
         let annotations = lease.metadata.annotations.get_or_insert_default();
-        if annotations.insert(key.to_owned(), value.to_owned()).as_deref() == Some(value) {
-            return Ok(true);
+        if annotations.insert(SETTINGS_HASH_ANNOTATION.to_owned(), hash.to_owned()).as_deref() == Some(hash) {
+            return Ok(());
         }
         match leases.replace(LEASE, &PostParams::default(), &lease).await {
-            Ok(_) => return Ok(true),
+            Ok(_) => return Ok(()),
             // Conflicts are expected: the leader renews this Lease every 2 seconds.
             Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => attempt += 1,
             Err(error) => return Err(error),

@@ -1,17 +1,31 @@
-//! The settings that the leader uses, shown in an annotation of its Lease. `clusterip move` and `clusterip audit` read
-//! them there.
+//! The settings that the leader uses, stored as a `ControllerRevision` in its namespace. `clusterip move` and
+//! `clusterip audit` find the server by this object, and read there where its settings are.
 //!
-//! The annotation of [`super::applied_settings`] is not enough for them: new settings are not carried out while they
-//! wait for `clusterip move`.
+//! The leader's Lease does not prove that a server leads: a user with the role `edit` in any namespace may write such a
+//! Lease there. That user may only read ControllerRevisions. The controllers of StatefulSets and DaemonSets write some
+//! in the namespaces of tenants, with labels that the tenants choose. But the names of these end in a hash of another
+//! length, and their `data` is a Pod template.
+//!
+//! The annotation of [`super::applied_settings`] is not enough for these commands: new settings are not carried out
+//! while they wait for `clusterip move`.
 
-use clusterip_core::annotations::SETTINGS_IN_USE_ANNOTATION;
+use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use clusterip_host::live_settings::Source;
-use clusterip_leases::election;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Client;
+use clusterip_leases::identity::Identity;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::{Client, Error as KubeError};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::applied_settings;
+/// The value of [`MOVE_OBJECT_LABEL`] on this object.
+const SERVER: &str = "server";
+/// The beginning of the name. The random part of the leader's identity follows.
+const PREFIX: &str = "clusterip-server-";
+/// The number of hexadecimal digits in the random part of an identity.
+const RANDOM_DIGITS: usize = 16;
+/// How many objects are listed at a time.
+const PAGE: u32 = 500;
 
 /// The settings that a leader uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +37,8 @@ pub struct SettingsInUse {
     pub version: String,
     /// Where the leader reads its settings.
     pub source: Origin,
+    /// The namespace of the agents.
+    pub agents_namespace: String,
 }
 
 /// Where a leader reads its settings.
@@ -56,68 +72,186 @@ impl From<&Source> for Origin {
 }
 
 impl SettingsInUse {
-    /// The settings that the holder of this Lease uses; `None` if the Lease does not show them. An annotation of an
-    /// earlier leader does not count.
-    pub fn on(lease: &Lease) -> Option<Self> {
-        let holder = lease.spec.as_ref().and_then(election::holder)?;
-        let text = lease.metadata.annotations.as_ref()?.get(SETTINGS_IN_USE_ANNOTATION)?;
-        serde_json::from_str::<Self>(text).ok().filter(|in_use| in_use.leader == holder)
-    }
-
-    /// Shows these settings on the Lease in `namespace`. Returns whether the Lease shows them now; it does not if
-    /// another process leads.
+    /// Stores these settings in `namespace`, and deletes those of earlier leaders. Writes nothing if they are stored
+    /// already.
     ///
     /// # Errors
     /// The error of the API server.
-    pub async fn show(&self, client: &Client, namespace: &str) -> Result<bool, kube::Error> {
-        let text = serde_json::to_string(self).map_err(kube::Error::SerdeError)?;
-        let key = SETTINGS_IN_USE_ANNOTATION;
-        applied_settings::annotate(client, namespace, Some(&self.leader), key, &text).await
+    pub async fn show(&self, client: &Client, namespace: &str) -> Result<(), KubeError> {
+        let (api, object, name) = (api(client, namespace), self.object()?, name(&self.leader));
+        match api.get_opt(&name).await? {
+            Some(found) if found.data == object.data => return Ok(()),
+            // The data of a ControllerRevision can't be changed.
+            Some(_) => delete(&api, &name).await?,
+            None => {}
+        }
+        api.create(&PostParams::default(), &object).await?;
+        for (_, other) in names(&api).await? {
+            if other != name {
+                delete(&api, &other).await?;
+            }
+        }
+        Ok(())
     }
+
+    fn object(&self) -> Result<ControllerRevision, KubeError> {
+        let object = json!({
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {
+                "name": name(&self.leader),
+                "labels": {MOVE_OBJECT_LABEL: SERVER, "app.kubernetes.io/name": "clusterip"},
+            },
+            "revision": 0,
+            "data": self,
+        });
+        serde_json::from_value(object).map_err(KubeError::SerdeError)
+    }
+
+    /// The settings in an object; `None` if a leader did not write the object.
+    fn of(object: ControllerRevision) -> Option<Self> {
+        let in_use: Self = serde_json::from_value(object.data?.0).ok()?;
+        (object.metadata.name? == name(&in_use.leader)).then_some(in_use)
+    }
+}
+
+/// The settings of all leaders, each with the namespace, also those of leaders that have ended; only in `namespace` if
+/// that is given.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<(String, SettingsInUse)>, KubeError> {
+    let listed = match namespace {
+        Some(namespace) => api(client, namespace),
+        None => Api::all(client.clone()),
+    };
+    let mut all = Vec::new();
+    // Tenants can make their objects large, so only the names are listed.
+    for (namespace, name) in names(&listed).await? {
+        let object = api(client, &namespace).get_opt(&name).await?;
+        if let Some(in_use) = object.and_then(SettingsInUse::of) {
+            all.push((namespace, in_use));
+        }
+    }
+    Ok(all)
+}
+
+/// The settings of this leader; `None` if it has not stored them.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn of_leader(client: &Client, namespace: &str, leader: &str) -> Result<Option<SettingsInUse>, KubeError> {
+    let name = name(leader);
+    // Another text must not become a part of a URL.
+    if !is_name(&name) {
+        return Ok(None);
+    }
+    let object = api(client, namespace).get_opt(&name).await?;
+    Ok(object.and_then(SettingsInUse::of).filter(|in_use| in_use.leader == leader))
+}
+
+/// Deletes the settings of this leader, if they are stored.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn remove(client: &Client, namespace: &str, leader: &str) -> Result<(), KubeError> {
+    delete(&api(client, namespace), &name(leader)).await
+}
+
+fn api(client: &Client, namespace: &str) -> Api<ControllerRevision> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+async fn delete(api: &Api<ControllerRevision>, name: &str) -> Result<(), KubeError> {
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(KubeError::Api(status)) if status.code == 404 => Ok(()),
+        ended => ended.map(drop),
+    }
+}
+
+/// The namespaces and names of all objects that leaders wrote.
+async fn names(api: &Api<ControllerRevision>) -> Result<Vec<(String, String)>, KubeError> {
+    let mut page = ListParams::default().labels(&format!("{MOVE_OBJECT_LABEL}={SERVER}")).limit(PAGE);
+    let mut names = Vec::new();
+    loop {
+        let found = api.list_metadata(&page).await?;
+        for object in found.items {
+            if let (Some(namespace), Some(name)) = (object.metadata.namespace, object.metadata.name)
+                && is_name(&name)
+            {
+                names.push((namespace, name));
+            }
+        }
+        match found.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(names),
+        }
+    }
+}
+
+/// The name of the object of this leader.
+fn name(leader: &str) -> String {
+    format!("{PREFIX}{}", Identity::of(leader).random())
+}
+
+fn is_name(name: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    name.strip_prefix(PREFIX).is_some_and(|random| random.len() == RANDOM_DIGITS && random.bytes().all(is_digit))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use k8s_openapi::api::coordination::v1::LeaseSpec;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use clusterip_leases::identity::Role;
+    use serde_json::Value;
 
     use super::*;
 
+    fn in_use() -> SettingsInUse {
+        let leader = Identity::with("pod", Role::Serve, 0xab).to_string();
+        let source = Origin::ConfigMap { namespace: "own".to_owned(), name: "settings".to_owned() };
+        SettingsInUse { leader, version: "ab".to_owned(), source, agents_namespace: "agents".to_owned() }
+    }
+
     #[test]
-    fn annotation_counts_only_for_the_leader_that_wrote_it() {
+    fn object_of_a_leader_is_read_as_it_was_written() {
+        let object = in_use().object().unwrap();
+        let expected = json!({
+            "leader": "pod_serve_00000000000000ab",
+            "version": "ab",
+            "source": {"configMap": {"namespace": "own", "name": "settings"}},
+            "agentsNamespace": "agents",
+        });
+        assert_eq!(object.data.as_ref().unwrap().0, expected);
+        assert_eq!(object.metadata.name.as_deref(), Some("clusterip-server-00000000000000ab"));
+        assert!(is_name(object.metadata.name.as_deref().unwrap()));
+        assert_eq!(SettingsInUse::of(object), Some(in_use()));
+    }
+
+    #[test]
+    fn objects_of_other_programs_are_ignored() {
         struct Case {
             name: &'static str,
-            holder: Option<&'static str>,
-            annotation: Option<String>,
-            known: bool,
+            object: &'static str,
+            data: Value,
         }
-        let source = Origin::ConfigMap { namespace: "own".to_owned(), name: "settings".to_owned() };
-        let in_use = SettingsInUse { leader: "pod_serve_1".to_owned(), version: "ab".to_owned(), source };
-        let text = serde_json::to_string(&in_use).unwrap();
-        let expected =
-            r#"{"leader":"pod_serve_1","version":"ab","source":{"configMap":{"namespace":"own","name":"settings"}}}"#;
-        assert_eq!(text, expected);
+        let whole = serde_json::to_value(in_use()).unwrap();
+        let own = "clusterip-server-00000000000000ab";
+        let template = json!({"spec": {"template": {"$patch": "replace", "metadata": whole}}});
         let cases = [
-            Case { name: "its own", holder: Some("pod_serve_1"), annotation: Some(text.clone()), known: true },
-            Case {
-                name: "of an earlier leader",
-                holder: Some("pod_serve_2"),
-                annotation: Some(text.clone()),
-                known: false,
-            },
-            Case { name: "without a leader", holder: Some(""), annotation: Some(text.clone()), known: false },
-            Case { name: "without a holder", holder: None, annotation: Some(text), known: false },
-            Case { name: "not JSON", holder: Some("pod_serve_1"), annotation: Some("so".to_owned()), known: false },
-            Case { name: "none", holder: Some("pod_serve_1"), annotation: None, known: false },
+            Case { name: "of another leader", object: "clusterip-server-00000000000000ac", data: whole.clone() },
+            Case { name: "the revision of a StatefulSet", object: own, data: template },
+            Case { name: "no object", object: own, data: json!("text") },
         ];
-        for Case { name, holder, annotation, known } in cases {
-            let annotations = annotation.map(|text| BTreeMap::from([(SETTINGS_IN_USE_ANNOTATION.to_owned(), text)]));
-            let spec = LeaseSpec { holder_identity: holder.map(str::to_owned), ..LeaseSpec::default() };
-            let lease = Lease { metadata: ObjectMeta { annotations, ..ObjectMeta::default() }, spec: Some(spec) };
-            assert_eq!(SettingsInUse::on(&lease), known.then(|| in_use.clone()), "{name}");
+        for Case { name, object, data } in cases {
+            let mut revision = in_use().object().unwrap();
+            revision.metadata.name = Some(object.to_owned());
+            revision.data.as_mut().unwrap().0 = data;
+            assert_eq!(SettingsInUse::of(revision), None, "{name}");
         }
+        for name in ["clusterip-server-5f6d7c8b9a", "clusterip-server-00000000000000AB", "clusterip-server-", "web"] {
+            assert!(!is_name(name), "{name}");
+        }
+        assert!(!is_name(&super::name("x_serve_../../secrets")));
     }
 }
