@@ -6,6 +6,7 @@ use e2e_tests::{missing, support};
 mod addresses_set_by_hand;
 mod agents;
 mod audit;
+mod audit_watch;
 mod certificates;
 mod changing_pools;
 mod chaos;

@@ -21,3 +21,4 @@ pub mod policy;
 pub mod yaml;
 mod yaml_position;
 mod yaml_scalar;
+mod yaml_size;

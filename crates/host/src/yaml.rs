@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::json_stream::{self, Part};
 use super::yaml_position::{Mark, Place};
 use super::yaml_scalar::scalar;
+use super::yaml_size::{Size, height};
 
 /// How deep documents may nest: deeper than any manifest needs, and not deeper than the JSON reader accepts.
 const DEEPEST: usize = 100;
@@ -376,41 +377,5 @@ impl<'t> Composer<'t> {
         }
         let (start, end) = (span.start.index, span.end.index);
         Ok(Node { start, end, line: span.start.line, column: span.start.column, aliased: true, ..node })
-    }
-}
-
-/// How large a node is.
-#[derive(Clone, Copy, Default)]
-struct Size {
-    /// How many values it has.
-    values: usize,
-    /// How many bytes its strings and keys have.
-    bytes: usize,
-}
-
-impl Size {
-    fn of(node: &Node) -> Self {
-        let own = |bytes| Self { values: 1, bytes };
-        match &node.data {
-            Data::Scalar(Value::String(text)) => own(text.len()),
-            Data::Scalar(_) => own(0),
-            Data::Sequence(items) => items.iter().map(Self::of).fold(own(0), Self::plus),
-            Data::Mapping(fields) => fields.iter().fold(own(0), |size, (key, value)| {
-                let Self { values, bytes } = Self::of(value);
-                size.plus(Self { values, bytes: bytes + key.name.len() })
-            }),
-        }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self { values: self.values + other.values, bytes: self.bytes + other.bytes }
-    }
-}
-
-fn height(node: &Node) -> usize {
-    1 + match &node.data {
-        Data::Scalar(_) => 0,
-        Data::Sequence(items) => items.iter().map(height).max().unwrap_or_default(),
-        Data::Mapping(fields) => fields.iter().map(|(_, node)| height(node)).max().unwrap_or_default(),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::command::{Done, Folder};
 
-const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
+pub const SERVICE: &str = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
 
 /// Manifests that the program refuses with this message.
 struct ManifestCase<'a> {
@@ -310,120 +310,4 @@ fn manifests_of_more_than_64_mib_are_refused() {
     std::fs::File::options().write(true).open(folder.path("m.yaml")).unwrap().set_len((64 << 20) + 1).unwrap();
     assert_eq!(folder.run(&["plan", "m.yaml"]), Done::refused("m.yaml: larger than 64 MiB"));
     std::fs::remove_file(folder.path("m.yaml")).unwrap();
-}
-
-#[test]
-fn wrong_register_url_is_refused_before_a_cluster_is_needed() {
-    let folder = Folder::new("bad-register-url");
-    for url in ["http://127.0.0.1:1", "127.0.0.1:1", "https://127.0.0.1:1/mutate", ""] {
-        let message = format!("--register-url {url}: it must be https://HOST:PORT, without a path");
-        let args = ["serve", "--kubeconfig", "gone", "--listen", "127.0.0.1:0", "--register-url", url];
-        assert_eq!(folder.run(&args), Done::refused(message), "{url}");
-    }
-    let url = "https://me:secret@127.0.0.1:1";
-    let args = ["serve", "--kubeconfig", "gone", "--listen", "127.0.0.1:0", "--register-url", url];
-    let message = "--register-url https://127.0.0.1:1: it must be https://HOST:PORT, without a path";
-    assert_eq!(folder.run(&args), Done::refused(message), "a password");
-}
-
-#[test]
-fn wrong_request_timeout_is_refused() {
-    let folder = Folder::new("bad-request-timeout");
-    for command in ["serve", "move", "audit"] {
-        let done = folder.run(&[command, "--request-timeout", "soon"]);
-        let expected = "error: invalid value 'soon' for '--request-timeout <TIME>': expected a whole number with a \
-                        unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit\n";
-        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{command}");
-        assert!(done.stderr.starts_with(expected), "{command}: {}", done.stderr);
-    }
-}
-
-#[test]
-fn wrong_selector_is_refused_with_its_position() {
-    let folder = Folder::new("bad-selector");
-    for command in ["plan", "audit", "move"] {
-        let done = folder.run(&[command, "-l", "app=web,tier like front"]);
-        let expected = "error: invalid value 'app=web,tier like front' for '--selector <SELECTOR>': at character 9: \
-                        unable to parse requirement \"tier like front\": an operator is expected: =, ==, !=, in, \
-                        notin\n";
-        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{command}");
-        assert!(done.stderr.starts_with(expected), "{command}: {}", done.stderr);
-    }
-}
-
-#[test]
-fn all_mistakes_in_settings_are_reported_at_once() {
-    let folder = Folder::new("bad-settings");
-    folder.write("m.yaml", SERVICE).write(
-        "s.yaml",
-        "services:
-  pools:
-  - {name: Linux, cidrs: [172.21.0.5/24], match: {os: linux}}
-  - name: windows
-    cidr: [172.21.1.0/24]
-    reserved: -1
-  - {name: rest, cidrs: [172.21.0.0/16, fd00::/64, 172.21.3.0/24]}
-  order: fastest
-  whenful: deny
-  evidence: {kinds: [Deploymnet]}
-",
-    );
-    let message = r#"settings: s.yaml
-services.whenful: unknown key "whenful": did you mean whenFull?
-services.pools[0].name: "Linux" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end
-services.pools[0].cidrs[0]: 172.21.0.5/24 has host bits set: did you mean 172.21.0.0/24?
-services.pools[1].cidr: unknown key "cidr": did you mean cidrs?
-services.pools[1].cidrs: missing: a pool needs at least one range
-services.pools[1].reserved: expected a number of addresses, 0 or more, found the number -1
-services.evidence.kinds[0]: unknown kind "Deploymnet": did you mean Deployment?; write a custom resource as group/version/Kind
-services.order: unknown value "fastest": known are spread, lowest
-services.pools[2].cidrs[2]: 172.21.3.0/24 overlaps 172.21.0.0/16 of the same pool"#;
-    assert_eq!(folder.run(&["plan", "m.yaml", "-s", "s.yaml"]), Done::refused(message));
-}
-
-#[test]
-fn text_that_is_not_a_settings_document_is_refused() {
-    struct Case {
-        name: &'static str,
-        settings: &'static str,
-        message: &'static str,
-    }
-    let rows = [
-        Case {
-            name: "no YAML",
-            settings: "services: [",
-            message: "settings: s.yaml: line 2: while parsing a node, did not find expected node content",
-        },
-        Case {
-            name: "two documents",
-            settings: "a: 1\n---\nb: 2\n",
-            message: "settings: s.yaml: line 3: more than one document",
-        },
-        Case {
-            name: "a list",
-            settings: "[]",
-            message: "settings: s.yaml\nsettings: expected an object, found a list",
-        },
-        Case {
-            name: "another key",
-            settings: "service: {}",
-            message: "settings: s.yaml\nservice: unknown key \"service\": did you mean services?",
-        },
-    ];
-    for Case { name, settings, message } in rows {
-        let folder = Folder::new("bad-settings-files");
-        folder.write("m.yaml", SERVICE).write("s.yaml", settings);
-        assert_eq!(folder.run(&["plan", "m.yaml", "-s", "s.yaml"]), Done::refused(message), "{name}");
-    }
-}
-
-#[test]
-fn invalid_command_line_is_refused() {
-    for args in
-        [&["plan"][..], &["plan", "a.yaml", "-o", "xml"], &["place"], &["plan", "a", "--snapshot", "b", "--cluster"]]
-    {
-        let done = Folder::workspace().run(args);
-        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args:?}");
-        assert!(done.stderr.starts_with("error: "), "{args:?}: {done:?}");
-    }
 }

@@ -7,6 +7,7 @@ mod audit_external_findings;
 mod audit_nodes;
 mod audit_pools;
 mod audit_services;
+mod bad_arguments;
 mod bad_input;
 mod command;
 mod documentation;
