@@ -100,7 +100,7 @@ fn service_without_a_pool_is_found_only_if_its_address_is_in_one() {
                 expected: vec![
                 "unmatched | 172.21.1.3 | windows | Service shop/web: 172.21.1.3 lies in pool windows (172.21.1.0/29), \
                  and no \
-                 pool is for it: kubernetes.io/os=darwin (annotation clusterip-policy/os)"
+             pool matches it: kubernetes.io/os=darwin (annotation clusterip-policy/os)"
                     .to_owned(),
             ],
             },
