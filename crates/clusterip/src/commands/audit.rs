@@ -40,7 +40,7 @@ Examples:
   Print the report again each time it changes:
     clusterip audit --watch
   In a pipeline:
-    clusterip audit --fail-on misplaced,full
+    clusterip audit --fail-on misplaced,no-pool,full
   The Services of one namespace; the pools are those of the whole cluster:
     clusterip audit --namespace shop
   The same for Services with these labels:
