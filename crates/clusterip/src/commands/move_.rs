@@ -51,9 +51,9 @@ Examples:
   With a settings file, if no server runs:
     clusterip move --settings settings.yaml
 
-No Service is deleted: it has type ExternalName for some milliseconds, and then the new address.
-All other fields stay unchanged. Addresses set by hand are never changed. If a server
-(`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out
+No Service is deleted: it has type ExternalName for some milliseconds, and then the new address. \
+All other fields stay unchanged. Addresses set by hand are never changed. If a server \
+(`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out \
 the moves.
 
 Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";

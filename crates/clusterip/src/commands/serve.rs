@@ -37,7 +37,8 @@ Examples:
   In the cluster, as in deploy/webhook:
     clusterip serve --settings-configmap clusterip-settings
   Outside of the cluster, to try it; the API server must be able to reach the URL:
-    clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
+    clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 \\
+      --register-url https://127.0.0.1:8443
 
 Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.";
 
