@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{Settings, parse_cidr};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::yaml;
 use clusterip_runtime::connect::ClusterArguments;
@@ -37,7 +37,7 @@ pub struct Init {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The Service ranges, the primary one first [default: the ServiceCIDRs of the cluster]
-    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = parse_cidr)]
     service_cidr: Vec<IpNet>,
     /// The operating systems of the Nodes [default: those of the cluster]
     #[arg(long, value_enum, value_name = "OS", value_delimiter = ',')]
@@ -75,7 +75,7 @@ impl Init {
     }
 
     fn given_ranges(&self) -> anyhow::Result<Ranges> {
-        let ranges: Vec<String> = self.service_cidr.iter().map(|range| range.trunc().to_string()).collect();
+        let ranges: Vec<String> = self.service_cidr.iter().map(ToString::to_string).collect();
         Ok(Ranges::of(&ServiceRanges::from(ranges), Origin::User, None)?)
     }
 
