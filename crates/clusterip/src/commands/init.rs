@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use clusterip_core::settings::{Settings, parse_cidr};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::yaml;
-use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::connect::{ClusterArguments, ConnectError};
 use ipnet::IpNet;
 use kube::Client;
 
@@ -63,7 +63,7 @@ impl Init {
                 runtime.block_on(self.read_cluster())?
             }
         };
-        let text = document(&ranges, &pools(&ranges.chosen, &systems)?);
+        let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?);
         Settings::from_value(&yaml::single(&text)?).context("the settings for this cluster have mistakes")?;
         Ok(text)
     }
@@ -80,7 +80,10 @@ impl Init {
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
-        let client = self.cluster.client().await?;
+        let client = self.cluster.client().await.map_err(|error| match error {
+            ConnectError::NoCluster(_) => anyhow!("{error}; or give both --service-cidr and --os"),
+            other => other.into(),
+        })?;
         Ok((self.ranges(&client).await?, self.systems(&client).await?))
     }
 

@@ -147,5 +147,6 @@ fn without_a_cluster_the_reason_is_named() {
     let environment = [("KUBECONFIG", "missing.yaml"), ("HOME", "."), ("KUBERNETES_SERVICE_HOST", "")];
     let done = Folder::new("init").run_with(&["init"], "", &environment);
     assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{done:?}");
-    assert!(done.stderr.starts_with("error: "), "{done:?}");
+    assert!(done.stderr.starts_with("error: no kubeconfig was found: "), "{done:?}");
+    assert!(done.stderr.ends_with("; or give both --service-cidr and --os\n"), "{done:?}");
 }
