@@ -147,6 +147,9 @@ impl Audit {
         let (module, settings, source, about) = match &self.snapshot {
             Some(file) => {
                 let written = settings_file::read(self.settings.as_deref())?;
+                if self.settings.is_none() {
+                    notice(super::DEFAULT_POOLS_NOTICE);
+                }
                 let module = Module::new(EMBEDDED)?;
                 let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
                 let source = source::of_file(file, &checked.settings)?;

@@ -62,7 +62,7 @@ pub struct Plan {
     /// manifests of other Services count as used
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<ServiceSelector>,
-    /// The settings file [default: the pools of K2s]
+    /// The settings file [default: the pools of K2s, not those of a server]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format
@@ -109,6 +109,9 @@ impl Plan {
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
         let written = settings_file::read(self.settings.as_deref())?;
+        if self.cluster && self.settings.is_none() {
+            notice(super::DEFAULT_POOLS_NOTICE);
+        }
         let Input { sources, manifests, skipped, outside } = self.input()?;
         self.tell_skipped(&skipped);
         for link in outside {
