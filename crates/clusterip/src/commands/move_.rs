@@ -330,9 +330,10 @@ fn ask(count: usize) -> anyhow::Result<bool> {
             "standard input is not a terminal: use --yes to move without asking, or --dry-run to only list the moves"
         );
     }
-    anstream::eprint!("\nMove {count} Services? [y/N] ");
+    let services = if count == 1 { "Service" } else { "Services" };
+    anstream::eprint!("\nMove {count} {services}? [y/N] ");
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
