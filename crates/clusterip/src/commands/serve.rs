@@ -56,7 +56,7 @@ pub struct Serve {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The address for HTTPS
-    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = listen_address)]
     listen: SocketAddr,
     /// The settings file, which is read again when it changes [default: the pools of K2s]
     #[arg(long, value_name = "FILE")]
@@ -112,6 +112,11 @@ pub struct Serve {
     ui: Option<SocketAddr>,
     #[command(flatten)]
     logging: Logging,
+}
+
+/// Parses the value of `--listen`.
+fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected ADDR:PORT such as 0.0.0.0:8443")
 }
 
 /// Which misplaced Services are moved.
