@@ -59,7 +59,7 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = listen_address)]
     listen: SocketAddr,
     /// The settings file, which is read again when it changes [default: the pools of K2s]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The ConfigMap in the server's namespace with the settings in its key `settings.yaml`, which is watched for
     /// changes
