@@ -182,6 +182,7 @@ impl Audit {
                 if let Some(namespace) = &namespace {
                     scope::check(&Snapshot::read(&snapshot), namespace)?;
                 }
+                self.scope.tell_if_no_service_matches(&Snapshot::read(&snapshot), namespace.as_deref());
                 let audit = input.audit(&mut AuditCache::default())?;
                 let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
                 super::output(self.render(&audit, about)?.as_bytes())?;

@@ -238,6 +238,7 @@ impl Move {
             if let Some(namespace) = namespace {
                 scope::check(&snapshot, namespace)?;
             }
+            self.scope.tell_if_no_service_matches(&snapshot, namespace);
             snapshot.services(namespace)
         };
         let wanted = ids.into_iter().filter(|id| self.service.as_ref().is_none_or(|service| *service == id.name));

@@ -21,8 +21,8 @@ use clusterip_runtime::connect::ClusterArguments;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-use super::settings_file;
 use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
+use super::{scope, settings_file};
 use crate::kustomization::{self, Built};
 use crate::manifest_planner::Planner;
 use crate::report;
@@ -147,6 +147,9 @@ impl Plan {
         let is_selected = |manifest: &Manifest| {
             self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
         };
+        if !manifests.iter().any(|manifest| manifest.is_service() && is_selected(manifest)) && self.selector.is_some() {
+            notice(scope::NO_SUCH_LABELS);
+        }
         let is_planned = |manifest: &&Manifest| {
             (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
         };

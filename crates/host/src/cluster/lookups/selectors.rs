@@ -156,7 +156,9 @@ mod tests {
 
     #[test]
     fn error_has_the_position_of_its_requirement() {
-        for (text, position) in [("a b c", 1), ("app=web,  a b c", 11), ("app in (x,y),ü", 14), ("ü,x", 1), ("app==web,", 10)] {
+        for (text, position) in
+            [("a b c", 1), ("app=web,  a b c", 11), ("app in (x,y),ü", 14), ("ü,x", 1), ("app==web,", 10)]
+        {
             assert_eq!(labels(text).unwrap_err().position, position, "{text:?}");
         }
         assert_eq!(fields_match("metadata.name!=web,spec", &json!({})).unwrap_err().position, 20);
