@@ -275,5 +275,5 @@ async fn namespaces_are_selected_as_with_kubectl() {
     }
     let unknown = clusterip(&plane, &["audit", "--settings", "server.yaml", "--context", "nope"]).await;
     assert_eq!(unknown.status, 2);
-    assert!(unknown.stderr.starts_with("error: context nope: "), "{}", unknown.stderr);
+    assert!(unknown.stderr.starts_with("error: there is no context nope\n"), "{}", unknown.stderr);
 }

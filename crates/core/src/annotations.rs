@@ -167,7 +167,8 @@ pub(crate) fn ineffective(annotations: &Labels, before: Option<&Labels>) -> Vec<
             // The names are compared in a time and memory that grow with their length.
             unknown("name", &cut(name, MAX_COMPARED), &AUTHOR_NAMES)
         } else if key == MOVE_ANNOTATION && Move::parse(value).is_none() {
-            unknown("value", &cut(value, MAX_COMPARED), &["never", "now"])
+            // The nearest value may be the opposite of what the author means, so all values are listed.
+            format!("unknown value {}: known are never, now", quote(&cut(value, MAX_COMPARED)))
         } else {
             continue;
         };

@@ -85,6 +85,9 @@ pub enum ConnectError {
         /// The reason.
         reason: String,
     },
+    /// The kubeconfig has no such context.
+    #[error("there is no context {0}")]
+    NoContext(String),
     /// The context can't be used.
     #[error("context {context}: {reason}")]
     Context {
@@ -135,8 +138,10 @@ impl ClusterArguments {
                 Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
             }
             (_, Some(context)) => {
-                let failed =
-                    |error| ConnectError::Context { context: context.clone(), reason: kubeconfig_message(&error) };
+                let failed = |error| match error {
+                    KubeconfigError::LoadContext(_) => ConnectError::NoContext(context.clone()),
+                    other => ConnectError::Context { context: context.clone(), reason: kubeconfig_message(&other) },
+                };
                 Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
             }
             (None, None) => Config::infer().await.map_err(|error| ConnectError::NoCluster(infer_message(&error))),

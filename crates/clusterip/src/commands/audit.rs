@@ -40,7 +40,7 @@ Examples:
   Print the report again each time it changes:
     clusterip audit --watch
   In a pipeline:
-    clusterip audit --fail-on misplaced,full
+    clusterip audit --fail-on misplaced,no-pool,full
   The Services of one namespace; the pools are those of the whole cluster:
     clusterip audit --namespace shop
   The same for Services with these labels:
@@ -147,6 +147,9 @@ impl Audit {
         let (module, settings, source, about) = match &self.snapshot {
             Some(file) => {
                 let written = settings_file::read(self.settings.as_deref())?;
+                if self.settings.is_none() {
+                    notice(super::DEFAULT_POOLS_NOTICE);
+                }
                 let module = Module::new(EMBEDDED)?;
                 let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
                 let source = source::of_file(file, &checked.settings)?;
@@ -179,6 +182,7 @@ impl Audit {
                 if let Some(namespace) = &namespace {
                     scope::check(&Snapshot::read(&snapshot), namespace)?;
                 }
+                self.scope.tell_if_no_service_matches(&Snapshot::read(&snapshot), namespace.as_deref());
                 let audit = input.audit(&mut AuditCache::default())?;
                 let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
                 super::output(self.render(&audit, about)?.as_bytes())?;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{Settings, parse_cidr};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::yaml;
-use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::connect::{ClusterArguments, ConnectError};
 use ipnet::IpNet;
 use kube::Client;
 
@@ -37,7 +37,7 @@ pub struct Init {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The Service ranges, the primary one first [default: the ServiceCIDRs of the cluster]
-    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = parse_cidr)]
     service_cidr: Vec<IpNet>,
     /// The operating systems of the Nodes [default: those of the cluster]
     #[arg(long, value_enum, value_name = "OS", value_delimiter = ',')]
@@ -63,7 +63,7 @@ impl Init {
                 runtime.block_on(self.read_cluster())?
             }
         };
-        let text = document(&ranges, &pools(&ranges.chosen, &systems)?);
+        let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?);
         Settings::from_value(&yaml::single(&text)?).context("the settings for this cluster have mistakes")?;
         Ok(text)
     }
@@ -75,12 +75,15 @@ impl Init {
     }
 
     fn given_ranges(&self) -> anyhow::Result<Ranges> {
-        let ranges: Vec<String> = self.service_cidr.iter().map(|range| range.trunc().to_string()).collect();
+        let ranges: Vec<String> = self.service_cidr.iter().map(ToString::to_string).collect();
         Ok(Ranges::of(&ServiceRanges::from(ranges), Origin::User, None)?)
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
-        let client = self.cluster.client().await?;
+        let client = self.cluster.client().await.map_err(|error| match error {
+            ConnectError::NoCluster(_) => anyhow!("{error}; or give both --service-cidr and --os"),
+            other => other.into(),
+        })?;
         Ok((self.ranges(&client).await?, self.systems(&client).await?))
     }
 

@@ -51,9 +51,9 @@ Examples:
   With a settings file, if no server runs:
     clusterip move --settings settings.yaml
 
-No Service is deleted: it has type ExternalName for some milliseconds, and then the new address.
-All other fields stay unchanged. Addresses set by hand are never changed. If a server
-(`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out
+No Service is deleted: it has type ExternalName for some milliseconds, and then the new address. \
+All other fields stay unchanged. Addresses set by hand are never changed. If a server \
+(`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out \
 the moves.
 
 Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";
@@ -238,6 +238,7 @@ impl Move {
             if let Some(namespace) = namespace {
                 scope::check(&snapshot, namespace)?;
             }
+            self.scope.tell_if_no_service_matches(&snapshot, namespace);
             snapshot.services(namespace)
         };
         let wanted = ids.into_iter().filter(|id| self.service.as_ref().is_none_or(|service| *service == id.name));
@@ -330,9 +331,10 @@ fn ask(count: usize) -> anyhow::Result<bool> {
             "standard input is not a terminal: use --yes to move without asking, or --dry-run to only list the moves"
         );
     }
-    anstream::eprint!("\nMove {count} Services? [y/N] ");
+    let services = if count == 1 { "Service" } else { "Services" };
+    anstream::eprint!("\nMove {count} {services}? [y/N] ");
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

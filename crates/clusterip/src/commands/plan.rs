@@ -21,8 +21,8 @@ use clusterip_runtime::connect::ClusterArguments;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
-use super::settings_file;
 use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
+use super::{scope, settings_file};
 use crate::kustomization::{self, Built};
 use crate::manifest_planner::Planner;
 use crate::report;
@@ -62,7 +62,7 @@ pub struct Plan {
     /// manifests of other Services count as used
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<ServiceSelector>,
-    /// The settings file [default: the pools of K2s]
+    /// The settings file [default: the pools of K2s, not those of a server]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format
@@ -109,6 +109,9 @@ impl Plan {
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
         let written = settings_file::read(self.settings.as_deref())?;
+        if self.cluster && self.settings.is_none() {
+            notice(super::DEFAULT_POOLS_NOTICE);
+        }
         let Input { sources, manifests, skipped, outside } = self.input()?;
         self.tell_skipped(&skipped);
         for link in outside {
@@ -144,6 +147,9 @@ impl Plan {
         let is_selected = |manifest: &Manifest| {
             self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
         };
+        if !manifests.iter().any(|manifest| manifest.is_service() && is_selected(manifest)) && self.selector.is_some() {
+            notice(scope::NO_SUCH_LABELS);
+        }
         let is_planned = |manifest: &&Manifest| {
             (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
         };

@@ -37,7 +37,8 @@ Examples:
   In the cluster, as in deploy/webhook:
     clusterip serve --settings-configmap clusterip-settings
   Outside of the cluster, to try it; the API server must be able to reach the URL:
-    clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
+    clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 \\
+      --register-url https://127.0.0.1:8443
 
 Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.";
 
@@ -55,10 +56,10 @@ pub struct Serve {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The address for HTTPS
-    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = listen_address)]
     listen: SocketAddr,
     /// The settings file, which is read again when it changes [default: the pools of K2s]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The ConfigMap in the server's namespace with the settings in its key `settings.yaml`, which is watched for
     /// changes
@@ -111,6 +112,11 @@ pub struct Serve {
     ui: Option<SocketAddr>,
     #[command(flatten)]
     logging: Logging,
+}
+
+/// Parses the value of `--listen`.
+fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected ADDR:PORT such as 0.0.0.0:8443")
 }
 
 /// Which misplaced Services are moved.

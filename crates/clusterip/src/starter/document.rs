@@ -1,16 +1,17 @@
 //! Formats starter settings as YAML with comments.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use clusterip_core::address::static_band_len;
 use ipnet::IpNet;
 
 use super::facts::{Origin, Ranges};
-use super::pools::{StarterPool, THROUGH_DNS, is_k2s};
+use super::pools::{Os, StarterPool, THROUGH_DNS, is_k2s};
 
-/// The settings with these pools.
-pub fn document(ranges: &Ranges, pools: &[StarterPool]) -> String {
-    let mut text = head(ranges, pools);
+/// The settings with these pools, for a cluster whose Nodes have these operating systems.
+pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[StarterPool]) -> String {
+    let mut text = head(ranges, systems, pools);
     for pool in pools {
         text.push_str(&of_pool(ranges, pool));
     }
@@ -32,9 +33,10 @@ pub fn document(ranges: &Ranges, pools: &[StarterPool]) -> String {
     text
 }
 
-fn head(ranges: &Ranges, pools: &[StarterPool]) -> String {
-    let systems = match pools {
-        [_] => "one pool for all Services, because all Nodes have the same operating system",
+fn head(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[StarterPool]) -> String {
+    let systems = match systems.len() {
+        0 => "one pool for all Services, because no Node has a known operating system",
+        1 => "one pool for all Services, because all Nodes have the same operating system",
         _ => "a pool for each operating system of the Nodes",
     };
     let known = match ranges.origin {

@@ -208,10 +208,23 @@ fn range_with_too_few_addresses_is_refused() {
     }
 }
 
+#[test]
+fn settings_name_the_reason_for_one_pool() {
+    let ranges = nets(&["10.96.0.0/12"]);
+    for (systems, reason) in [(&[][..], "no Node has a known"), (LINUX, "all Nodes have the same")] {
+        let pools = divided(&["10.96.0.0/12"], systems).unwrap();
+        let ranges = Ranges { all: ranges.clone(), chosen: ranges.clone(), origin: Origin::User };
+        let text = document(&ranges, &systems.iter().copied().collect(), &pools);
+        let head = format!("# Starter settings of clusterip: one pool for all Services, because {reason} ");
+        assert!(text.starts_with(&head), "{text}");
+    }
+}
+
 /// The settings as the program reads them, with the Service ranges.
 fn settings(ranges: &[IpNet], pools: &[StarterPool], origin: Origin) -> Settings {
     let ranges = Ranges { all: ranges.to_vec(), chosen: ranges.to_vec(), origin };
-    let text = document(&ranges, pools);
+    let systems: BTreeSet<Os> = pools.iter().filter_map(|pool| pool.os).collect();
+    let text = document(&ranges, &systems, pools);
     let mut document: Value = yaml::single(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let written = document["services"].get("serviceCIDRs").is_some();
     assert_eq!(written, origin != Origin::ServiceCidrs, "{text}");

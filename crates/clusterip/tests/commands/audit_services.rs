@@ -350,7 +350,10 @@ fn findings_of_services_with_certain_labels_are_selected() {
         Case { args: &["-l", ""], found: &["bank/web", "shop/api", "shop/bare", "shop/web"] },
     ];
     for Case { args, found } in cases {
-        let told = audit(&folder, items(), &[&["-o", "json"][..], args].concat()).json();
+        let done = audit(&folder, items(), &[&["-o", "json"][..], args].concat());
+        let notice = "no Service has these labels\n";
+        assert_eq!(done.stderr.contains(notice), found.is_empty(), "{args:?}: {done:?}");
+        let told = done.json();
         let id = |finding: &Value| {
             format!("{}/{}", finding["namespace"].as_str().unwrap(), finding["name"].as_str().unwrap())
         };

@@ -118,3 +118,12 @@ fn invalid_command_line_is_refused() {
         assert!(done.stderr.starts_with("error: "), "{args:?}: {done:?}");
     }
 }
+
+#[test]
+fn address_of_the_server_needs_a_host_and_a_port() {
+    for address in [":18443", "127.0.0.1", "localhost:8443"] {
+        let done = Folder::new("listen").run(&["serve", "--listen", address]);
+        let reason = "expected ADDR:PORT such as 0.0.0.0:8443";
+        assert!(done.status == 2 && done.stderr.contains(reason), "{address}: {done:?}");
+    }
+}

@@ -95,8 +95,8 @@ fn settings_for_given_ranges_and_systems_are_printed_and_valid() {
     let cases = [
         Case { name: "kubeadm", args: &["--service-cidr", "10.96.0.0/12", "--os", "linux,windows"], expected: KUBEADM },
         Case {
-            name: "host bits",
-            args: &["--service-cidr", "10.96.0.1/12", "--os", "windows", "--os", "linux"],
+            name: "two options",
+            args: &["--service-cidr", "10.96.0.0/12", "--os", "windows", "--os", "linux"],
             expected: KUBEADM,
         },
         Case {
@@ -128,6 +128,14 @@ fn ranges_that_can_not_be_divided_are_refused() {
     let done = init(&["--service-cidr", "10.0.0.0/27", "--os", "linux,windows"]);
     let reason = "the Service range 10.0.0.0/27 has only 32 addresses: too few for two pools; write the pools by hand";
     assert_eq!(done, Done::refused(reason));
+    for (range, reason) in [
+        ("10.0.0.0", "\"10.0.0.0\" is not a CIDR: add a prefix length such as /24"),
+        ("10.96.0.1/12", "10.96.0.1/12 has host bits set: did you mean 10.96.0.0/12?"),
+    ] {
+        let done = init(&["--service-cidr", range, "--os", "linux"]);
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{range}");
+        assert!(done.stderr.contains(reason), "{range}: {done:?}");
+    }
     for args in [&["--service-cidr", "10.0.0.0"][..], &["--os", "plan9"], &["--service-cidr", ""]] {
         let done = init(args);
         assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args:?}");
@@ -139,5 +147,6 @@ fn without_a_cluster_the_reason_is_named() {
     let environment = [("KUBECONFIG", "missing.yaml"), ("HOME", "."), ("KUBERNETES_SERVICE_HOST", "")];
     let done = Folder::new("init").run_with(&["init"], "", &environment);
     assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{done:?}");
-    assert!(done.stderr.starts_with("error: "), "{done:?}");
+    assert!(done.stderr.starts_with("error: no kubeconfig was found: "), "{done:?}");
+    assert!(done.stderr.ends_with("; or give both --service-cidr and --os\n"), "{done:?}");
 }

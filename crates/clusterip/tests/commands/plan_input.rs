@@ -326,7 +326,7 @@ default    web      linux       10.0.0.9    unchanged: set by hand; os=linux (se
             totals: "1 Service: 0 allocated, 1 unchanged, 0 denied",
         },
         Case {
-            input: "# nothing\n".to_owned(),
+            input: "apiVersion: v1\nkind: List\nitems: []\n".to_owned(),
             rows: "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE\n",
             totals: "0 Services: 0 allocated, 0 unchanged, 0 denied",
         },
@@ -335,6 +335,14 @@ default    web      linux       10.0.0.9    unchanged: set by hand; os=linux (se
         let done = Folder::new("no-pool").run_with(&["plan", "-"], &input, &[]);
         let pools = "windows 0 of 205 used; linux 0 of 205 used";
         assert_eq!(done, Done::ok(format!("{rows}\n{totals}; {pools}\n")));
+    }
+}
+
+#[test]
+fn empty_standard_input_is_refused() {
+    for input in ["", "\n", "# nothing\n", "---\n---\n"] {
+        let done = Folder::new("no-input").run_with(&["plan", "-"], input, &[]);
+        assert_eq!(done, Done::refused("-: no manifests: standard input has no Kubernetes objects"), "{input:?}");
     }
 }
 

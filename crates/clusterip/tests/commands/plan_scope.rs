@@ -71,6 +71,8 @@ fn services_with_certain_labels_are_planned() {
     let text = input("172.21.0.20");
     for Case { selector, planned } in cases {
         let done = plan(&text, &["-l", selector]);
+        let notice = "no Service has these labels\n";
+        assert_eq!(done.stderr.contains(notice), planned.is_empty(), "{selector}: {done:?}");
         let services = done.json()["services"].clone();
         let names: Vec<&str> = services.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
         assert_eq!((done.status, names.as_slice()), (0, planned), "{selector}");

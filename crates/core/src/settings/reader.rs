@@ -145,16 +145,13 @@ impl Reader {
 
     pub(super) fn cidr(&mut self, at: &Located<'_>) -> Option<IpNet> {
         let text = self.ok(at.text())?;
-        let Ok(cidr) = text.parse::<IpNet>() else {
-            let slash = if text.parse::<std::net::IpAddr>().is_ok() { ": add a prefix length such as /24" } else { "" };
-            self.mistake(at.path.clone(), format!("{} is not a CIDR{slash}", quote(text)));
-            return None;
-        };
-        if cidr != cidr.trunc() {
-            self.mistake(at.path.clone(), format!("{cidr} has host bits set: did you mean {}?", cidr.trunc()));
-            return None;
+        match parse_cidr(text) {
+            Ok(cidr) => Some(cidr),
+            Err(reason) => {
+                self.mistake(at.path.clone(), reason);
+                None
+            }
         }
-        Some(cidr)
     }
 
     pub(super) fn cidr_or_address(&mut self, at: &Located<'_>) -> Option<IpNet> {
@@ -229,6 +226,21 @@ fn is_label_name(name: &str) -> bool {
         && ends(name.bytes().next())
         && ends(name.bytes().last())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+}
+
+/// Parses a CIDR without host bits.
+///
+/// # Errors
+/// The reason, with advice, for any other text.
+pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
+    let Ok(cidr) = text.parse::<IpNet>() else {
+        let slash = if text.parse::<std::net::IpAddr>().is_ok() { ": add a prefix length such as /24" } else { "" };
+        return Err(format!("{} is not a CIDR{slash}", quote(text)));
+    };
+    if cidr != cidr.trunc() {
+        return Err(format!("{cidr} has host bits set: did you mean {}?", cidr.trunc()));
+    }
+    Ok(cidr)
 }
 
 /// The reason of an unknown name: suggests the nearest known name, or lists all of them.

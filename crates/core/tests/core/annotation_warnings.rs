@@ -53,7 +53,12 @@ fn unknown_names_and_values_are_warned_of() {
         Case {
             name: "a misspelt value",
             annotations: &[(MOVE_ANNOTATION, "Never")],
-            expected: &[&value("Never", "did you mean never?")],
+            expected: &[&value("Never", "known are never, now")],
+        },
+        Case {
+            name: "a value near to another one than the author means",
+            annotations: &[(MOVE_ANNOTATION, "No")],
+            expected: &[&value("No", "known are never, now")],
         },
         Case {
             name: "several, by their keys",

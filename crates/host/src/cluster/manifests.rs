@@ -121,6 +121,9 @@ pub enum ManifestError {
         /// The path.
         folder: String,
     },
+    /// Standard input has no documents.
+    #[error("-: no manifests: standard input has no Kubernetes objects")]
+    EmptyInput,
     /// No file of a folder has manifests.
     #[error("{folder}: no manifests: no .yaml, .yml or .json file there, or below, has Kubernetes objects")]
     OnlyOtherFiles {

@@ -28,10 +28,10 @@ impl SelectorError {
 /// # Errors
 /// [`SelectorError`] for the first requirement that is invalid.
 pub fn labels(text: &str) -> Result<LabelSelector, SelectorError> {
-    let requirements = split(text).into_iter().filter(|part| !part.is_empty());
+    let requirements = if text.trim().is_empty() { Vec::new() } else { split(text) };
     Ok(LabelSelector {
         match_labels: Labels::new(),
-        match_expressions: requirements.map(|part| requirement(text, part)).collect::<Result<_, _>>()?,
+        match_expressions: requirements.into_iter().map(|part| requirement(text, part)).collect::<Result<_, _>>()?,
     })
 }
 
@@ -63,6 +63,9 @@ fn requirement(selector: &str, text: &str) -> Result<Requirement, SelectorError>
         }
         Ok(Requirement { key: key.to_owned(), operator, values })
     };
+    if text.is_empty() {
+        return Err(error("empty: remove a comma"));
+    }
     if let Some(key) = text.strip_prefix('!') {
         return of(key, Operator::DoesNotExist, Vec::new());
     }
@@ -142,6 +145,10 @@ mod tests {
             "app=web)",
             "app in (web))",
             "replicas>1",
+            "app=web,",
+            ",app=web",
+            "app=web,,tier=front",
+            ",",
         ] {
             assert!(labels(text).is_err(), "{text:?}");
         }
@@ -149,7 +156,9 @@ mod tests {
 
     #[test]
     fn error_has_the_position_of_its_requirement() {
-        for (text, position) in [("a b c", 1), ("app=web,  a b c", 11), ("app in (x,y),ü", 14), ("ü,x", 1)] {
+        for (text, position) in
+            [("a b c", 1), ("app=web,  a b c", 11), ("app in (x,y),ü", 14), ("ü,x", 1), ("app==web,", 10)]
+        {
             assert_eq!(labels(text).unwrap_err().position, position, "{text:?}");
         }
         assert_eq!(fields_match("metadata.name!=web,spec", &json!({})).unwrap_err().position, 20);

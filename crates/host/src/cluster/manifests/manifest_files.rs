@@ -66,6 +66,12 @@ impl Files {
             Ok(parsed) => manifests = parsed,
             Err(ManifestErrors(more)) => errors.extend(more),
         }
+        for (index, source) in sources.iter().enumerate().filter(|(_, source)| source.name == "-") {
+            // An empty list of objects is a document, too.
+            if manifests.iter().all(|manifest| manifest.origin.source != index) && is_empty(source) {
+                errors.push(ManifestError::EmptyInput);
+            }
+        }
         if let Namespace::Only(only) = namespace {
             errors.extend(manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
         }
@@ -130,6 +136,11 @@ fn other_namespace(manifest: &Manifest, only: &str) -> Option<ManifestError> {
         origin: manifest.origin.clone(),
         reason: format!("{kind} {name} is in namespace {namespace}, but --namespace is {only}: remove one of the two"),
     })
+}
+
+/// Whether a text has no documents, or only empty ones.
+fn is_empty(source: &Source) -> bool {
+    yaml::documents(&source.text).all(|document| document.is_ok_and(|document| document.is_null()))
 }
 
 /// Whether a text has documents, and none of them is a Kubernetes object. A text that is not YAML may have some.
