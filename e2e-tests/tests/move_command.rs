@@ -1,5 +1,7 @@
 //! `clusterip move` without a server, and with one.
 
+use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -189,4 +191,70 @@ async fn running_server_executes_the_moves() {
     assert!(now.starts_with("172.21.1."), "{now}");
     assert!(now.ends_with(r#" {"clusterip-policy/os":"windows"}"#), "the annotation of the request is left: {now}");
     assert_eq!(host.terminate().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_command_finishes_the_moves_that_have_begun() {
+    // All Services lie outside of the pool, apart from a few that the API server placed there by chance.
+    const SERVICES: usize = 100;
+    let plane = ControlPlane::start(Options::default());
+    let namespace = plane.namespace("interrupted").await;
+    let manifests: Vec<String> = (0..SERVICES)
+        .map(|nth| {
+            format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: service-{nth}}}, \
+                  spec: {{ports: [{{port: 80}}]}}}}\n"
+            )
+        })
+        .collect();
+    plane.kubectl_with(&["create", "-f", "-"], &manifests.join("---\n")).await.ok();
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("settings.yaml");
+    std::fs::write(&settings, "services: {pools: [{name: all, cidrs: [172.21.200.0/24]}]}\n").unwrap();
+    let command = || {
+        let mut command = Command::new(program());
+        command.args(["move", "--yes", "-n", &namespace, "--kubeconfig"]).arg(plane.kubeconfig());
+        command.arg("--settings").arg(&settings).stdin(Stdio::null());
+        command
+    };
+
+    let mut interrupted = command();
+    let run = move || {
+        let mut child = interrupted.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines: Vec<String> = Vec::new();
+        for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+            let line = line.unwrap();
+            if line.starts_with("moved ") && !lines.iter().any(|line| line.starts_with("moved ")) {
+                let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+                assert!(sent.success());
+            }
+            lines.push(line);
+        }
+        (child.wait().unwrap(), lines)
+    };
+    let (status, lines) = tokio::task::spawn_blocking(run).await.unwrap();
+    let stderr = lines.join("\n");
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    let moved = lines.iter().filter(|line| line.starts_with("moved ")).count();
+    let left =
+        lines.iter().filter(|line| line.ends_with(" was not moved: the command was interrupted before the move began"));
+    let (left, last) = (left.count(), lines.last().unwrap());
+    assert!(moved > 0 && left > 0, "{stderr}");
+    assert_eq!(*last, format!("error: interrupted: {moved} of {} Services were moved", moved + left), "{stderr}");
+
+    let path = "-o=jsonpath={range .items[*]}{.spec.type} {.spec.clusterIP}{\"\\n\"}{end}";
+    let services = plane.kubectl(&["get", "services", "-n", &namespace, path]).await.ok();
+    assert_eq!(services.lines().count(), SERVICES, "{services}");
+    for service in services.lines() {
+        let address = service.strip_prefix("ClusterIP ").and_then(|address| address.parse::<IpAddr>().ok());
+        assert!(address.is_some(), "a Service without an address: {service}");
+    }
+    let records = ["get", "controllerrevisions", "-A", "-l", "clusterip-policy/move=record", "-o", "name"];
+    assert_eq!(plane.kubectl(&records).await.ok(), "");
+
+    let mut rest = command();
+    let output = tokio::task::spawn_blocking(move || rest.output()).await.unwrap().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(stdout.lines().last(), Some(format!("moved {left} of {left}, 0 stay").as_str()));
 }

@@ -105,6 +105,11 @@ pub enum ConnectError {
 }
 
 impl ClusterArguments {
+    /// Whether the arguments name a cluster: a kubeconfig or a context.
+    pub fn name_a_cluster(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
     /// A client for the cluster of the kubeconfig, or for the cluster that this process runs in. Each of its requests
     /// has the time limit, and each error of the connection names the URL.
     ///

@@ -48,12 +48,12 @@ pub struct Evaluate {
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// Answer the look-ups from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "cluster"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "cluster", "kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
     /// Answer the look-ups from this recorded session; they must come in the recorded order
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "record"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "kubeconfig", "context", "record"])]
     session: Option<PathBuf>,
-    /// Answer the look-ups from the cluster of the current context
+    /// Answer the look-ups from the cluster of the current context; --kubeconfig and --context imply this
     #[arg(long)]
     cluster: bool,
     #[command(flatten)]
@@ -132,7 +132,7 @@ impl Evaluate {
             let exchanges = recorded_session::read(&text).with_context(|| format!("session: {}", file.display()))?;
             return Ok(Source::Session(Arc::new(Replay::new(exchanges))));
         }
-        if self.cluster {
+        if self.cluster || self.connection.name_a_cluster() {
             let lookups = ApiServerLookups::new(&self.connection)?;
             self.compare_ranges(settings, &lookups.service_cidrs());
             return Ok(Source::Cluster(Arc::new(lookups)));

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 
 mod jobs;
 
-use self::jobs::{Job, Run};
+use self::jobs::{INTERRUPTED, Job, Run};
 use super::deployed::Deployed;
 use super::scope::{self, Scope};
 use super::terminal_options::{TerminalOptions, notice};
@@ -56,7 +56,11 @@ All other fields stay unchanged. Addresses set by hand are never changed. If a s
 (`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out \
 the moves.
 
-Exit status: 0; 1 if a Service could not be moved; 2 if the command can't start.";
+Ctrl-C or SIGTERM starts no further move: the command finishes the moves that have begun, for at most
+about a minute, and then ends. The other Services keep their addresses.
+
+Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command
+can't start.";
 
 /// Arguments of `move`.
 #[derive(Debug, Args)]
@@ -208,6 +212,10 @@ impl Move {
         self.print_json(rows, &ended)?;
         for (ServiceKey { namespace, name }, reason) in &failed {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
+            anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
+        }
+        if failed.iter().any(|(_, reason)| reason.as_str() == INTERRUPTED) {
+            let text = format!("interrupted: {} of {count} Services were moved", count - failed.len());
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })

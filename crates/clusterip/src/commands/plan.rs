@@ -69,9 +69,10 @@ pub struct Plan {
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
     /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
-    #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
-    /// Read the objects of the cluster from the API server of the current context
+    /// Read the objects of the cluster from the API server of the current context; --kubeconfig and --context imply
+    /// this
     #[arg(long)]
     cluster: bool,
     #[command(flatten)]
@@ -120,7 +121,7 @@ impl Plan {
         let module = Module::new(EMBEDDED)?;
         let there = match &self.snapshot {
             Some(file) => super::read_snapshot(file)?,
-            None if self.cluster => {
+            None if self.uses_cluster() => {
                 let settings = settings_file::check(
                     &module,
                     &complete(written.clone(), &ServiceRanges::default()),
@@ -184,9 +185,14 @@ impl Plan {
         Ok(manifest_files::load(&paths, namespace)?)
     }
 
-    /// The namespace of the context for objects without a namespace, if `--cluster` is used. It is printed.
+    /// Whether to read the objects of the cluster from its API server.
+    fn uses_cluster(&self) -> bool {
+        self.cluster || self.connection.name_a_cluster()
+    }
+
+    /// The namespace of the context for objects without a namespace, if a cluster is used. It is printed.
     fn namespace_of_context(&self) -> Option<String> {
-        if self.namespace.is_some() || !self.cluster {
+        if self.namespace.is_some() || !self.uses_cluster() {
             return None;
         }
         let namespace = self.connection.namespace()?;

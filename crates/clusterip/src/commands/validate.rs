@@ -73,7 +73,7 @@ impl Validate {
 
     fn validate(&self) -> anyhow::Result<ExitCode> {
         let module = Module::new(EMBEDDED)?;
-        let has_cluster = self.cluster || self.connection.kubeconfig.is_some() || self.connection.context.is_some();
+        let has_cluster = self.cluster || self.connection.name_a_cluster();
         let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
         let (mut has_mistakes, mut is_unread) = (false, false);
         for file in &self.files {

@@ -1,6 +1,7 @@
 //! Arguments and settings that are refused, each with one message that says where and why.
 
 use crate::bad_input::SERVICE;
+use crate::command::session_files::{WEB, copy_of};
 use crate::command::{Done, Folder};
 
 #[test]
@@ -125,5 +126,59 @@ fn address_of_the_server_needs_a_host_and_a_port() {
         let done = Folder::new("listen").run(&["serve", "--listen", address]);
         let reason = "expected ADDR:PORT such as 0.0.0.0:8443";
         assert!(done.status == 2 && done.stderr.contains(reason), "{address}: {done:?}");
+    }
+}
+
+#[test]
+fn kubeconfig_and_context_imply_the_cluster() {
+    const PLAN: &[&str] = &["plan", "m.yaml"];
+    const EVALUATE: &[&str] = &["evaluate", "--request", "request.json"];
+    struct Case {
+        name: &'static str,
+        command: &'static [&'static str],
+        args: &'static [&'static str],
+        /// A part of the message.
+        expected: &'static str,
+    }
+    let cases = [
+        Case { name: "plan", command: PLAN, args: &["--kubeconfig", "gone"], expected: "kubeconfig gone: " },
+        Case {
+            name: "plan, context",
+            command: PLAN,
+            args: &["--kubeconfig", "gone", "--context", "prod"],
+            expected: "kubeconfig gone: ",
+        },
+        Case { name: "evaluate", command: EVALUATE, args: &["--kubeconfig", "gone"], expected: "kubeconfig gone: " },
+        Case {
+            name: "plan, kubeconfig and snapshot",
+            command: PLAN,
+            args: &["--snapshot", "s", "--kubeconfig", "c"],
+            expected: "error: the argument '--snapshot <FILE>' cannot be used with '--kubeconfig <FILE>'\n",
+        },
+        Case {
+            name: "plan, context and snapshot",
+            command: PLAN,
+            args: &["--snapshot", "s", "--context", "c"],
+            expected: "error: the argument '--snapshot <FILE>' cannot be used with '--context <NAME>'\n",
+        },
+        Case {
+            name: "evaluate, kubeconfig and snapshot",
+            command: EVALUATE,
+            args: &["--snapshot", "s", "--kubeconfig", "c"],
+            expected: "error: the argument '--snapshot <FILE>' cannot be used with '--kubeconfig <FILE>'\n",
+        },
+        Case {
+            name: "evaluate, context and session",
+            command: EVALUATE,
+            args: &["--session", "s", "--context", "c"],
+            expected: "error: the argument '--session <FILE>' cannot be used with '--context <NAME>'\n",
+        },
+    ];
+    let folder = copy_of("implied-cluster", WEB);
+    folder.write("m.yaml", SERVICE);
+    for Case { name, command, args, expected } in cases {
+        let done = folder.run(&[command, args].concat());
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{name}: {done:?}");
+        assert!(done.stderr.contains(expected), "{name}: {}", done.stderr);
     }
 }

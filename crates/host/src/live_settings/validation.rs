@@ -46,6 +46,10 @@ pub fn check_settings(module: &Module, written: Value, ranges: &ServiceRanges) -
         return Err(mistakes);
     }
     let settings = Settings::from_value(&document).map_err(|invalid| invalid.to_string())?;
+    let outside = pools_outside(&settings, &cluster_ranges(&ranges.all));
+    if !outside.is_empty() {
+        return Err(outside.join("\n"));
+    }
     let mut warnings = answer.warnings;
     warnings.extend(settings.unusable_warnings().iter().map(ToString::to_string));
     warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
@@ -76,10 +80,42 @@ pub fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
     )
 }
 
+/// The ranges of pools that lie outside of the cluster's Service ranges, one mistake for each. The policy has compared
+/// the pools only with `services.serviceCIDRs`, which may contradict the cluster.
+fn pools_outside(settings: &Settings, cluster: &[IpNet]) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    if cluster.is_empty() {
+        return mistakes;
+    }
+    for pool in &settings.pools {
+        for cidr in &pool.cidrs {
+            if cluster.iter().any(|range| range.contains(cidr)) {
+                continue;
+            }
+            mistakes.push(format!(
+                "services.pools: {cidr} of pool {:?} lies outside the Service ranges of the cluster ({}), which \
+                 services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
+                 services.serviceCIDRs, and choose pools inside the ranges of the cluster",
+                pool.name,
+                list(cluster),
+                list(&settings.service_cidrs)
+            ));
+        }
+    }
+    mistakes
+}
+
+fn cluster_ranges(ranges: &[String]) -> Vec<IpNet> {
+    ranges.iter().filter_map(|range| range.parse().ok()).map(|net: IpNet| net.trunc()).collect()
+}
+
+fn list(nets: &[IpNet]) -> String {
+    nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// A warning if the settings contain Service ranges other than those of the cluster.
 fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
-    let cluster: Vec<IpNet> =
-        ranges.iter().filter_map(|range| range.parse().ok()).map(|net: IpNet| net.trunc()).collect();
+    let cluster = cluster_ranges(ranges);
     let sorted = |nets: &[IpNet]| {
         let mut nets = nets.to_vec();
         nets.sort();
@@ -90,7 +126,6 @@ fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
     if cluster.is_empty() || (written.first() == cluster.first() && sorted(written) == sorted(&cluster)) {
         return None;
     }
-    let list = |nets: &[IpNet]| nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Some(format!(
         "services.serviceCIDRs: the settings have {}, but the cluster has {}: remove the key to use the \
          ranges of the cluster",
@@ -150,6 +185,60 @@ mod tests {
         assert!(checked(yaml, &[]).is_ok(), "not known");
         assert!(checked(yaml, &["10.0.0.0/16"]).is_ok(), "inside");
         assert!(checked(yaml, &["172.21.0.0/16"]).unwrap_err().contains("10.0.0.0/24"), "outside");
+    }
+
+    #[test]
+    fn pool_outside_of_the_cluster_is_a_mistake_whatever_the_settings_say() {
+        struct Case {
+            name: &'static str,
+            yaml: &'static str,
+            ranges: &'static [&'static str],
+            /// The ranges of pools that are refused.
+            refused: &'static [&'static str],
+            warnings: usize,
+        }
+        const OWN: &str = "services: {serviceCIDRs: [10.0.0.0/16], pools: [{name: a, cidrs: [10.0.0.0/24]}]}";
+        let cases = [
+            Case { name: "the ranges are not known", yaml: OWN, ranges: &[], refused: &[], warnings: 0 },
+            Case { name: "the same ranges", yaml: OWN, ranges: &["10.0.0.0/16"], refused: &[], warnings: 0 },
+            Case { name: "the pool lies inside", yaml: OWN, ranges: &["10.0.0.0/8"], refused: &[], warnings: 1 },
+            Case {
+                name: "the pool lies outside",
+                yaml: OWN,
+                ranges: &["172.21.0.0/16"],
+                refused: &["10.0.0.0/24"],
+                warnings: 0,
+            },
+            Case {
+                name: "some ranges lie outside",
+                yaml: "services: {serviceCIDRs: [10.0.0.0/8], pools: [{name: a, cidrs: [10.0.0.0/24, 10.1.0.0/24], \
+                       match: {os: windows}}, {name: b, cidrs: [10.2.0.0/24], match: {os: linux}}]}",
+                ranges: &["10.0.0.0/16"],
+                refused: &["10.1.0.0/24", "10.2.0.0/24"],
+                warnings: 0,
+            },
+            Case {
+                name: "no pools of Services",
+                yaml: "{services: {serviceCIDRs: [10.0.0.0/16]}, nodes: {pools: [{name: a, cidrs: [10.9.0.0/16]}]}}",
+                ranges: &["172.21.0.0/16"],
+                refused: &[],
+                warnings: 1,
+            },
+        ];
+        for Case { name, yaml, ranges, refused, warnings } in cases {
+            match checked(yaml, ranges) {
+                Ok(live) => {
+                    assert!(refused.is_empty(), "{name}: not refused");
+                    let about = live.warnings.iter().filter(|warning| warning.contains(", but the cluster has "));
+                    assert_eq!(about.count(), warnings, "{name}: {:?}", live.warnings);
+                }
+                Err(mistakes) => {
+                    let found: Vec<&str> = mistakes.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+                    assert_eq!(found, refused, "{name}: {mistakes}");
+                    assert!(mistakes.contains("the Service ranges of the cluster (1"), "{name}: {mistakes}");
+                }
+            }
+        }
     }
 
     #[test]

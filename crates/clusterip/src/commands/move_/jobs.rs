@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
@@ -10,9 +11,11 @@ use clusterip_host::evaluator::Evaluation;
 use clusterip_host::live_settings::Source;
 use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
+use clusterip_runtime::shutdown::shutdown_signal;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
-use futures::StreamExt;
+use futures::future::{self, Either};
+use futures::{FutureExt, StreamExt};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kube::Client;
 use serde_json::Value;
@@ -33,6 +36,9 @@ use crate::services::mover::outcome::Outcome;
 
 /// The number of Services that move at once.
 const AT_ONCE: usize = 4;
+
+/// Why a Service was not moved, if a signal ended the command before the move began.
+pub(super) const INTERRUPTED: &str = "the command was interrupted before the move began";
 
 /// What the moves need.
 pub(super) struct Run {
@@ -120,7 +126,10 @@ impl Run {
         result
     }
 
+    /// Moves the Services. After SIGINT or SIGTERM no further move begins, but the moves that have begun are finished:
+    /// without the rest of its move, a Service would have no address.
     async fn carry_out_all(&self, command: &Move, jobs: Vec<Job>, by_server: bool) -> Ended {
+        let ids: Vec<ServiceKey> = jobs.iter().map(Job::id).collect();
         let bar = bar(jobs.len() as u64);
         let moves = jobs.into_iter().map(|job| {
             let bar = bar.clone();
@@ -133,9 +142,22 @@ impl Run {
                 (id, ended)
             }
         });
-        let ended = futures::stream::iter(moves).buffer_unordered(AT_ONCE).collect::<Vec<_>>().await;
+        let interrupted = shutdown_signal().shared();
+        let moves = futures::stream::iter(moves).take_until(interrupted.clone());
+        let all = pin!(moves.buffer_unordered(AT_ONCE).collect::<Vec<_>>());
+        let ended = match future::select(all, interrupted).await {
+            Either::Left((ended, _)) => ended,
+            Either::Right(((), rest)) => {
+                bar.suspend(|| notice("interrupted: finishing the moves that have begun"));
+                rest.await
+            }
+        };
         bar.finish_and_clear();
-        ended.into_iter().collect()
+        let mut ended: Ended = ended.into_iter().collect();
+        for id in ids {
+            ended.entry(id).or_insert_with(|| Err(INTERRUPTED.to_owned()));
+        }
+        ended
     }
 
     /// Asks the server to move a Service: returns what happened, or why the Service was not moved.
