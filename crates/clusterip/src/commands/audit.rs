@@ -19,7 +19,7 @@ use serde_json::Value;
 mod watch;
 
 use super::deployed::Deployed;
-use super::scope::{self, Scope};
+use super::scope::{self, Scope, ServiceName};
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, notice, warn};
 use crate::audit::cache::AuditCache;
@@ -84,9 +84,9 @@ pub struct Audit {
     /// Exit with 1 if there is a finding of one of these kinds
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
     fail_on: Vec<FailOn>,
-    /// Explain the address of this Service, instead of auditing the cluster
-    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["namespace", "all_namespaces", "selector"])]
-    service: Option<ServiceKey>,
+    /// Explain the address of this Service, instead of auditing the cluster. With --namespace, its name is enough
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["all_namespaces", "selector"])]
+    service: Option<ServiceName>,
     /// Print tables without headers
     #[arg(long)]
     no_headers: bool,
@@ -166,8 +166,9 @@ impl Audit {
         let input = input(&module, &live, refused, &snapshot, source);
         let layout = Layout::of_stdout(self.no_headers);
         match &self.service {
-            Some(ServiceKey { namespace, name }) => {
-                let why = explain::of(&input, (namespace, name))?;
+            Some(service) => {
+                let ServiceKey { namespace, name } = service.key(&self.scope, || self.namespace())?;
+                let why = explain::of(&input, (&namespace, &name))?;
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
                 let text = match self.output {
                     Output::Table | Output::Wide => explanation_table::why(&why, layout),

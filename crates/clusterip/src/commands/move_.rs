@@ -27,7 +27,7 @@ mod jobs;
 
 use self::jobs::{INTERRUPTED, Job, Run};
 use super::deployed::Deployed;
-use super::scope::{self, Scope};
+use super::scope::{self, Scope, ServiceName};
 use super::terminal_options::{TerminalOptions, notice};
 use crate::report::columns::{Layout, paint};
 use crate::report::move_json::{self, Ended};
@@ -76,9 +76,9 @@ pub struct Move {
     server_namespace: Option<String>,
     #[command(flatten)]
     scope: Scope,
-    /// Only the Service with this name
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["all_namespaces", "selector"])]
-    service: Option<String>,
+    /// Only this Service. With --namespace, or a context that has a namespace, its name is enough
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["all_namespaces", "selector"])]
+    service: Option<ServiceName>,
     /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
     #[arg(long)]
     load_balancers: bool,
@@ -131,10 +131,9 @@ impl Move {
                  the moves"
             );
         }
-        let namespace = self.scope.namespace(&self.cluster);
-        if self.service.is_some() && namespace.is_none() {
-            bail!("--service needs the namespace of the Service: --namespace NAMESPACE");
-        }
+        let of_scope = || self.scope.namespace(&self.cluster);
+        let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
+        let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
         let client = self.cluster.client().await?;
         let needs_server = self.settings.is_none() || !self.dry_run;
         let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
@@ -148,7 +147,7 @@ impl Move {
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;
         }
-        let (rows, jobs) = self.list(&run.reconciler, namespace.as_deref()).await?;
+        let (rows, jobs) = self.list(&run.reconciler, namespace.as_deref(), named.as_ref()).await?;
         self.move_them(&run, &rows, jobs).await
     }
 
@@ -239,6 +238,7 @@ impl Move {
         &self,
         reconciler: &Arc<Reconciler>,
         namespace: Option<&str>,
+        named: Option<&ServiceKey>,
     ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
         let stores = reconciler.evaluator().stores();
         let ids = {
@@ -249,10 +249,10 @@ impl Move {
             self.scope.tell_if_no_service_matches(&snapshot, namespace);
             snapshot.services(namespace)
         };
-        let wanted = ids.into_iter().filter(|id| self.service.as_ref().is_none_or(|service| *service == id.name));
+        let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
         let wanted: Vec<ServiceKey> = wanted.collect();
-        if let (true, Some(namespace), Some(name)) = (wanted.is_empty(), namespace, &self.service) {
-            bail!("there is no service {namespace}/{name}");
+        if let (true, Some(named)) = (wanted.is_empty(), named) {
+            bail!("there is no service {named}");
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {

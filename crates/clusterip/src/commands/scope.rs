@@ -1,7 +1,10 @@
 //! Selects the Services of a command by namespace and labels, as kubectl does.
 
+use std::str::FromStr;
+
 use anyhow::bail;
 use clap::Args;
+use clusterip_core::service_key::{ServiceKey, ServiceKeyError};
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::object;
 use clusterip_runtime::connect::ClusterArguments;
@@ -37,6 +40,46 @@ impl Scope {
         let namespace = cluster.namespace()?;
         notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
         Some(namespace)
+    }
+}
+
+/// A Service on the command line: `NAMESPACE/NAME`, or `NAME` with `--namespace`.
+#[derive(Clone, Debug)]
+pub struct ServiceName {
+    namespace: Option<String>,
+    name: String,
+}
+
+impl FromStr for ServiceName {
+    type Err = ServiceKeyError;
+
+    fn from_str(text: &str) -> Result<Self, ServiceKeyError> {
+        if !text.is_empty() && !text.contains('/') {
+            return Ok(Self { namespace: None, name: text.to_owned() });
+        }
+        let ServiceKey { namespace, name } = text.parse()?;
+        Ok(Self { namespace: Some(namespace), name })
+    }
+}
+
+impl ServiceName {
+    /// The Service. A name without a namespace is in `namespace`.
+    ///
+    /// # Errors
+    /// If the namespace is unknown, or `--namespace` is another one.
+    pub fn key(&self, scope: &Scope, namespace: impl FnOnce() -> Option<String>) -> anyhow::Result<ServiceKey> {
+        let name = &self.name;
+        let namespace = match (&self.namespace, &scope.namespace) {
+            (Some(named), Some(given)) if named != given => {
+                bail!("service {named}/{name} is not in namespace {given}: remove --namespace")
+            }
+            (Some(named), _) => named.clone(),
+            (None, _) => match namespace() {
+                Some(namespace) => namespace,
+                None => bail!("--service {name} needs the namespace of the Service: --namespace NAMESPACE"),
+            },
+        };
+        Ok(ServiceKey::new(namespace, name.clone()))
     }
 }
 

@@ -276,10 +276,19 @@ fn bad_input_is_refused_with_its_position() {
             expected: "error: there is no service shop/web\n",
         },
         Case {
-            name: "no name of a Service",
+            name: "a name in a namespace",
+            args: more(&["--service", "web", "-n", "shop"]),
+            expected: "error: there is no service shop/web\n",
+        },
+        Case {
+            name: "another namespace",
+            args: more(&["--service", "shop/web", "-n", "bank"]),
+            expected: "error: service shop/web is not in namespace bank: remove --namespace\n",
+        },
+        Case {
+            name: "no namespace of a Service",
             args: more(&["--service", "web"]),
-            expected: "error: invalid value 'web' for '--service <NAMESPACE/NAME>': expected NAMESPACE/NAME, such as \
-                       shop/web\n",
+            expected: "error: --service web needs the namespace of the Service: --namespace NAMESPACE\n",
         },
         Case {
             name: "no kind",
