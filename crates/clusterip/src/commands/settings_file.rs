@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use super::terminal_options::warn;
 
 /// Reads a settings file: the settings themselves, or a policy of Kubewarden or a ConfigMap that contains them. Without
-/// a file, or if it is empty, the settings are `{}`.
+/// a file, or if the ConfigMap has an empty key, the settings are `{}`.
 ///
 /// # Errors
-/// If the file can't be read, is not YAML, or is an object without settings.
+/// If the file can't be read, is empty, is not YAML, or is an object without settings.
 pub fn read(file: Option<&Path>) -> anyhow::Result<Value> {
     let Some(file) = file else { return Ok(json!({})) };
     let source = manifests::read_file(file).context("settings")?;

@@ -87,6 +87,16 @@ fn text_that_is_not_a_settings_document_is_refused() {
             message: "settings: s.yaml: line 2: while parsing a node, did not find expected node content",
         },
         Case {
+            name: "nothing",
+            settings: "",
+            message: "settings: s.yaml: the file is empty: write {} for the pools of K2s",
+        },
+        Case {
+            name: "only comments",
+            settings: "# services: {}\n",
+            message: "settings: s.yaml: the file is empty: write {} for the pools of K2s",
+        },
+        Case {
             name: "two documents",
             settings: "a: 1\n---\nb: 2\n",
             message: "settings: s.yaml: line 3: more than one document",

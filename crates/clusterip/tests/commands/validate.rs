@@ -59,7 +59,10 @@ fn all_mistakes_of_all_files_are_printed() {
     }
     let cases = [
         Case { files: &["good.yaml"], expected: done(0, "good.yaml: valid\n", "") },
-        Case { files: &["empty.yaml"], expected: done(0, "empty.yaml: valid\n", "") },
+        Case {
+            files: &["empty.yaml"],
+            expected: done(1, "empty.yaml: error: the file is empty: write {} for the pools of K2s\n", ""),
+        },
         Case {
             files: &["warned.yaml"],
             expected: done(0, &format!("warned.yaml: warning: {unmanaged}\nwarned.yaml: valid\n"), ""),

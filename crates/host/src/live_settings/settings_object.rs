@@ -10,9 +10,13 @@ use crate::object::{api_version, kind};
 /// (`spec.settings`) or a ConfigMap (the key [`KEY`]).
 ///
 /// # Errors
-/// The reason in words if the text is not YAML, or if the object is of another kind or has no settings.
+/// The reason in words if the text is empty or not YAML, or if the object is of another kind or has no settings.
 pub fn settings_in(text: &str) -> Result<Value, String> {
-    settings_of(parse(text)?)
+    let document = parse(text)?;
+    if document.is_null() {
+        return Err("the file is empty: write {} for the pools of K2s".to_owned());
+    }
+    settings_of(document)
 }
 
 fn settings_of(document: Value) -> Written {
@@ -56,7 +60,15 @@ mod tests {
         let settings = || Ok(json!({"services": {"order": "lowest"}}));
         let cases = [
             Case { name: "the settings themselves", text: "services: {order: lowest}", expected: settings() },
-            Case { name: "nothing", text: "", expected: Ok(Value::Null) },
+            Case { name: "nothing", text: "", expected: Err("the file is empty: write {} for the pools of K2s") },
+            Case { name: "only comments", text: "# services: {}\n", expected: Err("the file is empty: write {}") },
+            Case { name: "null", text: "null", expected: Err("the file is empty: write {}") },
+            Case { name: "the defaults", text: "{}", expected: Ok(json!({})) },
+            Case {
+                name: "a ConfigMap with an empty key",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: ''}",
+                expected: Ok(Value::Null),
+            },
             Case {
                 name: "a ClusterAdmissionPolicy",
                 text: "apiVersion: policies.kubewarden.io/v1\nkind: ClusterAdmissionPolicy\n\

@@ -132,8 +132,8 @@ pub(super) fn versions(
                     sleep(CHECK_INTERVAL).await;
                     let path = file.clone();
                     let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
-                    // An editor may be in the middle of writing, and an empty file means the defaults: a change counts
-                    // only if the next check finds the same text.
+                    // An editor may be in the middle of writing: a change counts only if the next check finds the same
+                    // text.
                     if written != before && seen.as_ref() == Some(&written) {
                         return Some(((written.clone(), None), (file, written)));
                     }

@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(checked(yaml, &["172.21.0.0/16"]).unwrap().version, one.version);
         assert_eq!(version(&parse(yaml).unwrap()), one.version);
         assert_ne!(checked("services: {order: spread, explicit: deny}", &[]).unwrap().version, one.version);
-        assert_eq!(version(&Value::Null), version(&json!({})), "an empty file");
+        assert_eq!(version(&Value::Null), version(&json!({})), "an empty key of a ConfigMap");
     }
 
     #[test]
