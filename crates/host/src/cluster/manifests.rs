@@ -137,7 +137,7 @@ const MAX_PRINTED: usize = 100;
 /// The largest file that [`read_file`] reads, in bytes.
 const MAX_FILE: u64 = 64 << 20;
 
-/// All mistakes of the input, one per line. Only the first [`MAX_PRINTED`] are printed.
+/// All mistakes of the input, one per line. Only the first hundred are printed.
 #[derive(Debug)]
 pub struct ManifestErrors(pub Vec<ManifestError>);
 
