@@ -5,14 +5,12 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-use clusterip_host::cluster::manifests::Source;
+use clusterip_host::cluster::manifests::{MAX_FILE, Source};
 use thiserror::Error;
 
 /// The programs that build kustomizations, each with its subcommand. The first one that is installed is used.
 const BUILDERS: [(&str, &str); 2] = [("kubectl", "kustomize"), ("kustomize", "build")];
 
-/// The maximum size of the manifests in bytes.
-const MAX_MANIFESTS: u64 = 64 << 20;
 /// How many bytes of the standard error are kept.
 const MAX_MESSAGES: u64 = 64 << 10;
 
@@ -43,7 +41,7 @@ enum Problem {
     Run { program: &'static str, error: io::Error },
     #[error("{program} {subcommand} failed ({status}){messages}")]
     Failed { program: &'static str, subcommand: &'static str, status: ExitStatus, messages: String },
-    #[error("{program} {subcommand} printed more than {} MiB", MAX_MANIFESTS >> 20)]
+    #[error("{program} {subcommand} printed more than {} MiB", MAX_FILE >> 20)]
     TooLarge { program: &'static str, subcommand: &'static str },
     #[error("the output of {program} {subcommand} is not UTF-8")]
     Encoding { program: &'static str, subcommand: &'static str },
@@ -75,10 +73,10 @@ fn run(program: &'static str, subcommand: &'static str, folder: &Path) -> Result
     let messages = thread::spawn(move || stderr.map(read_messages).unwrap_or_default());
     let mut text = Vec::new();
     let read = match child.stdout.take() {
-        Some(stdout) => stdout.take(MAX_MANIFESTS + 1).read_to_end(&mut text),
+        Some(stdout) => stdout.take(MAX_FILE + 1).read_to_end(&mut text),
         None => Ok(0),
     };
-    let is_too_large = text.len() as u64 > MAX_MANIFESTS;
+    let is_too_large = text.len() as u64 > MAX_FILE;
     if is_too_large || read.is_err() {
         // It may have ended already.
         let _ = child.kill();

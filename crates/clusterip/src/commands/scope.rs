@@ -13,6 +13,9 @@ use serde_json::Value;
 use super::terminal_options::notice;
 use crate::service_selector::ServiceSelector;
 
+/// The notice of a command whose `--selector` matches no Service.
+pub const NO_SUCH_LABELS: &str = "no Service has these labels";
+
 /// The arguments that select Services.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Scope {
@@ -40,6 +43,15 @@ impl Scope {
         let namespace = cluster.namespace()?;
         notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
         Some(namespace)
+    }
+
+    /// Prints a notice if no Service of the namespace, or of all, has the labels of `--selector`.
+    pub fn tell_if_no_service_matches(&self, snapshot: &Snapshot, namespace: Option<&str>) {
+        let Some(selector) = &self.selector else { return };
+        let is_inside = |service: &Value| namespace.is_none_or(|namespace| object::namespace(service) == namespace);
+        if !snapshot.all("v1", "Service").any(|service| is_inside(&service) && selector.matches(&service)) {
+            notice(NO_SUCH_LABELS);
+        }
     }
 }
 
@@ -80,20 +92,6 @@ impl ServiceName {
             },
         };
         Ok(ServiceKey::new(namespace, name.clone()))
-    }
-}
-
-/// The notice of a command whose `--selector` matches no Service.
-pub const NO_SUCH_LABELS: &str = "no Service has these labels";
-
-impl Scope {
-    /// Prints a notice if no Service of the namespace, or of all, has the labels of `--selector`.
-    pub fn tell_if_no_service_matches(&self, snapshot: &Snapshot, namespace: Option<&str>) {
-        let Some(selector) = &self.selector else { return };
-        let is_inside = |service: &Value| namespace.is_none_or(|namespace| object::namespace(service) == namespace);
-        if !snapshot.all("v1", "Service").any(|service| is_inside(&service) && selector.matches(&service)) {
-            notice(NO_SUCH_LABELS);
-        }
     }
 }
 

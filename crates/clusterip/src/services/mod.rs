@@ -6,10 +6,12 @@
 //! | [`mover`] | makes one move: its steps, its journal, and how it restores the Service |
 //! | [`misplaced`] | decides whether a Service is misplaced, and whether it may move |
 //! | [`endpoints`] | counts the endpoints that can be reached at the present address of a Service |
+//! | [`own_revisions`] | writes, lists and deletes the `ControllerRevision` objects in the server's namespace |
 //! | [`service_metrics`] | the metrics of Services |
 
 pub mod controller;
 pub mod endpoints;
 pub mod misplaced;
 pub mod mover;
+pub mod own_revisions;
 pub mod service_metrics;

@@ -135,7 +135,7 @@ pub enum ManifestError {
 /// How many mistakes are printed.
 const MAX_PRINTED: usize = 100;
 /// The largest file that [`read_file`] reads, in bytes.
-const MAX_FILE: u64 = 64 << 20;
+pub const MAX_FILE: u64 = 64 << 20;
 
 /// All mistakes of the input, one per line. Only the first hundred are printed.
 #[derive(Debug)]

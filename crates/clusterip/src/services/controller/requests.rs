@@ -12,11 +12,12 @@ use clusterip_runtime::api_error::error_message;
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Error as KubeError, Resource as _};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+
+use crate::services::own_revisions;
 
 /// The value of [`MOVE_OBJECT_LABEL`] on a request.
 const REQUEST: &str = "request";
@@ -57,16 +58,7 @@ fn name(uid: &str) -> String {
 /// # Errors
 /// The error of the API server.
 pub async fn ask(client: &Client, namespace: &str, request: &Request) -> Result<String, KubeError> {
-    let object = json!({
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {
-            "name": name(&request.uid),
-            "labels": {MOVE_OBJECT_LABEL: REQUEST, "app.kubernetes.io/name": "clusterip"},
-        },
-        "revision": 0,
-        "data": request,
-    });
+    let object = own_revisions::object(&name(&request.uid), REQUEST, request);
     let object: ControllerRevision = serde_json::from_value(object).map_err(KubeError::SerdeError)?;
     let api = api(client, namespace);
     let created = match api.create(&PostParams::default(), &object).await {
@@ -92,10 +84,7 @@ pub async fn is_open(client: &Client, namespace: &str, uid: &str) -> Result<bool
 /// # Errors
 /// The error of the API server.
 pub async fn withdraw(client: &Client, namespace: &str, uid: &str) -> Result<(), KubeError> {
-    match api(client, namespace).delete(&name(uid), &DeleteParams::default()).await {
-        Err(KubeError::Api(status)) if status.code == 404 => Ok(()),
-        ended => ended.map(drop),
-    }
+    own_revisions::delete(&api(client, namespace), &name(uid)).await
 }
 
 /// The open requests, as a server follows them. Cheap to clone: all clones share the requests.

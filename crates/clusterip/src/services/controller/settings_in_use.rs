@@ -9,23 +9,21 @@
 //! The annotation of [`super::applied_settings`] is not enough for these commands: new settings are not carried out
 //! while they wait for `clusterip move`.
 
-use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use clusterip_host::live_settings::Source;
 use clusterip_leases::identity::Identity;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, PostParams};
 use kube::{Client, Error as KubeError};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
-/// The value of [`MOVE_OBJECT_LABEL`] on this object.
+use crate::services::own_revisions;
+
+/// The label of these objects, see [`own_revisions::object`].
 const SERVER: &str = "server";
 /// The beginning of the name. The random part of the leader's identity follows.
 const PREFIX: &str = "clusterip-server-";
 /// The number of hexadecimal digits in the random part of an identity.
 const RANDOM_DIGITS: usize = 16;
-/// How many objects are listed at a time.
-const PAGE: u32 = 500;
 
 /// The settings that a leader uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,30 +80,20 @@ impl SettingsInUse {
         match api.get_opt(&name).await? {
             Some(found) if found.data == object.data => return Ok(()),
             // The data of a ControllerRevision can't be changed.
-            Some(_) => delete(&api, &name).await?,
+            Some(_) => own_revisions::delete(&api, &name).await?,
             None => {}
         }
         api.create(&PostParams::default(), &object).await?;
         for (_, other) in names(&api).await? {
             if other != name {
-                delete(&api, &other).await?;
+                own_revisions::delete(&api, &other).await?;
             }
         }
         Ok(())
     }
 
     fn object(&self) -> Result<ControllerRevision, KubeError> {
-        let object = json!({
-            "apiVersion": "apps/v1",
-            "kind": "ControllerRevision",
-            "metadata": {
-                "name": name(&self.leader),
-                "labels": {MOVE_OBJECT_LABEL: SERVER, "app.kubernetes.io/name": "clusterip"},
-            },
-            "revision": 0,
-            "data": self,
-        });
-        serde_json::from_value(object).map_err(KubeError::SerdeError)
+        serde_json::from_value(own_revisions::object(&name(&self.leader), SERVER, self)).map_err(KubeError::SerdeError)
     }
 
     /// The settings in an object; `None` if a leader did not write the object.
@@ -155,38 +143,18 @@ pub async fn of_leader(client: &Client, namespace: &str, leader: &str) -> Result
 /// # Errors
 /// The error of the API server.
 pub async fn remove(client: &Client, namespace: &str, leader: &str) -> Result<(), KubeError> {
-    delete(&api(client, namespace), &name(leader)).await
+    own_revisions::delete(&api(client, namespace), &name(leader)).await
 }
 
 fn api(client: &Client, namespace: &str) -> Api<ControllerRevision> {
     Api::namespaced(client.clone(), namespace)
 }
 
-async fn delete(api: &Api<ControllerRevision>, name: &str) -> Result<(), KubeError> {
-    match api.delete(name, &DeleteParams::default()).await {
-        Err(KubeError::Api(status)) if status.code == 404 => Ok(()),
-        ended => ended.map(drop),
-    }
-}
-
 /// The namespaces and names of all objects that leaders wrote.
 async fn names(api: &Api<ControllerRevision>) -> Result<Vec<(String, String)>, KubeError> {
-    let mut page = ListParams::default().labels(&format!("{MOVE_OBJECT_LABEL}={SERVER}")).limit(PAGE);
-    let mut names = Vec::new();
-    loop {
-        let found = api.list_metadata(&page).await?;
-        for object in found.items {
-            if let (Some(namespace), Some(name)) = (object.metadata.namespace, object.metadata.name)
-                && is_name(&name)
-            {
-                names.push((namespace, name));
-            }
-        }
-        match found.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(names),
-        }
-    }
+    let objects = own_revisions::list(api, SERVER).await?.into_iter();
+    let names = objects.filter_map(|object| Some((object.metadata.namespace?, object.metadata.name?)));
+    Ok(names.filter(|(_, name)| is_name(name)).collect())
 }
 
 /// The name of the object of this leader.
@@ -203,7 +171,7 @@ fn is_name(name: &str) -> bool {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use clusterip_leases::identity::Role;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
 

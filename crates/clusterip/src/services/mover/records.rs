@@ -10,25 +10,24 @@
 //!   of every move that has left something on its Service, and the record tells how to finish the move.
 //! - A record is found by the UID of its Service. It is useless for another Service, and after its move.
 
-use clusterip_core::annotations::{MOVE_OBJECT_LABEL, SERVICE_ANNOTATION, in_service_annotation, service_of};
+use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_runtime::api_error::error_message;
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
+use kube::api::{Api, DeleteParams, PartialObjectMeta, Preconditions};
 use kube::{Client, Error as KubeError, ResourceExt as _};
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::journal::Journal;
 use super::refusal::Refusal;
+use crate::services::own_revisions;
 
-/// The value of [`MOVE_OBJECT_LABEL`] on a record.
+/// The label of records, see [`own_revisions::object`].
 pub const RECORD: &str = "record";
 /// The beginning of the names of records. The UID of the Service follows.
 const PREFIX: &str = "clusterip-move-";
-/// How many records are listed at a time.
-const PAGE: u32 = 500;
 
 /// A record can't be read or deleted.
 #[derive(Debug, Error)]
@@ -83,22 +82,13 @@ impl Records {
     /// # Errors
     /// [`RecordError::Request`] if the records can't be listed.
     pub async fn list(&self) -> Result<Vec<(ServiceKey, String)>, RecordError> {
-        let mut page = ListParams::default().labels(&format!("{MOVE_OBJECT_LABEL}={RECORD}")).limit(PAGE);
-        let mut services = Vec::new();
-        loop {
-            let found = self.api.list_metadata(&page).await.map_err(|error| self.request(&error))?;
-            for record in &found.items {
-                let service = record.annotations().get(SERVICE_ANNOTATION).and_then(|text| service_of(text));
-                let uid = record.name_any().strip_prefix(PREFIX).map(str::to_owned);
-                if let (Some((namespace, name)), Some(uid)) = (service, uid) {
-                    services.push((ServiceKey::new(namespace, name), uid));
-                }
-            }
-            match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(services),
-            }
-        }
+        let records = own_revisions::list(&self.api, RECORD).await.map_err(|error| self.request(&error))?;
+        let service = |record: &PartialObjectMeta<ControllerRevision>| {
+            let (namespace, name) = service_of(record.annotations().get(SERVICE_ANNOTATION)?)?;
+            let uid = record.metadata.name.as_deref()?.strip_prefix(PREFIX)?;
+            Some((ServiceKey::new(namespace, name), uid.to_owned()))
+        };
+        Ok(records.iter().filter_map(service).collect())
     }
 
     /// Deletes the record of the Service with this UID, if there is one.
@@ -123,17 +113,9 @@ impl Records {
     /// # Errors
     /// The reason, if the journal can't be written as JSON, or the HTTP request can't be built.
     pub fn creation(&self, journal: &Journal) -> Result<Request<Vec<u8>>, String> {
-        let record = json!({
-            "apiVersion": "apps/v1",
-            "kind": "ControllerRevision",
-            "metadata": {
-                "name": name(&journal.uid),
-                "labels": {MOVE_OBJECT_LABEL: RECORD, "app.kubernetes.io/name": "clusterip"},
-                "annotations": {SERVICE_ANNOTATION: in_service_annotation(&journal.namespace, &journal.name)},
-            },
-            "revision": 0,
-            "data": journal,
-        });
+        let mut record = own_revisions::object(&name(&journal.uid), RECORD, journal);
+        let service = in_service_annotation(&journal.namespace, &journal.name);
+        record["metadata"]["annotations"] = json!({SERVICE_ANNOTATION: service});
         let body = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
         let path = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace);
         let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");

@@ -1,0 +1,58 @@
+//! The `ControllerRevision` objects in the server's namespace: records of moves, requests for moves, and the settings
+//! in use.
+
+use clusterip_core::annotations::MOVE_OBJECT_LABEL;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::Error as KubeError;
+use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// How many objects are listed at a time.
+const PAGE: u32 = 500;
+
+/// An object with this name and data. `label` is its value of [`MOVE_OBJECT_LABEL`].
+pub fn object(name: &str, label: &str, data: &impl Serialize) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": name,
+            "labels": {MOVE_OBJECT_LABEL: label, "app.kubernetes.io/name": "clusterip"},
+        },
+        "revision": 0,
+        "data": data,
+    })
+}
+
+/// The metadata of the objects with this value of [`MOVE_OBJECT_LABEL`], read page by page. The data of an object may
+/// be large.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn list(
+    api: &Api<ControllerRevision>,
+    label: &str,
+) -> Result<Vec<PartialObjectMeta<ControllerRevision>>, KubeError> {
+    let mut page = ListParams::default().labels(&format!("{MOVE_OBJECT_LABEL}={label}")).limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let found = api.list_metadata(&page).await?;
+        all.extend(found.items);
+        match found.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// Deletes an object, if it exists.
+///
+/// # Errors
+/// The error of the API server.
+pub async fn delete(api: &Api<ControllerRevision>, name: &str) -> Result<(), KubeError> {
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(KubeError::Api(status)) if status.code == 404 => Ok(()),
+        ended => ended.map(drop),
+    }
+}
