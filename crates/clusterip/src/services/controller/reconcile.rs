@@ -35,6 +35,9 @@ const UNFINISHED: Duration = Duration::from_secs(2);
 const STALE: Duration = Duration::from_millis(200);
 /// How soon a Service is looked at again if it can't move for a reason that no watch reports.
 const REPORTED: Duration = Duration::from_secs(60);
+/// How often the controller tries to remove the annotation of a wish that it has answered, while other clients change
+/// the Service.
+const ANSWER_TRIES: usize = 3;
 
 /// How soon a Service is looked at again if the replicas use different settings.
 const DISAGREEMENT: Duration = Duration::from_secs(1);
@@ -289,21 +292,25 @@ impl Reconciler {
         if Move::of(service) != Some(Move::Now) {
             return Next::Change;
         }
-        let Ok(Some(mut live)) = self.live(id).await else { return Next::After(UNFINISHED) };
-        if Move::of(&live) != Some(Move::Now) {
-            return Next::Change;
+        for _ in 0..ANSWER_TRIES {
+            let Ok(Some(mut live)) = self.live(id).await else { return Next::After(UNFINISHED) };
+            if Move::of(&live) != Some(Move::Now) {
+                return Next::Change;
+            }
+            if let Some(annotations) = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                annotations.remove(MOVE_ANNOTATION);
+            }
+            let request =
+                serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.namespace, &id.name)).body(body));
+            let Ok(Ok(request)) = request else { return Next::Change };
+            match self.client.request::<Value>(request).await {
+                Ok(_) => return Next::Change,
+                // Another client has changed the Service. If the annotation stayed, the wish would be answered again.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(_) => break,
+            }
         }
-        if let Some(annotations) = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-            annotations.remove(MOVE_ANNOTATION);
-        }
-        let request =
-            serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.namespace, &id.name)).body(body));
-        let Ok(Ok(request)) = request else { return Next::Change };
-        match self.client.request::<Value>(request).await {
-            Ok(_) => Next::Change,
-            // Another client has changed the Service.
-            Err(_) => Next::After(STALE),
-        }
+        Next::After(STALE)
     }
 
     /// Deletes the request to move a Service, if there is one that was considered. `clusterip move` waits for that.
