@@ -19,6 +19,44 @@ fn wrong_register_url_is_refused_before_a_cluster_is_needed() {
 }
 
 #[test]
+fn unusable_certificate_files_are_refused_before_a_cluster_is_needed() {
+    struct Case {
+        name: &'static str,
+        certificate: &'static str,
+        key: &'static str,
+        message: &'static str,
+    }
+    let folder = Folder::new("bad-certificate-files");
+    folder.write("text.pem", "no PEM\n");
+    let cases = [
+        Case {
+            name: "no certificate file",
+            certificate: "gone.crt",
+            key: "text.pem",
+            message: "reading gone.crt failed: No such file or directory (os error 2)",
+        },
+        Case {
+            name: "no key file",
+            certificate: "text.pem",
+            key: "gone.key",
+            message: "reading gone.key failed: No such file or directory (os error 2)",
+        },
+        Case {
+            name: "no certificate in the file",
+            certificate: "text.pem",
+            key: "text.pem",
+            message: "text.pem and text.pem: not a certificate: no items found; it must be PEM, the server's own \
+                      certificate first",
+        },
+    ];
+    for Case { name, certificate, key, message } in cases {
+        let args = ["serve", "--kubeconfig", "gone", "--listen", "127.0.0.1:0", "--tls-cert", certificate];
+        let args = [&args[..], &["--tls-key", key]].concat();
+        assert_eq!(folder.run(&args), Done::refused(message), "{name}");
+    }
+}
+
+#[test]
 fn wrong_request_timeout_is_refused() {
     let folder = Folder::new("bad-request-timeout");
     for command in ["serve", "move", "audit"] {

@@ -56,11 +56,13 @@ impl Startup<'_> {
     }
 
     /// The certificate of the server, which a task keeps up to date, and the registration of the webhook, if this
-    /// server looks after one.
-    pub(super) async fn certificate(&mut self) -> anyhow::Result<(Certificate, Option<Registration>)> {
+    /// server looks after one. `files` is the user's own certificate.
+    pub(super) async fn certificate(
+        &mut self,
+        files: Option<CertificateFiles>,
+    ) -> anyhow::Result<(Certificate, Option<Registration>)> {
         let arguments = self.arguments;
-        if let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) {
-            let files = CertificateFiles::open(certificate, key)?;
+        if let Some(files) = files {
             let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
             let end = self.tasks.until_stop();
             self.tasks.spawn(async move { files.run(FILE_CHECK_INTERVAL, end).await });
