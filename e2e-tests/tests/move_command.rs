@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::fault_proxy::{Fault, Proxy, Seen};
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 
@@ -257,4 +258,86 @@ async fn interrupted_command_finishes_the_moves_that_have_begun() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(stdout.lines().last(), Some(format!("moved {left} of {left}, 0 stay").as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_before_the_first_move_gives_the_lease_up() {
+    struct Case {
+        name: &'static str,
+        signal: &'static str,
+        /// The requests one of which waits while the signal arrives.
+        waiting: fn(&Seen) -> bool,
+        /// How many of these requests come before it.
+        earlier: usize,
+        fault: Fault,
+        expected: &'static str,
+    }
+    let plane = ControlPlane::start(Options::default());
+    let namespace = plane.namespace("signalled").await;
+    // At most a few of the Services get addresses of the pool by chance.
+    let manifests: Vec<String> = (0..5)
+        .map(|nth| {
+            format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: service-{nth}}}, \
+                  spec: {{ports: [{{port: 80}}]}}}}\n"
+            )
+        })
+        .collect();
+    plane.kubectl_with(&["create", "-f", "-"], &manifests.join("---\n")).await.ok();
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("settings.yaml");
+    std::fs::write(&settings, "services: {pools: [{name: all, cidrs: [172.21.200.0/24]}]}\n").unwrap();
+    let servers: fn(&Seen) -> bool = |seen| seen.path == "/apis/apps/v1/controllerrevisions";
+    let cases = [
+        Case {
+            name: "the list of the servers",
+            signal: "-INT",
+            waiting: servers,
+            earlier: 0,
+            fault: Fault::PauseBefore,
+            expected: "error: interrupted: no Service was moved",
+        },
+        // The first list finds the server. The second one is read before the moves are listed.
+        Case {
+            name: "the list of the servers, after the Lease was taken",
+            signal: "-TERM",
+            waiting: servers,
+            earlier: 2,
+            fault: Fault::PauseBefore,
+            expected: "error: interrupted: 0 of ",
+        },
+        Case {
+            name: "the answer to the request that takes the Lease",
+            signal: "-INT",
+            waiting: |seen| seen.is_write() && seen.path.contains("/leases"),
+            earlier: 0,
+            fault: Fault::PauseAfter,
+            expected: "error: interrupted: 0 of ",
+        },
+    ];
+    for (nth, Case { name, signal, waiting, earlier, fault, expected }) in cases.into_iter().enumerate() {
+        let proxy = Proxy::start(&plane).await;
+        let gate = proxy.on_nth(earlier, 1, waiting, fault);
+        let kubeconfig =
+            plane.write_kubeconfig(&format!("signalled-{nth}.kubeconfig"), proxy.url(), plane.admin_token());
+        let mut command = Command::new(program());
+        command.args(["move", "--yes", "-n", &namespace, "--kubeconfig"]).arg(kubeconfig);
+        command.arg("--settings").arg(&settings);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        gate.arrived().await;
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success(), "{name}");
+        let ended = tokio::task::spawn_blocking(move || child.wait_with_output()).await.unwrap().unwrap();
+        gate.discard();
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{name}: {stderr}");
+        assert!(stderr.lines().last().is_some_and(|line| line.starts_with(expected)), "{name}: {stderr}");
+        let holder = [
+            "get",
+            "leases",
+            "-A",
+            "-o=jsonpath={.items[?(@.metadata.name==\"clusterip-leader\")].spec.holderIdentity}",
+        ];
+        assert_eq!(plane.kubectl(&holder).await.ok(), "", "{name}: the Lease is held");
+    }
 }

@@ -1,6 +1,6 @@
 //! `clusterip move`
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,8 +18,11 @@ use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::shutdown::shutdown_signal;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
+use futures::FutureExt;
+use futures::future::{LocalBoxFuture, Shared};
 use kube::Client;
 use tokio::sync::mpsc;
 
@@ -57,7 +60,8 @@ All other fields stay unchanged. Addresses set by hand are never changed. If a s
 the moves.
 
 Ctrl-C or SIGTERM starts no further move: the command finishes the moves that have begun, for at most
-about a minute, and then ends. The other Services keep their addresses.
+about a minute, and then ends. The other Services keep their addresses. Before the first move, the
+command ends at once.
 
 Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command
 can't start.";
@@ -111,6 +115,18 @@ pub enum Output {
     Json,
 }
 
+/// Completes at SIGINT or SIGTERM. All clones complete.
+type Interrupt = Shared<LocalBoxFuture<'static, ()>>;
+
+/// The list of the misplaced Services, and what its moves need.
+struct Prepared {
+    run: Run,
+    rows: Vec<Row>,
+    jobs: Vec<Job>,
+    /// What the reconciler follows: the settings and the cluster. The reconciler works as long as both exist.
+    followed: (Follower, mpsc::UnboundedReceiver<Change>),
+}
+
 impl Move {
     /// Lists the misplaced Services, asks for confirmation, and moves them.
     ///
@@ -131,6 +147,19 @@ impl Move {
                  the moves"
             );
         }
+        let interrupt: Interrupt = shutdown_signal().boxed_local().shared();
+        // No Lease is held before the moves, so this can be given up at any point.
+        let prepared = tokio::select! {
+            biased;
+            () = interrupt.clone() => return Ok(interrupted_before_the_moves()),
+            prepared = self.prepare() => prepared?,
+        };
+        let Prepared { run, rows, jobs, followed: _followed } = prepared;
+        self.move_them(&run, &rows, jobs, interrupt).await
+    }
+
+    /// Reads the cluster, and lists the misplaced Services.
+    async fn prepare(&self) -> anyhow::Result<Prepared> {
         let of_scope = || self.scope.namespace(&self.cluster);
         let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
         let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
@@ -141,14 +170,14 @@ impl Move {
             deployed.no_leader_elsewhere(&client).await?;
         }
         let source = deployed.settings(&client, self.settings.as_deref()).await?;
-        let (reconciler, _followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
+        let (reconciler, followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
         notice(&deployed.settings_notice(&source));
         let run = Run { client, deployed, source, reconciler };
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;
         }
         let (rows, jobs) = self.list(&run.reconciler, namespace.as_deref(), named.as_ref()).await?;
-        self.move_them(&run, &rows, jobs).await
+        Ok(Prepared { run, rows, jobs, followed })
     }
 
     /// The reconciler, and what it follows: the settings and the cluster. The reconciler works as long as both exist.
@@ -185,7 +214,13 @@ impl Move {
     }
 
     /// Prints the list, asks for confirmation, and moves the Services.
-    async fn move_them(&self, run: &Run, rows: &[Row], jobs: Vec<Job>) -> anyhow::Result<ExitCode> {
+    async fn move_them(
+        &self,
+        run: &Run,
+        rows: &[Row],
+        jobs: Vec<Job>,
+        interrupt: Interrupt,
+    ) -> anyhow::Result<ExitCode> {
         let (count, stay) = (jobs.len(), rows.iter().filter(|row| row.stays.is_some()).count());
         // A Service that stays for a good reason is not a failure; one that finds no address is.
         let stuck = rows.iter().any(|row| row.stuck);
@@ -200,11 +235,22 @@ impl Move {
             self.print_json(rows, &Ended::new())?;
             return Ok(if stuck && !self.dry_run { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
-        if !self.yes && !ask(count)? {
-            self.print("nothing was moved\n".to_owned())?;
-            return Ok(ExitCode::SUCCESS);
+        if !self.yes {
+            let is_confirmed = tokio::select! {
+                biased;
+                () = interrupt.clone() => {
+                    // The question has no line end.
+                    anstream::eprintln!();
+                    return Ok(interrupted_before_the_moves());
+                }
+                is_confirmed = ask(count) => is_confirmed?,
+            };
+            if !is_confirmed {
+                self.print("nothing was moved\n".to_owned())?;
+                return Ok(ExitCode::SUCCESS);
+            }
         }
-        let ended = run.carry_out(self, jobs).await?;
+        let ended = run.carry_out(self, jobs, interrupt).await?;
         let failed: Vec<(&ServiceKey, &String)> =
             ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
         self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
@@ -332,8 +378,14 @@ impl Move {
     }
 }
 
-/// Asks for confirmation.
-fn ask(count: usize) -> anyhow::Result<bool> {
+/// Reports a signal that arrived before the first move, and returns the exit status.
+fn interrupted_before_the_moves() -> ExitCode {
+    anstream::eprintln!("{} interrupted: no Service was moved", paint(style::ERROR, "error:"));
+    ExitCode::FAILURE
+}
+
+/// Asks for confirmation. If this is given up, a thread still waits for the answer until the process ends.
+async fn ask(count: usize) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         bail!(
             "standard input is not a terminal: use --yes to move without asking, or --dry-run to only list the moves"
@@ -342,7 +394,10 @@ fn ask(count: usize) -> anyhow::Result<bool> {
     let services = if count == 1 { "Service" } else { "Services" };
     anstream::eprint!("\nMove {count} {services}? [y/N] ");
     io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
+    let read = || {
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map(|_| answer)
+    };
+    let answer = tokio::task::spawn_blocking(read).await??;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
