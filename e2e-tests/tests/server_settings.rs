@@ -232,7 +232,21 @@ async fn namespaces_are_selected_as_with_kubectl() {
         let arguments = [command, &["--settings", "server.yaml", "-n", "nope"][..]].concat();
         let ended = clusterip(&plane, &arguments).await;
         assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{command:?}");
-        assert_eq!(ended.stderr, "settings: server.yaml\nerror: there is no namespace nope\n", "{command:?}");
+        let expected = "settings: server.yaml\nerror: there is no namespace nope: check --namespace\n";
+        assert_eq!(ended.stderr, expected, "{command:?}");
+    }
+    let (of_server, of_agents) = ("--server-namespace", "--agents-namespace");
+    let rows: [(&[&str], &str); 4] = [
+        (&["move", "--dry-run", of_server, "nope"], of_server),
+        (&["audit", of_server, "nope"], of_server),
+        (&["audit", of_agents, "nope"], of_agents),
+        (&["move", "--dry-run", "--service", "nope/web"], "--service"),
+    ];
+    for (arguments, option) in rows {
+        let ended = clusterip(&plane, &[arguments, &["--settings", "server.yaml"]].concat()).await;
+        assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{arguments:?}");
+        let expected = format!("error: there is no namespace nope: check {option}\n");
+        assert!(ended.stderr.ends_with(&expected), "{arguments:?}: {}", ended.stderr);
     }
 
     // Two contexts: the current one names a namespace, and the other none.

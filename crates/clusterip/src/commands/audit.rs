@@ -181,7 +181,7 @@ impl Audit {
             None => {
                 let namespace = self.namespace();
                 if let Some(namespace) = &namespace {
-                    scope::check(&Snapshot::read(&snapshot), namespace)?;
+                    scope::check(&Snapshot::read(&snapshot), namespace, self.scope.named_by(None))?;
                 }
                 self.scope.tell_if_no_service_matches(&Snapshot::read(&snapshot), namespace.as_deref());
                 let audit = input.audit(&mut AuditCache::default())?;
@@ -215,8 +215,11 @@ impl Audit {
     /// Connects to the cluster, and finds out where its settings are.
     async fn connect(&self) -> anyhow::Result<Connection> {
         let client = self.cluster.client().await?;
+        let (of_server, of_agents) = (self.server_namespace.as_deref(), self.agents_namespace.as_deref());
+        scope::check_in_cluster(&client, of_server, "--server-namespace").await?;
+        scope::check_in_cluster(&client, of_agents, "--agents-namespace").await?;
         let needs_server = self.settings.is_none();
-        let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
+        let deployed = Deployed::find(&client, of_server, needs_server).await?;
         let settings = deployed.settings(&client, self.settings.as_deref()).await?;
         notice(&deployed.settings_notice(&settings));
         let agents_namespace = self.agents_namespace.clone().or(deployed.agents_namespace);

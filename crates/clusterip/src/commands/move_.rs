@@ -165,7 +165,9 @@ impl Move {
         let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
         let client = self.cluster.client().await?;
         let needs_server = self.settings.is_none() || !self.dry_run;
-        let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
+        let of_server = self.server_namespace.as_deref();
+        scope::check_in_cluster(&client, of_server, "--server-namespace").await?;
+        let deployed = Deployed::find(&client, of_server, needs_server).await?;
         if !self.dry_run && deployed.leader.is_none() {
             deployed.no_leader_elsewhere(&client).await?;
         }
@@ -290,7 +292,7 @@ impl Move {
         let ids = {
             let snapshot = stores.read_snapshot();
             if let Some(namespace) = namespace {
-                scope::check(&snapshot, namespace)?;
+                scope::check(&snapshot, namespace, self.scope.named_by(self.service.as_ref()))?;
             }
             self.scope.tell_if_no_service_matches(&snapshot, namespace);
             snapshot.services(namespace)

@@ -131,6 +131,9 @@ impl Plan {
             }
             None => Vec::new(),
         };
+        if let Some(namespace) = &self.namespace {
+            check_namespace(namespace, &there, &manifests)?;
+        }
         let known = there.iter().map(Cow::Borrowed);
         let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
         let document = complete(written, &ServiceRanges::of(known));
@@ -211,6 +214,19 @@ impl Plan {
             notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
         }
     }
+}
+
+/// Checks that the namespace of `--namespace` exists in the cluster or in the manifests. A snapshot without Namespaces
+/// does not show which ones exist.
+fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
+    let is_namespace = |object: &Value| object::kind(object) == "Namespace" && object::api_version(object) == "v1";
+    let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
+    let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
+        || manifests.iter().any(|manifest| is_it(&manifest.object.value()));
+    if exists || !there.iter().any(is_namespace) {
+        return Ok(());
+    }
+    Err(scope::unknown(namespace, "--namespace"))
 }
 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
