@@ -61,10 +61,12 @@ the cluster can't be read. With --watch, the status is that of the last report."
 pub struct Audit {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
+    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`; - for
+    /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
-    /// The settings file [default: the settings of the server that leads; with --snapshot the pools of K2s]
+    /// The settings file, or - for standard input [default: the settings of the server that leads; with --snapshot the
+    /// pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
@@ -141,6 +143,9 @@ impl Audit {
     }
 
     fn audit(&self) -> anyhow::Result<ExitCode> {
+        let settings = self.settings.iter().map(|file| ("--settings", file));
+        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
+        super::check_standard_input(settings.chain(snapshot))?;
         if self.watch {
             return watch::run(self);
         }

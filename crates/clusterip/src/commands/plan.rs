@@ -62,13 +62,14 @@ pub struct Plan {
     /// manifests of other Services count as used
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<ServiceSelector>,
-    /// The settings file [default: the pools of K2s, not those of a server]
+    /// The settings file, or - for standard input [default: the pools of K2s, not those of a server]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
+    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`; - for
+    /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
     /// Read the objects of the cluster from the API server of the current context; --kubeconfig and --context imply
@@ -109,6 +110,11 @@ impl Plan {
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
+        let paths = self.paths.iter().map(|path| ("PATHS", path));
+        let filenames = self.filenames.iter().map(|path| ("--filename", path));
+        let settings = self.settings.iter().map(|file| ("--settings", file));
+        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
+        super::check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))?;
         let written = settings_file::read(self.settings.as_deref())?;
         if self.cluster && self.settings.is_none() {
             notice(super::DEFAULT_POOLS_NOTICE);

@@ -49,7 +49,8 @@ Exit status: 0; 2 if the cluster can't be read, or the snapshot can't be written
 pub struct Snapshot {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// The settings file: the snapshot then also contains the custom resources that evidence.kinds names
+    /// The settings file, or - for standard input: the snapshot then also contains the custom resources that
+    /// evidence.kinds names
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format. Large snapshots are read faster as JSON

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clusterip_core::settings::DnsAddress;
-use clusterip_host::cluster::manifests::Source;
+use clusterip_host::cluster::manifests::{self, Source};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{LiveSettings, check_settings, settings_in};
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -72,12 +72,13 @@ impl Validate {
     }
 
     fn validate(&self) -> anyhow::Result<ExitCode> {
+        super::check_standard_input(self.files.iter().map(|file| ("FILE", file)))?;
         let module = Module::new(EMBEDDED)?;
         let has_cluster = self.cluster || self.connection.name_a_cluster();
         let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
         let (mut has_mistakes, mut is_unread) = (false, false);
         for file in &self.files {
-            match super::read_text(file) {
+            match manifests::read_file(file) {
                 Ok(source) => has_mistakes |= !is_valid(&module, &source, cluster.as_ref())?,
                 Err(error) => {
                     is_unread = true;

@@ -131,6 +131,31 @@ fn invalid_command_line_is_refused() {
 }
 
 #[test]
+fn standard_input_is_read_for_one_argument_only() {
+    struct Case {
+        args: &'static [&'static str],
+        given: &'static str,
+    }
+    let cases = [
+        Case { args: &["plan", "-", "--settings", "-"], given: "PATHS and for --settings" },
+        Case { args: &["plan", "-f", "-", "--snapshot", "-"], given: "--filename and for --snapshot" },
+        Case { args: &["plan", "-", "-f", "-"], given: "PATHS and for --filename" },
+        Case { args: &["audit", "--snapshot", "-", "--settings", "-"], given: "--settings and for --snapshot" },
+        Case { args: &["evaluate", "--request", "-", "--settings", "-"], given: "--request and for --settings" },
+        Case {
+            args: &["evaluate", "--request", "r", "-s", "-", "--snapshot", "-"],
+            given: "--settings and for --snapshot",
+        },
+        Case { args: &["validate", "-", "-"], given: "FILE and for FILE" },
+    ];
+    for Case { args, given } in cases {
+        let message =
+            format!("standard input can be read only once, but - is given for {given}: use files for all but one");
+        assert_eq!(Folder::new("standard-input").run(args), Done::refused(message), "{args:?}");
+    }
+}
+
+#[test]
 fn address_of_the_server_needs_a_host_and_a_port() {
     for address in [":18443", "127.0.0.1", "localhost:8443"] {
         let done = Folder::new("listen").run(&["serve", "--listen", address]);
