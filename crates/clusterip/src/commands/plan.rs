@@ -133,7 +133,7 @@ impl Plan {
                     &complete(written.clone(), &ServiceRanges::default()),
                     self.settings.as_deref(),
                 )?;
-                api_server_lists::objects(&settings, &self.connection)?
+                self.read_cluster(&settings)?
             }
             None => Vec::new(),
         };
@@ -189,6 +189,12 @@ impl Plan {
         }
         let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
         Ok(manifest_files::load(&paths, namespace)?)
+    }
+
+    /// The objects of the cluster.
+    fn read_cluster(&self, settings: &Settings) -> anyhow::Result<Vec<Value>> {
+        let (runtime, client) = api_server_lists::connect(&self.connection)?;
+        Ok(runtime.block_on(api_server_lists::objects(&client, settings))?)
     }
 
     /// Whether to read the objects of the cluster from its API server.

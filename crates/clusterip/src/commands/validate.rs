@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use clusterip_core::settings::DnsAddress;
 use clusterip_host::cluster::manifests::{self, Source};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{LiveSettings, check_settings, settings_in};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::RequestFailure;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
@@ -139,8 +140,8 @@ impl Cluster {
         let Some(dns) = live.settings.pool_with_dns_address() else { return Ok(None) };
         let addresses: Api<IPAddress> = Api::all(self.client.clone());
         let found = self.runtime.block_on(addresses.get_opt(&dns.address.to_string()));
-        let found = found
-            .map_err(|error| anyhow::anyhow!("ipaddress {} can't be read: {}", dns.address, error_message(&error)))?;
+        let found = found.map_err(|error| RequestFailure::from(&error));
+        let found = found.with_context(|| format!("ipaddress {} can't be read", dns.address))?;
         Ok(found.is_none().then_some(dns))
     }
 }

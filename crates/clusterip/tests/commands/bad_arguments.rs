@@ -217,3 +217,36 @@ fn kubeconfig_and_context_imply_the_cluster() {
         assert!(done.stderr.contains(expected), "{name}: {}", done.stderr);
     }
 }
+
+/// Every command names the API server in the same words.
+#[test]
+fn api_server_that_can_not_be_reached_is_reported() {
+    let folder = copy_of("no-cluster", WEB);
+    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+                  contexts: [{name: a, context: {cluster: a, user: a}}]\n\
+                  clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+                  users: [{name: a, user: {}}]\n";
+    folder.write("config", config).write("m.yaml", SERVICE).write("s.yaml", "{}");
+    let commands: [&[&str]; 12] = [
+        &["evaluate", "--request", "request.json", "--cluster"],
+        &["plan", "m.yaml", "--cluster", "--settings", "s.yaml"],
+        &["audit"],
+        &["audit", "--settings", "s.yaml", "-q"],
+        &["audit", "--watch"],
+        &["snapshot"],
+        &["init"],
+        &["init", "--service-cidr", "10.96.0.0/12"],
+        &["validate", "--cluster", "s.yaml"],
+        &["move", "--dry-run"],
+        &["serve", "--log-level", "error", "--settings", "s.yaml"],
+        &["serve", "--log-level", "error", "--settings-configmap", "clusterip-settings"],
+    ];
+    let expected = Done::refused(
+        "the API server http://127.0.0.1:1 (context a) can't be reached: Connection refused (os error 111); check \
+         that it runs, and that --kubeconfig and --context name the right cluster",
+    );
+    for args in commands {
+        let done = folder.run_with(args, "", &[("KUBECONFIG", folder.path("config").to_str().unwrap())]);
+        assert_eq!(done, expected, "{args:?}");
+    }
+}

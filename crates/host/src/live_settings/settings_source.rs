@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::RequestFailure;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
@@ -118,7 +118,7 @@ pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectRefer
             let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
             let found = found.map_err(|error| SettingsError::Request {
                 origin: source.to_string(),
-                reason: error_message(&error),
+                reason: RequestFailure::from(&error),
             })?;
             let missing = || SettingsError::NoConfigMap { namespace: namespace.clone(), name: name.clone() };
             let config_map = found.ok_or_else(missing)?;
