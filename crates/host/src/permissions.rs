@@ -41,6 +41,25 @@ pub struct Need {
     pub namespace: Option<String>,
 }
 
+impl Need {
+    /// The permission to list all objects of a resource in the whole cluster.
+    pub fn list(resource: &ApiResource) -> Self {
+        Self::read("list", &resource.group, &resource.plural, None)
+    }
+
+    /// The permission to read all objects of a resource with this verb, in a namespace or in the whole cluster.
+    pub fn read(verb: &'static str, group: &str, resource: &str, namespace: Option<&str>) -> Self {
+        Self {
+            verb,
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: None,
+            name: None,
+            namespace: namespace.map(str::to_owned),
+        }
+    }
+}
+
 /// Permissions are missing, or can't be found out.
 #[derive(Debug, Error)]
 pub enum PermissionsError {
@@ -196,9 +215,18 @@ pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Res
         external: duties.external && !settings.external.pools.is_empty(),
         ..duties.clone()
     };
-    let needs = missing(client, &needs(&workloads.served, &duties)).await?;
+    require(client, &needs(&workloads.served, &duties)).await?;
+    Ok(workloads)
+}
+
+/// Checks these permissions at once.
+///
+/// # Errors
+/// [`PermissionsError::Missing`] with all missing permissions, or another error if they can't be found out.
+pub async fn require(client: &Client, needs: &[Need]) -> Result<(), PermissionsError> {
+    let needs = missing(client, needs).await?;
     if needs.is_empty() {
-        return Ok(workloads);
+        return Ok(());
     }
     Err(Missing { user: user(client).await, needs }.into())
 }

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, check_settings};
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -19,6 +20,7 @@ use serde_json::Value;
 mod watch;
 
 use super::deployed::Deployed;
+use super::missing_permissions::{Reads, is_forbidden, list_leases};
 use super::scope::{self, Scope, ServiceName};
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, notice, warn};
@@ -220,12 +222,32 @@ impl Audit {
     /// Connects to the cluster, and finds out where its settings are.
     async fn connect(&self) -> anyhow::Result<Connection> {
         let client = self.cluster.client().await?;
-        let needs_server = self.settings.is_none();
-        let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
-        let settings = deployed.settings(&client, self.settings.as_deref()).await?;
+        let (given, of_agents) = (self.server_namespace.as_deref(), self.agents_namespace.as_deref());
+        // The kinds in the settings are not known yet, so they are those of the default settings.
+        let defaults = Settings::default();
+        let deployed = Deployed::find(&client, given, self.settings.is_none()).await;
+        let reads = self.reads(&defaults, given.unwrap_or(client.default_namespace()), of_agents);
+        let deployed = reads.explain(&client, deployed).await?;
+        let settings = deployed.settings(&client, self.settings.as_deref()).await;
+        let mut reads = self.reads(&defaults, &deployed.namespace, of_agents);
+        if settings.as_ref().is_err_and(is_forbidden) {
+            reads.more.extend(deployed.read_config_map(&client).await);
+        }
+        let settings = reads.explain(&client, settings).await?;
         notice(&deployed.settings_notice(&settings));
         let agents_namespace = self.agents_namespace.clone().or(deployed.agents_namespace);
         Ok(Connection { client, settings, namespace: deployed.namespace, agents_namespace })
+    }
+
+    /// What an audit with these settings reads, besides the ConfigMap of the settings. `of_server` and `of_agents` are
+    /// the namespaces of the server and the agents.
+    fn reads(&self, settings: &Settings, of_server: &str, of_agents: Option<&str>) -> Reads {
+        let mut more = vec![list_leases(Some(of_server))];
+        more.extend(of_agents.map(|namespace| list_leases(Some(namespace))));
+        if self.settings.is_none() {
+            more.extend(Deployed::needs(self.server_namespace.as_deref()));
+        }
+        Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source, About)> {
@@ -233,7 +255,9 @@ impl Audit {
         let written = live_settings::written(&settings).await?;
         let module = Module::new(EMBEDDED)?;
         let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
-        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await?;
+        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await;
+        let reads = self.reads(&checked.settings, &namespace, agents_namespace.as_deref());
+        let source = reads.explain(&client, source.map_err(Into::into)).await?;
         let cluster = self.cluster.name().await;
         Ok((module, written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Error, bail};
 use clusterip_host::live_settings::{self, Source};
+use clusterip_host::permissions::Need;
 use clusterip_leases::election::{self, LEASE, Timing};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::observed::Observed;
@@ -113,6 +114,16 @@ impl ServersRead {
 }
 
 impl Deployed {
+    /// The permissions to find the server. It may lead in any namespace, unless one is given.
+    pub fn needs(given: Option<&str>) -> Vec<Need> {
+        let lease = Need::read("get", "coordination.k8s.io", "leases", given);
+        vec![
+            Need::read("list", "apps", "controllerrevisions", given),
+            Need::read("get", "apps", "controllerrevisions", given),
+            Need { name: Some(LEASE.to_owned()), ..lease },
+        ]
+    }
+
     /// Finds the server. `given` is its namespace, if the user gave it. If `only_one` is false, the command doesn't
     /// depend on the server: several servers, or servers that can't be read, are the same as none.
     ///
@@ -241,6 +252,12 @@ impl Deployed {
             }
             sleep(LOOK).await;
         }
+    }
+
+    /// The permission to read the ConfigMap with the settings of the server; `None` if the ConfigMap is unknown.
+    pub async fn read_config_map(&self, client: &Client) -> Option<Need> {
+        let Origin::ConfigMap { namespace, name } = self.in_use(client).await.ok()??.source else { return None };
+        Some(Need { name: Some(name), ..Need::read("get", "", "configmaps", Some(&namespace)) })
     }
 
     /// Checks that the leading server uses the settings version `version`, which was read from `source`: a server that

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod deployed;
 pub mod evaluate;
 pub mod init;
+mod missing_permissions;
 pub mod move_;
 pub mod plan;
 mod scope;

@@ -27,6 +27,7 @@ mod jobs;
 
 use self::jobs::{INTERRUPTED, Job, Run};
 use super::deployed::Deployed;
+use super::missing_permissions::Reads;
 use super::scope::{self, Scope, ServiceName};
 use super::terminal_options::{TerminalOptions, notice};
 use crate::report::columns::{Layout, paint};
@@ -136,7 +137,10 @@ impl Move {
         let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
         let client = self.cluster.client().await?;
         let needs_server = self.settings.is_none() || !self.dry_run;
-        let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
+        let given = self.server_namespace.as_deref();
+        let deployed = Deployed::find(&client, given, needs_server).await;
+        let reads = Reads { more: Deployed::needs(given), ..Reads::default() };
+        let deployed = reads.explain(&client, deployed).await?;
         if !self.dry_run && deployed.leader.is_none() {
             deployed.no_leader_elsewhere(&client).await?;
         }

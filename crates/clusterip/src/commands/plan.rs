@@ -13,6 +13,7 @@ use clusterip_host::cluster::lookups::api_server_lists;
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
+use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::complete;
 use clusterip_host::object;
@@ -21,6 +22,7 @@ use clusterip_runtime::connect::ClusterArguments;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
+use super::missing_permissions::Reads;
 use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
 use super::{scope, settings_file};
 use crate::kustomization::{self, Built};
@@ -194,7 +196,11 @@ impl Plan {
     /// The objects of the cluster.
     fn read_cluster(&self, settings: &Settings) -> anyhow::Result<Vec<Value>> {
         let (runtime, client) = api_server_lists::connect(&self.connection)?;
-        Ok(runtime.block_on(api_server_lists::objects(&client, settings))?)
+        let reads = Reads { kinds: kinds::asked(settings).collect(), ..Reads::default() };
+        runtime.block_on(async {
+            let objects = api_server_lists::objects(&client, settings).await;
+            reads.explain(&client, objects.map_err(Into::into)).await
+        })
     }
 
     /// Whether to read the objects of the cluster from its API server.

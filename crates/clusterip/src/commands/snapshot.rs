@@ -26,6 +26,7 @@ use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::missing_permissions::{Reads, list_leases};
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, warn};
 use crate::{own_leases, snapshot_kinds};
@@ -95,7 +96,9 @@ impl Snapshot {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let contents = runtime.block_on(async {
             let client = self.cluster.client().await?;
-            read(&client, &settings).await
+            let contents = read(&client, &settings).await;
+            let kinds = evidence_kinds(&settings).into_iter().chain(kinds::callers()).collect();
+            Reads { kinds, more: vec![list_leases(None)] }.explain(&client, contents).await
         })?;
         let text = contents.render(self.output);
         match &self.output_file {

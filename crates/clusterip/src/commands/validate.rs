@@ -9,6 +9,7 @@ use clusterip_core::settings::DnsAddress;
 use clusterip_host::cluster::manifests::{self, Source};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{LiveSettings, check_settings, settings_in};
+use clusterip_host::permissions::Need;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::RequestFailure;
 use clusterip_runtime::connect::ClusterArguments;
@@ -18,6 +19,7 @@ use k8s_openapi::api::networking::v1::IPAddress;
 use kube::{Api, Client};
 use tokio::runtime::Runtime;
 
+use super::missing_permissions::Reads;
 use super::terminal_options::{TerminalOptions, warn};
 use crate::report::columns::paint;
 use crate::starter::facts;
@@ -98,7 +100,10 @@ impl Validate {
     fn read_cluster(&self) -> anyhow::Result<Cluster> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(self.connection.client())?;
-        let ranges = runtime.block_on(facts::service_cidrs(&client))?;
+        let ranges = runtime.block_on(async {
+            let ranges = facts::service_cidrs(&client).await;
+            reads().explain(&client, ranges.map_err(Into::into)).await
+        })?;
         if ranges.all.is_empty() {
             warn(
                 "the cluster does not show its Service ranges, which Kubernetes does since 1.33, so the pools are \
@@ -107,6 +112,12 @@ impl Validate {
         }
         Ok(Cluster { runtime, client, ranges })
     }
+}
+
+/// What is read from the cluster.
+fn reads() -> Reads {
+    let need = |verb, resource| Need::read(verb, "networking.k8s.io", resource, None);
+    Reads { more: vec![need("list", "servicecidrs"), need("get", "ipaddresses")], ..Reads::default() }
 }
 
 /// Checks one text, and prints the result on lines that begin with its name.
@@ -139,9 +150,12 @@ impl Cluster {
     fn unused_dns_address(&self, live: &LiveSettings) -> anyhow::Result<Option<DnsAddress>> {
         let Some(dns) = live.settings.pool_with_dns_address() else { return Ok(None) };
         let addresses: Api<IPAddress> = Api::all(self.client.clone());
-        let found = self.runtime.block_on(addresses.get_opt(&dns.address.to_string()));
-        let found = found.map_err(|error| RequestFailure::from(&error));
-        let found = found.with_context(|| format!("ipaddress {} can't be read", dns.address))?;
+        let found = self.runtime.block_on(async {
+            let found = addresses.get_opt(&dns.address.to_string()).await;
+            let found = found.map_err(|error| RequestFailure::from(&error));
+            let found = found.with_context(|| format!("ipaddress {} can't be read", dns.address));
+            reads().explain(&self.client, found).await
+        })?;
         Ok(found.is_none().then_some(dns))
     }
 }
