@@ -7,7 +7,8 @@ use kube::client::AuthError;
 use thiserror::Error as ThisError;
 
 use crate::api_requests;
-use crate::connect::{Unreachable, without_user_info};
+use crate::api_server::Unreachable;
+use crate::connect::without_user_info;
 
 /// A request to the API server that failed: the cause of an error that ends a command. The text of that error contains
 /// the text of its cause.

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 use tower::{BoxError, Service};
 
 use crate::api_error::{causes, innermost};
-use crate::connect::{ApiServer, RequestTimeout, Unreachable};
+use crate::api_server::{ApiServer, Unreachable};
+use crate::connect::RequestTimeout;
 
 /// A request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use tower::layer::layer_fn;
 
 use crate::api_error::{error_chain, error_message};
 use crate::api_requests::Bounded;
+use crate::api_server::ApiServer;
 
 /// The arguments of every command that uses a cluster.
 #[derive(Clone, Debug, Default, Args)]
@@ -104,42 +105,6 @@ pub enum ConnectError {
     Client(kube::Error),
 }
 
-/// An API server, as errors name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ApiServer {
-    /// The URL, without a user name and password.
-    pub(crate) url: String,
-    /// The context of the kubeconfig; `None` without a kubeconfig, as in a Pod.
-    pub(crate) context: Option<String>,
-}
-
-impl ApiServer {
-    fn remedy(&self) -> &'static str {
-        match self.context {
-            Some(_) => "check that it runs, and that --kubeconfig and --context name the right cluster",
-            None => "check the network between this Pod and the API server",
-        }
-    }
-}
-
-impl fmt::Display for ApiServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.context {
-            Some(context) => write!(f, "{} (context {context})", self.url),
-            None => f.write_str(&self.url),
-        }
-    }
-}
-
-/// An API server that can't be reached.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the API server {server} can't be reached: {reason}; {}", .server.remedy())]
-pub struct Unreachable {
-    pub(crate) server: ApiServer,
-    /// The error of the connection.
-    pub(crate) reason: String,
-}
-
 impl ClusterArguments {
     /// Whether the arguments name a cluster: a kubeconfig or a context.
     pub fn name_a_cluster(&self) -> bool {
@@ -156,7 +121,7 @@ impl ClusterArguments {
         let RequestTimeout(limit) = self.request_timeout;
         // The limit of the request ends before this one, and its error names the URL.
         config.connect_timeout = limit.map(|limit| limit.saturating_mul(2));
-        let server = ApiServer { url: url(&config), context: self.context_name() };
+        let server = ApiServer::new(&config, self.context_name());
         let builder = ClientBuilder::try_from(config).map_err(ConnectError::Client)?;
         Ok(builder.with_layer(&layer_fn(|inner| Bounded::new(inner, server.clone(), limit))).build())
     }
@@ -164,8 +129,8 @@ impl ClusterArguments {
     /// The current context and the URL of the API server, such as `prod (https://10.0.0.1:6443)`; in a Pod only the
     /// URL. `None` if no cluster is configured.
     pub async fn name(&self) -> Option<String> {
-        let url = url(&self.config().await.ok()?);
-        Some(self.context_name().map_or_else(|| url.clone(), |context| format!("{context} ({url})")))
+        let ApiServer { url, context } = ApiServer::new(&self.config().await.ok()?, self.context_name());
+        Some(if let Some(context) = context { format!("{context} ({url})") } else { url })
     }
 
     /// The name of the context; `None` without a kubeconfig.
@@ -246,14 +211,6 @@ pub fn without_user_info(url: &str) -> String {
     let Some((before, host)) = url.rsplit_once('@') else { return url.to_owned() };
     let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
     format!("{}{host}", scheme.unwrap_or_default())
-}
-
-/// The URL of the API server without a user name and password, and without a slash at the end.
-fn url(config: &Config) -> String {
-    let url = &config.cluster_url;
-    let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{}://{host}{}", url.scheme_str().unwrap_or("http"), url.path().trim_end_matches('/'))
 }
 
 #[cfg(test)]
@@ -397,10 +354,8 @@ mod tests {
     /// The errors if this is the cause.
     fn expected(url: &str, cause: &str) -> (String, String) {
         let remedy = "check that it runs, and that --kubeconfig and --context name the right cluster";
-        (
-            format!("GET {url}/version: {cause}"),
-            format!("the API server {url} (context a) can't be reached: {cause}; {remedy}"),
-        )
+        let of_command = format!("the API server {url} (context a) can't be reached: {cause}; {remedy}");
+        (format!("GET {url}/version: {cause}"), of_command)
     }
 
     #[tokio::test]

@@ -103,16 +103,6 @@ enum ServersRead {
     Forbidden(RequestFailure),
 }
 
-impl ServersRead {
-    /// The servers, if they were read and one of them leads.
-    fn with_leader(self) -> Option<Servers> {
-        match self {
-            Self::Servers(servers) if !servers.leading.is_empty() => Some(servers),
-            Self::Servers(_) | Self::Forbidden(_) => None,
-        }
-    }
-}
-
 impl Deployed {
     /// The permissions to find the server. It may lead in any namespace, unless one is given.
     pub fn needs(given: Option<&str>) -> Vec<Need> {
@@ -188,13 +178,13 @@ impl Deployed {
             ServersRead::Forbidden(refused) => refused,
         };
         let Some(given) = given else {
-            let of_context = Servers::read(client, Some(client.default_namespace())).await;
-            return of_context.ok().and_then(ServersRead::with_leader).ok_or_else(|| {
-                Error::new(refused).context(
+            return match Servers::read(client, Some(client.default_namespace())).await {
+                Ok(ServersRead::Servers(servers)) if !servers.leading.is_empty() => Ok(servers),
+                _ => Err(Error::new(refused).context(
                     "controllerrevisions can't be listed in all namespaces, so it is unknown where a server leads \
                      (--server-namespace names its namespace)",
-                )
-            });
+                )),
+            };
         };
         Err(Error::new(refused).context(format!(
             "controllerrevisions can't be read in namespace {given}, so it is unknown whether a server leads there"
