@@ -115,7 +115,7 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
 
 /// An error and its causes, the outermost first.
 pub(crate) fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    iter::successors(Some(error), |cause| cause.source())
+    iter::successors(Some(error), |&cause| cause.source())
 }
 
 /// The text of an error, followed by the texts of its sources that add something.
