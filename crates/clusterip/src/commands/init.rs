@@ -9,11 +9,13 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use clusterip_core::settings::{Settings, parse_cidr};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
+use clusterip_host::permissions::Need;
 use clusterip_host::yaml;
 use clusterip_runtime::connect::{ClusterArguments, ConnectError};
 use ipnet::IpNet;
 use kube::Client;
 
+use super::missing_permissions::Reads;
 use super::terminal_options::TerminalOptions;
 use crate::starter::document::document;
 use crate::starter::facts::{self, Origin, Ranges};
@@ -97,7 +99,20 @@ impl Init {
             ConnectError::NoCluster(_) => anyhow!("{error}; or give both --service-cidr and --os"),
             other => other.into(),
         })?;
-        Ok((self.ranges(&client).await?, self.systems(&client).await?))
+        let facts = self.facts(&client).await;
+        self.reads().explain(&client, facts).await
+    }
+
+    async fn facts(&self, client: &Client) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
+        Ok((self.ranges(client).await?, self.systems(client).await?))
+    }
+
+    /// What is not given on the command line.
+    fn reads(&self) -> Reads {
+        let ranges =
+            self.service_cidr.is_empty().then(|| Need::read("list", "networking.k8s.io", "servicecidrs", None));
+        let systems = self.os.is_empty().then(|| Need::read("list", "", "nodes", None));
+        Reads { more: ranges.into_iter().chain(systems).collect(), ..Reads::default() }
     }
 
     async fn ranges(&self, client: &Client) -> anyhow::Result<Ranges> {

@@ -30,6 +30,7 @@ mod jobs;
 
 use self::jobs::{INTERRUPTED, Job, Run};
 use super::deployed::Deployed;
+use super::missing_permissions::Reads;
 use super::scope::{self, Scope, ServiceName};
 use super::terminal_options::{TerminalOptions, notice};
 use crate::report::columns::{Layout, paint};
@@ -71,8 +72,8 @@ can't start.";
 pub struct Move {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// The settings file [default: the settings of the server that leads]. If the server uses other settings, only
-    /// --dry-run is possible
+    /// The settings file, or - for standard input [default: the settings of the server that leads]. If the server uses
+    /// other settings, only --dry-run is possible
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
@@ -165,9 +166,11 @@ impl Move {
         let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
         let client = self.cluster.client().await?;
         let needs_server = self.settings.is_none() || !self.dry_run;
-        let of_server = self.server_namespace.as_deref();
-        scope::check_in_cluster(&client, of_server, "--server-namespace").await?;
-        let deployed = Deployed::find(&client, of_server, needs_server).await?;
+        let given = self.server_namespace.as_deref();
+        scope::check_in_cluster(&client, given, "--server-namespace").await?;
+        let deployed = Deployed::find(&client, given, needs_server).await;
+        let reads = Reads { more: Deployed::needs(given), ..Reads::default() };
+        let deployed = reads.explain(&client, deployed).await?;
         if !self.dry_run && deployed.leader.is_none() {
             deployed.no_leader_elsewhere(&client).await?;
         }

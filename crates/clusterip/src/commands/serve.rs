@@ -59,7 +59,7 @@ pub struct Serve {
     /// The address for HTTPS
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = listen_address)]
     listen: SocketAddr,
-    /// The settings file, which is read again when it changes [default: the pools of K2s]
+    /// The settings file, which is read again when it changes, or - for standard input [default: the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The ConfigMap in the server's namespace with the settings in its key `settings.yaml`, which is watched for

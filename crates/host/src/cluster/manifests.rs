@@ -159,7 +159,12 @@ impl Error for ManifestErrors {}
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
 const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kubectl kustomize … | clusterip plan -`";
 
-/// Reads the text of one file, which may have 64 MiB.
+/// Whether an argument names standard input instead of a file.
+pub fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Reads the text of one file, which may have 64 MiB, or all of standard input for `-`.
 ///
 /// # Errors
 /// [`ManifestError`] if the file can't be read, is too large, or is not UTF-8.
@@ -176,6 +181,9 @@ pub fn read_large_file(path: &Path) -> Result<Source, ManifestError> {
 }
 
 fn read_at_most(path: &Path, limit: u64) -> Result<Source, ManifestError> {
+    if is_standard_input(path) {
+        return read_standard_input();
+    }
     let name = path.display().to_string();
     let failed = |error| ManifestError::Read { file: name.clone(), error };
     let mut file = fs::File::open(path).map_err(failed)?;
@@ -187,11 +195,7 @@ fn read_at_most(path: &Path, limit: u64) -> Result<Source, ManifestError> {
     source(name, bytes)
 }
 
-/// Reads standard input.
-///
-/// # Errors
-/// [`ManifestError`] if it can't be read, or is not UTF-8.
-pub fn read_standard_input() -> Result<Source, ManifestError> {
+fn read_standard_input() -> Result<Source, ManifestError> {
     let (name, mut bytes) = ("-".to_owned(), Vec::new());
     io::stdin().read_to_end(&mut bytes).map_err(|error| ManifestError::Read { file: name.clone(), error })?;
     source(name, bytes)

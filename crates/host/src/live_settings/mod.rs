@@ -15,6 +15,7 @@ pub mod startup;
 mod validation;
 
 use clusterip_core::settings::Settings;
+use clusterip_runtime::api_error::RequestFailure;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -68,6 +69,7 @@ pub enum SettingsError {
         /// The source of the settings.
         origin: String,
         /// The error of the API server.
-        reason: String,
+        #[source]
+        reason: RequestFailure,
     },
 }

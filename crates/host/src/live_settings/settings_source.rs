@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::RequestFailure;
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
@@ -31,7 +32,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub enum Source {
     /// No source: the settings are `{}`.
     Defaults,
-    /// A file: the settings themselves, or an object that contains them, see [`settings_in`].
+    /// A file, or standard input for `-`: the settings themselves, or an object that contains them, see
+    /// [`settings_in`].
     File(PathBuf),
     /// The key [`KEY`] of a ConfigMap.
     ConfigMap {
@@ -86,8 +88,16 @@ pub(super) fn of_config_map(config_map: &ConfigMap) -> Written {
 }
 
 fn of_file(file: &Path) -> Written {
-    let source = manifests::read_file(file).map_err(|error| error.to_string())?;
-    settings_in(&source.text)
+    let read = || -> Written {
+        let source = manifests::read_file(file).map_err(|error| error.to_string())?;
+        settings_in(&source.text)
+    };
+    if manifests::is_standard_input(file) {
+        // Commands read their settings several times, but standard input can be read only once.
+        static READ: OnceLock<Written> = OnceLock::new();
+        return READ.get_or_init(read).clone();
+    }
+    read()
 }
 
 /// The current version of the settings.
@@ -108,7 +118,7 @@ pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectRefer
             let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
             let found = found.map_err(|error| SettingsError::Request {
                 origin: source.to_string(),
-                reason: error_message(&error),
+                reason: RequestFailure::from(&error),
             })?;
             let missing = || SettingsError::NoConfigMap { namespace: namespace.clone(), name: name.clone() };
             let config_map = found.ok_or_else(missing)?;

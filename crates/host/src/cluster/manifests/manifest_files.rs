@@ -79,9 +79,7 @@ impl Files {
     }
 
     fn add(&mut self, path: &Path) {
-        if path.as_os_str() == "-" {
-            self.add_source(manifests::read_standard_input());
-        } else if path.is_dir() {
+        if path.is_dir() && !manifests::is_standard_input(path) {
             self.add_folder(path);
         } else {
             self.add_source(manifests::read_file(path));
