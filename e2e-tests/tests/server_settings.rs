@@ -252,8 +252,8 @@ async fn user_of_one_namespace_is_told_what_is_missing() {
         .unwrap();
 
     let list = format!("error: listing v1/Service failed: services is forbidden: User {user:?} cannot list resource");
-    let unknown_server = "error: controllerrevisions can't be listed in all namespaces, so it is unknown where a server \
-                          leads: name its namespace with --server-namespace\n";
+    let unknown_server = "error: controllerrevisions can't be listed in all namespaces, so it is unknown where a \
+                          server leads: name its namespace with --server-namespace\n";
     let settings = ["--settings", "server.yaml"];
     struct Case<'a> {
         arguments: &'a [&'a str],
