@@ -110,6 +110,47 @@ async fn full_pool_can_be_left_to_kubernetes() {
     assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("unchanged", Some("tiny")));
 }
 
+#[tokio::test]
+async fn reason_of_the_address_is_annotated() {
+    const REASON: &str = "clusterip-policy/reason";
+    let cluster = custom_cluster().await;
+    cluster.use_settings(&settings("  annotateReason: true")).await;
+    let namespace = cluster.plane.namespace("custom-reason").await;
+    let forged = json!({REASON: "pool payments: default"});
+    let by_setting = "pool linux: kubernetes.io/os=linux (setting assumeOS)";
+    let by_annotation = "pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)";
+    struct Case {
+        name: &'static str,
+        annotations: Value,
+        spec: Value,
+        expected: Value,
+    }
+    let cases = [
+        Case { name: "new", annotations: json!({}), spec: json!({}), expected: json!({REASON: by_setting}) },
+        Case {
+            name: "evidence",
+            annotations: json!({"clusterip-policy/os": "windows"}),
+            spec: json!({}),
+            expected: json!({"clusterip-policy/os": "windows", REASON: by_annotation}),
+        },
+        Case { name: "forged", annotations: forged.clone(), spec: json!({}), expected: json!({REASON: by_setting}) },
+        Case {
+            name: "forged-headless",
+            annotations: forged.clone(),
+            spec: json!({"clusterIP": "None"}),
+            expected: Value::Null,
+        },
+    ];
+    for Case { name, annotations, spec, expected } in cases {
+        cluster.create(&namespace, &annotated(name, annotations, spec)).await.unwrap();
+        let stored = cluster.get(&namespace, name).await;
+        assert_eq!(stored.pointer("/metadata/annotations").cloned().unwrap_or_default(), expected, "{name}");
+    }
+    // Later, the author of a Service may change the annotation.
+    let changed = cluster.patch(&namespace, "new", json!({"metadata": {"annotations": forged}})).await.unwrap();
+    assert_eq!(changed["metadata"]["annotations"], forged);
+}
+
 /// A kind that the cluster does not have denies requests; when it is installed, it is evidence.
 #[tokio::test]
 async fn kind_of_evidence_that_is_installed_later_is_used() {

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use serde_json::json;
+
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
 use crate::support::fault_proxy::{Fault, Proxy, Seen};
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
@@ -31,9 +34,14 @@ struct Ended {
 }
 
 async fn clusterip(arguments: &[&str]) -> Ended {
+    clusterip_with(SETTINGS, arguments).await
+}
+
+/// Runs `clusterip move` with these settings.
+async fn clusterip_with(text: &str, arguments: &[&str]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("settings.yaml");
-    std::fs::write(&settings, SETTINGS).unwrap();
+    std::fs::write(&settings, text).unwrap();
     let mut command = Command::new(program());
     command.arg("move").args(arguments).arg("--kubeconfig").arg(plane().kubeconfig());
     command.arg("--settings").arg(&settings).stdin(Stdio::null());
@@ -153,6 +161,81 @@ async fn services_without_a_free_address_are_listed() {
         "{stays}"
     );
     assert_eq!(address("busy", "cart").await, r#"172.21.0.71 {"clusterip-policy/os":"windows"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
+    const FORBIDDEN: &str = "moves are forbidden in this namespace";
+    // A pool that the other tests do not use, so that no test takes an address that another test expects.
+    let settings = "{services: {pools: [{name: windows, cidrs: [172.21.10.0/24], match: {os: windows}}, \
+                    {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}]}}";
+    struct Case {
+        /// The step that is forbidden, and the name of the namespace.
+        name: &'static str,
+        /// The CEL expression that is true of the allowed updates.
+        allowed: &'static str,
+        address: &'static str,
+        /// The beginning and the end of the reason in the report.
+        reason: [&'static str; 2],
+    }
+    let cases = [
+        Case {
+            name: "forbidden-release",
+            allowed: "object.spec.type != 'ExternalName'",
+            address: "172.21.0.72",
+            reason: [
+                "Service forbidden-release/cart can't be moved: the step \"release\" was refused: ",
+                "; nothing was changed",
+            ],
+        },
+        Case {
+            name: "forbidden-target",
+            allowed: "!has(object.spec.clusterIP) || !object.spec.clusterIP.startsWith('172.21.10.')",
+            address: "172.21.0.73",
+            reason: ["kept 172.21.0.73: it lies in pool linux, and belongs to pool windows: ", ""],
+        },
+    ];
+    for Case { name, allowed, address: before, reason: [begin, end] } in cases {
+        assert_eq!(plane().namespace(name).await, name);
+        service(name, "cart", before, "windows").await;
+        let version = "admissionregistration.k8s.io/v1";
+        let policy = json!({
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+                    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["services"],
+                        "operations": ["CREATE", "UPDATE"]}],
+                },
+                "validations": [
+                    {"expression": allowed, "message": FORBIDDEN},
+                    {"expression": "object.metadata.name != 'probe'", "message": FORBIDDEN},
+                ],
+            },
+        });
+        let binding = json!({
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        });
+        plane().apply(&json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]}).to_string()).await;
+        let probe = ["create", "service", "clusterip", "probe", "--tcp=80", "--dry-run=server", "-n", name];
+        eventually("the policy to be in force", async || {
+            plane().kubectl(&probe).await.stderr.contains(FORBIDDEN).then_some(())
+        })
+        .await;
+
+        // The Lease of the command is in this namespace, because a command of another test may hold the usual one.
+        let moved = clusterip_with(settings, &["-n", name, "--server-namespace", name, "--yes"]).await;
+        assert_eq!(moved.status, 1, "{name}: {}", moved.stderr);
+        assert_eq!(moved.stdout.lines().last(), Some("moved 0 of 1, 0 stay"), "{name}");
+        let line = moved.stderr.lines().last().unwrap_or_default();
+        assert!(line.starts_with(&format!("error: {name}/cart was not moved: {begin}")), "{name}: {line}");
+        assert!(line.ends_with(&format!("{FORBIDDEN}{end}")), "{name}: {line}");
+        let expected = format!(r#"{before} {{"clusterip-policy/os":"windows"}}"#);
+        assert_eq!(address(name, "cart").await, expected, "{name}");
+        let records = ["get", "controllerrevisions", "-n", name, "-o", "name"];
+        assert_eq!(plane().kubectl(&records).await.ok(), "", "{name}: the record of the move is left");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -145,12 +145,19 @@ async fn finished_trial_leaves_nothing_behind() {
     let trial = plane.namespace("trial").await;
     let builder = ServerBuilder::new(&plane).args(&["--namespace", &trial]).settings(OTHER);
     let mut host = builder.registered().start().await;
-    host.logged("the webhook configuration was written").await;
-    assert_eq!(host.terminate().await, 0);
-    for object in ["lease/clusterip-leader", "secret/clusterip-authority"] {
-        plane.kubectl(&["get", "-n", &trial, object]).await.refused();
-    }
     let stored = ["get", "controllerrevisions", "-n", &trial, "-l", "clusterip-policy/move=server", "-o", "name"];
+    let objects =
+        ["lease/clusterip-leader", "secret/clusterip-authority", "mutatingwebhookconfiguration/clusterip-policy"];
+    for object in objects {
+        let get = ["get", "-n", &trial, object];
+        eventually(object, async || (plane.kubectl(&get).await.status == 0).then_some(())).await;
+    }
+    eventually("the stored settings", async || (plane.kubectl(&stored).await.ok() != "").then_some(())).await;
+    assert_eq!(host.terminate().await, 0);
+    for object in objects {
+        let absent = plane.kubectl(&["get", "-n", &trial, object]).await.refused();
+        assert!(absent.contains("NotFound"), "{absent}");
+    }
     assert_eq!(plane.kubectl(&stored).await.ok(), "");
 
     // An earlier version left its Lease behind.
@@ -220,6 +227,70 @@ async fn dry_run_needs_permissions_to_read_only() {
     let refused = run(&kubeconfig, &["move", "-n", &namespace, "--yes", "--settings", "server.yaml"]).await;
     assert_eq!(refused.status, 2);
     assert!(refused.stderr.contains("lacks permissions; these rules grant what is missing:"), "{}", refused.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_of_one_namespace_is_told_what_is_missing() {
+    let plane = ControlPlane::start(Options::default());
+    let namespace = plane.namespace("limited").await;
+    let user = format!("system:serviceaccount:{namespace}:limited");
+    plane.kubectl(&["create", "serviceaccount", "limited", "-n", &namespace]).await.ok();
+    let api_version = "rbac.authorization.k8s.io/v1";
+    let metadata = json!({"name": "limited", "namespace": namespace});
+    let role = json!({"apiVersion": api_version, "kind": "Role", "metadata": metadata,
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "update"]}]});
+    let binding = json!({"apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "limited"},
+        "subjects": [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}]});
+    plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
+    let allowed = ["auth", "can-i", "list", "controllerrevisions.apps", "-n", &namespace, "--as", &user];
+    eventually("the permissions of the role", async || (plane.kubectl(&allowed).await.status == 0).then_some(())).await;
+    let kubeconfig = plane.kubeconfig_of(&namespace, "limited").await;
+    let folder = tempfile::tempdir().unwrap();
+    let web = folder.path().join("web.yaml");
+    std::fs::write(&web, "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}")
+        .unwrap();
+
+    let list = format!("error: listing v1/Service failed: services is forbidden: User {user:?} cannot list resource");
+    let unknown_server = "error: controllerrevisions can't be listed in all namespaces, so it is unknown where a \
+                          server leads: name its namespace with --server-namespace\n";
+    let settings = ["--settings", "server.yaml"];
+    struct Case<'a> {
+        arguments: &'a [&'a str],
+        more: &'a [&'a str],
+        /// The beginning of the standard error.
+        stderr: String,
+    }
+    let cases = [
+        Case { arguments: &["audit"], more: &settings, stderr: format!("settings: server.yaml\n{list}") },
+        Case { arguments: &["audit"], more: &[], stderr: unknown_server.to_owned() },
+        Case { arguments: &["plan", "--cluster", web.to_str().unwrap()], more: &settings, stderr: list.clone() },
+        Case {
+            arguments: &["move", "--dry-run"],
+            more: &settings,
+            stderr: format!(
+                "error: {user} lacks permissions; these rules grant what is missing:\nin a ClusterRole:\n\
+                 - {{apiGroups: [\"\"], resources: [\"services\"], verbs: [\"list\", \"watch\""
+            ),
+        },
+        Case { arguments: &["move", "--yes"], more: &settings, stderr: unknown_server.to_owned() },
+        Case {
+            arguments: &["move", "--yes", "--server-namespace", &namespace],
+            more: &settings,
+            stderr: format!(
+                "error: no server leads in namespace {namespace}, and without the permission to read \
+                 ControllerRevisions it is unknown whether one leads in another namespace; this rule of a ClusterRole \
+                 grants it:\n"
+            ),
+        },
+    ];
+    for Case { arguments, more, stderr } in cases {
+        let all = [arguments, more, &["-n", &namespace][..]].concat();
+        let ended = run(&kubeconfig, &all).await;
+        assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{all:?}: {}", ended.stderr);
+        assert!(ended.stderr.starts_with(&stderr), "{all:?}: {}", ended.stderr);
+        assert_eq!(ended.stderr.matches("error: ").count(), 1, "{all:?}: {}", ended.stderr);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,14 +1,12 @@
 //! Leases and ConfigMaps of a tenant that look like those of a server.
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::support::{MALLORY, Scene, Tenant};
+use super::support::{MALLORY, Scene, Tenant, clusterip};
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 
 /// The settings of the server.
@@ -16,20 +14,6 @@ const SERVER: &str = "{services: {pools: [{name: right, cidrs: [172.21.7.0/24]}]
 /// The settings of the tenant.
 const FORGED: &str = "{services: {pools: [{name: forged, cidrs: [172.21.8.0/24]}]}}";
 const IDENTITY: &str = "mallory_serve_00000000000000ab";
-
-struct Ended {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
-
-async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
-    let mut command = Command::new(program());
-    command.args(arguments).arg("--kubeconfig").arg(plane.kubeconfig()).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
 
 /// Writes the Lease, the ConfigMap and the annotation that an earlier version read.
 async fn forges(mallory: &Tenant<'_>, holder: &str) {

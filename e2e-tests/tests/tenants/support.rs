@@ -1,5 +1,6 @@
 //! A cluster with `deploy/external`, and a tenant with the permissions of the role `edit` in one namespace.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use axum::http::{Method, Request};
@@ -12,6 +13,7 @@ use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
 use crate::support::fake_kubelet::as_in_a_pod;
 use crate::support::move_helpers::{path, stored};
+use crate::support::program;
 use crate::support::serve_process::{Server, free_port};
 use crate::support::webhook_cluster::{addresses, annotated, with_ranges, within};
 
@@ -242,6 +244,22 @@ impl Tenant<'_> {
         service["metadata"]["annotations"][MOVING] = journal.to_string().into();
         self.creates(&service).await
     }
+}
+
+/// The result of a command.
+pub struct Ended {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs `clusterip` as the administrator.
+pub async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
+    let mut command = Command::new(program());
+    command.args(arguments).arg("--kubeconfig").arg(plane.kubeconfig()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 /// The rules of the built-in role `edit` that matter here. Without a controller manager, the role itself is empty.

@@ -8,6 +8,7 @@ pub mod client_ca;
 pub mod issuer;
 pub mod node_review;
 mod peer_limits;
+pub(crate) mod reachability;
 pub mod registration;
 pub mod review;
 pub mod server;
