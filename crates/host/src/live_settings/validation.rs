@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{Settings, is_outside_service_ranges};
 use ipnet::IpNet;
 use serde_json::Value;
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -72,8 +72,8 @@ pub fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
     let ranges = document.pointer("/services/serviceCIDRs")?.as_array()?.iter();
     let ranges: Vec<IpNet> = ranges.filter_map(|range| range.as_str()?.parse().ok()).collect();
     let pools = Settings::default().pools;
-    let fits = |cidr: &IpNet| ranges.iter().any(|range| range.contains(cidr));
-    let is_misfit = !ranges.is_empty() && !pools.iter().flat_map(|pool| &pool.cidrs).all(fits);
+    let mut cidrs = pools.iter().flat_map(|pool| &pool.cidrs);
+    let is_misfit = cidrs.any(|cidr| is_outside_service_ranges(*cidr, &ranges));
     is_misfit.then_some(
         "these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` prints settings \
          that do",
@@ -84,14 +84,8 @@ pub fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
 /// the pools only with `services.serviceCIDRs`, which may contradict the cluster.
 fn pools_outside(settings: &Settings, cluster: &[IpNet]) -> Vec<String> {
     let mut mistakes = Vec::new();
-    if cluster.is_empty() {
-        return mistakes;
-    }
     for pool in &settings.pools {
-        for cidr in &pool.cidrs {
-            if cluster.iter().any(|range| range.contains(cidr)) {
-                continue;
-            }
+        for cidr in pool.cidrs.iter().filter(|cidr| is_outside_service_ranges(**cidr, cluster)) {
             mistakes.push(format!(
                 "services.pools: {cidr} of pool {:?} lies outside the Service ranges of the cluster ({}), which \
                  services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
