@@ -25,12 +25,12 @@ use tokio::sync::mpsc;
 
 mod jobs;
 
-use self::jobs::{INTERRUPTED, Job, Run};
+use self::jobs::{Job, Run};
 use super::deployed::Deployed;
 use super::scope::{self, Scope, ServiceName};
 use super::terminal_options::{TerminalOptions, notice};
 use crate::report::columns::{Layout, paint};
-use crate::report::move_json::{self, Ended};
+use crate::report::move_json::{self, Ended, NotMoved};
 use crate::report::move_table::{Row, table};
 use crate::server_metrics::ServerMetrics;
 use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
@@ -205,7 +205,7 @@ impl Move {
             return Ok(ExitCode::SUCCESS);
         }
         let ended = run.carry_out(self, jobs).await?;
-        let failed: Vec<(&ServiceKey, &String)> =
+        let failed: Vec<(&ServiceKey, &NotMoved)> =
             ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
         self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
         self.print_json(rows, &ended)?;
@@ -213,7 +213,7 @@ impl Move {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
-        if failed.iter().any(|(_, reason)| reason.as_str() == INTERRUPTED) {
+        if failed.iter().any(|(_, reason)| matches!(reason, NotMoved::Interrupted)) {
             let text = format!("interrupted: {} of {count} Services were moved", count - failed.len());
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
