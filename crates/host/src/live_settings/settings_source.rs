@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::{error_chain, error_message};
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
@@ -150,7 +150,7 @@ pub(super) fn versions(
                     Ok(None) => Some((Err("the configmap was deleted".to_owned()), None)),
                     Err(error) => {
                         metrics.watch_error("ConfigMap");
-                        tracing::warn!(%error, "watching the settings failed, trying again");
+                        tracing::warn!(error = error_chain(&error), "watching the settings failed, trying again");
                         None
                     }
                 };

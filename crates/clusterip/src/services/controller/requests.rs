@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_runtime::api_error::error_chain;
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -138,7 +139,7 @@ impl Requests {
                 }
                 Ok(watcher::Event::InitDone) => None,
                 Err(error) => {
-                    tracing::debug!(%error, "requests for moves can't be watched");
+                    tracing::debug!(error = error_chain(&error), "requests for moves can't be watched");
                     None
                 }
             };
