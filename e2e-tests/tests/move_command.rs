@@ -122,7 +122,7 @@ late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs 
     assert_eq!((placed.status, placed.stdout.as_str()), (0, "nothing is misplaced\n"));
     let unknown = clusterip(&["-n", "late", "--service", "missing", "--yes"]).await;
     assert_eq!(unknown.status, 2);
-    assert_eq!(unknown.stderr, "settings: FILE\nerror: there is no service late/missing\n");
+    assert_eq!(unknown.stderr, "settings: FILE\nerror: there is no Service late/missing\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

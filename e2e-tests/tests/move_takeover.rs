@@ -20,7 +20,7 @@ async fn next_leader_finishes_the_move_of_a_killed_leader() {
     let cluster = Cluster::alone().await;
     let (one, two) = (Proxy::start(cluster.plane).await, Proxy::start(cluster.plane).await);
     let mut first = cluster.host(&one, &json!({})).registered().start().await;
-    first.logged("leading: misplaced services are moved").await;
+    first.logged("leading: misplaced Services are moved").await;
     let second = cluster.host(&two, &json!({})).arg("--no-webhook").start().await;
     second.logged("another process leads").await;
     cluster.webhook_in_force().await;
@@ -37,7 +37,7 @@ async fn next_leader_finishes_the_move_of_a_killed_leader() {
     first.kill();
     gate.discard();
     // The Lease of the killed leader expires after 15 s.
-    second.logged("leading: misplaced services are moved").await;
+    second.logged("leading: misplaced Services are moved").await;
     place.comes_to(&["linux", MOVED]).await;
     assert_eq!(but_addresses(&place.web().await), but_addresses(&before));
     // The webhook of the first process is still registered, but does not answer: Services are created without it, and

@@ -119,8 +119,8 @@ async fn server_that_moves_nothing_does_not_say_that_services_are_moved() {
     let namespace = plane.namespace("moves-nothing").await;
     let host = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook", "--move", "never"]);
     let mut host = host.start().await;
-    host.logged("leading: misplaced services are reported, and moved only by `clusterip move`").await;
+    host.logged("leading: misplaced Services are reported, and moved only by `clusterip move`").await;
     let log = host.log();
-    assert!(!log.iter().any(|line| line.contains("misplaced services are moved")), "{log:#?}");
+    assert!(!log.iter().any(|line| line.contains("misplaced Services are moved")), "{log:#?}");
     assert_eq!(host.terminate().await, 0);
 }

@@ -80,7 +80,7 @@ impl Nodes {
 
     async fn leading(&self, host: ServerBuilder) -> Server {
         let host = host.start().await;
-        host.logged("leading: nodes without pod CIDRs get blocks").await;
+        host.logged("leading: Nodes without pod CIDRs get blocks").await;
         host
     }
 

@@ -96,7 +96,7 @@ async fn nodes_are_ignored_until_the_settings_have_node_pools() {
     let nodes = Nodes::alone().await;
     let proxy = Proxy::start(nodes.plane).await;
     let host = nodes.host_at(proxy.url(), &Value::Null).start().await;
-    host.logged("leading: misplaced services are moved").await;
+    host.logged("leading: misplaced Services are moved").await;
     nodes.create("early", json!({}), &[]).await;
     measures(&host, &["clusterip_leader", BLOCKS], &["clusterip_leader 1"]).await;
     std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/24"]))).unwrap();

@@ -90,7 +90,7 @@ fn cases() -> Vec<Case> {
             events: &[],
         },
         Case {
-            name: "another program changed the node",
+            name: "another program changed the Node",
             fault: Fault::PauseBefore,
             between: Changes(json!({"metadata": {"annotations": {"a": "b"}}})),
             blocks: first,

@@ -64,7 +64,7 @@ async fn leader_without_its_lease_writes_no_nodes() {
     let before = proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();
     measures(&first, &[WAITING, MISPLACED], &[]).await;
     nodes.delete("b").await;
-    second.logged("leading: nodes without pod CIDRs get blocks").await;
+    second.logged("leading: Nodes without pod CIDRs get blocks").await;
     assert_eq!(nodes.given("waits").await, ["10.42.1.0/24"]);
     measures(&second, &[WAITING, MISPLACED], &[r#"clusterip_misplaced_nodes{reason="outside"} 1"#]).await;
     let after = proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();

@@ -252,7 +252,7 @@ impl Move {
         let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
         let wanted: Vec<ServiceKey> = wanted.collect();
         if let (true, Some(named)) = (wanted.is_empty(), named) {
-            bail!("there is no service {named}");
+            bail!("there is no Service {named}");
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
@@ -265,7 +265,7 @@ impl Move {
             let request = self.request(&id, text(&service, &["metadata", "uid"]));
             let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed(), Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
-            let inspection = inspection.with_context(|| format!("service {}/{}", id.namespace, id.name))?;
+            let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
             let mut row = Row {
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),

@@ -188,7 +188,7 @@ impl Controller {
             true => "moved",
             false => "reported, and moved only by `clusterip move`",
         };
-        tracing::info!("leading: misplaced services are {what}");
+        tracing::info!("leading: misplaced Services are {what}");
         // Services with an unfinished move come first: they may have no address.
         for id in self.left_moves().await {
             turns.push(id);
@@ -355,7 +355,7 @@ async fn joined(jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<(ServiceKey, N
     match jobs.join_next().await {
         Some(Ok(done)) => Some(done),
         Some(Err(error)) => {
-            tracing::error!(%error, "the reconciliation of a service failed");
+            tracing::error!(%error, "the reconciliation of a Service failed");
             None
         }
         // No Service is being reconciled, so there is nothing to wait for.

@@ -346,7 +346,7 @@ enum InspectError {
 
 /// What follows if a Service can't be read: it is tried again.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
-    tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the service can't be read");
+    tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the Service can't be read");
     Next::After(UNFINISHED)
 }
 
