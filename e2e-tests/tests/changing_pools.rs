@@ -43,8 +43,8 @@ fn count(services: &BTreeMap<String, (String, String)>, namespace: &str, ranges:
 async fn misplaced(cluster: &Installed, reason: &str, expected: usize) {
     let line = format!("clusterip_misplaced_services{{reason=\"{reason}\"}} {expected}");
     eventually(&line, async || {
-        let host = cluster.node.host().await;
-        let (_, metrics) = host.as_ref()?.get("/metrics").await?;
+        let server = cluster.node.server().await;
+        let (_, metrics) = server.as_ref()?.get("/metrics").await?;
         metrics.lines().any(|other| other == line).then_some(())
     })
     .await;

@@ -158,13 +158,13 @@ async fn services_without_a_free_address_are_listed() {
 async fn running_server_executes_the_moves() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("handed").await;
-    let mut host = ServerBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
+    let mut server = ServerBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
     let manifest = format!(
         "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: cart}}, \
           spec: {{ports: [{{port: 80}}]}}}}"
     );
     plane.kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
-    host.logged("outcome=\"moved").await;
+    server.logged("outcome=\"moved").await;
     // The endpoints have no node, so the server does not move the Service by itself.
     let slice = format!(
         "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, \
@@ -173,11 +173,11 @@ async fn running_server_executes_the_moves() {
     );
     plane.kubectl_with(&["create", "-f", "-"], &slice).await.ok();
     plane.kubectl(&["annotate", "service", "-n", &namespace, "cart", "clusterip-policy/os=windows"]).await.ok();
-    host.logged("reason=\"ready_endpoints\"").await;
+    server.logged("reason=\"ready_endpoints\"").await;
 
     let mut command = Command::new(program());
     command.args(["move", "--yes", "--kubeconfig"]).arg(plane.kubeconfig());
-    command.arg("--settings").arg(host.folder().join("settings.yaml"));
+    command.arg("--settings").arg(server.folder().join("settings.yaml"));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
@@ -190,7 +190,7 @@ async fn running_server_executes_the_moves() {
     let now = plane.kubectl(&["get", "service", "-n", &namespace, "cart", path]).await.ok();
     assert!(now.starts_with("172.21.1."), "{now}");
     assert!(now.ends_with(r#" {"clusterip-policy/os":"windows"}"#), "the annotation of the request is left: {now}");
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
