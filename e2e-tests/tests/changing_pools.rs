@@ -155,7 +155,7 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
 
     operator.does_all(&[range.clone(), create_range.clone(), wait.clone()]).await;
     cluster.node.logged("the settings can be used again").await;
-    let brake = cluster.node.logged("the settings would move a large part of the services").await;
+    let brake = cluster.node.logged("the settings would move a large part of the Services").await;
     assert!(brake.contains(&format!("misplaced={}", MANY + 20)), "{brake}");
     operator.does(write).await;
     let listed = operator.does(list).await;

@@ -62,7 +62,7 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     all_move_to(&few, 3, "named").await;
 
     std::fs::write(server.folder().join("settings.yaml"), taking(&["few", "many"])).unwrap();
-    let log = server.logged("the settings would move a large part of the services").await;
+    let log = server.logged("the settings would move a large part of the Services").await;
     // The 24 Services, the 3 others, and the probe of `all_was_looked_at`; `kubernetes` is not managed.
     assert!(log.contains("misplaced=24 managed=28"), "{log}");
     braked(&server, &[format!("{one} {MANY}")]).await;

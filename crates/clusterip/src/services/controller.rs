@@ -283,7 +283,7 @@ impl Controller {
             tracing::warn!(
                 misplaced = count,
                 managed,
-                "the settings would move a large part of the services: the moves wait for `clusterip move`"
+                "the settings would move a large part of the Services: the moves wait for `clusterip move`"
             );
         }
         self.record_applied_settings(carried_out).await
