@@ -47,7 +47,7 @@ async fn each_operating_system_has_its_own_pool() {
     // Later changes of labels do not change the blocks of a Node.
     nodes.change("l1", json!({"metadata": {"labels": os("windows")}})).await;
     measures(&server, &[MISPLACED], &[r#"clusterip_misplaced_nodes{reason="wrong_pool"} 1"#]).await;
-    let left = server.log().iter().filter(|line| line.contains("left without a pod cidr")).count();
+    let left = server.log().iter().filter(|line| line.contains("left without a pod CIDR")).count();
     assert_eq!(left, 1, "{:#?}", server.log());
     nodes.change("bare", json!({"metadata": {"labels": os("linux")}})).await;
     expected.insert("bare".to_owned(), texts(&["10.42.2.0/24"]));

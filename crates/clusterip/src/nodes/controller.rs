@@ -307,19 +307,19 @@ impl Term {
             Decision::Full { message, .. } => {
                 if self.allocation_state.is_news(name, message) {
                     self.metrics.assigned(Assignment::Full);
-                    tracing::warn!(node = name, reason = message, "no pod cidr");
+                    tracing::warn!(node = name, reason = message, "no pod CIDR");
                     self.events.tell(node, Reason::NotAvailable, message);
                 }
             }
             Decision::NoMatchingPool(reason) => {
                 if self.allocation_state.is_news(name, reason) {
                     self.metrics.assigned(Assignment::NoPool);
-                    tracing::info!(node = name, reason, "left without a pod cidr");
+                    tracing::info!(node = name, reason, "left without a pod CIDR");
                 }
             }
             Decision::Failed(reason) => {
                 self.metrics.assigned(Assignment::Failed);
-                tracing::error!(node = name, reason, "no pod cidr");
+                tracing::error!(node = name, reason, "no pod CIDR");
             }
         }
     }
