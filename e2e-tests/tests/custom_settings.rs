@@ -215,7 +215,7 @@ async fn move_never_leaves_moves_to_administrators() {
     assert_eq!(place(address(&before)), "linux");
     cluster.plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;
     let reported =
-        async || cluster.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
+        async || cluster.server.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
     let reported = eventually("a report", reported).await;
     assert!(
         reported.contains("it stays: this server moves nothing") && reported.contains("reason=\"never\""),
@@ -253,10 +253,10 @@ async fn server_answers_during_an_api_server_outage() {
     let first = address(&cluster.create(&namespace, &windows("first")).await.unwrap());
 
     cluster.plane.stop_api_server();
-    let unready = async || cluster.host.get("/readyz").await.filter(|(status, _)| *status == 503);
+    let unready = async || cluster.server.get("/readyz").await.filter(|(status, _)| *status == 503);
     let (_, reason) = eventually("readiness to end", unready).await;
     assert!(reason.contains(" could not be watched for "), "{reason}");
-    assert_eq!(cluster.host.get("/healthz").await.unwrap().0, 200);
+    assert_eq!(cluster.server.get("/healthz").await.unwrap().0, 200);
     // The server answers from its stores: it gives the next addresses, because the first one is used.
     let ask = async |uid: &str, name: &str| {
         let review = json!({
@@ -272,7 +272,7 @@ async fn server_answers_during_an_api_server_outage() {
                 "object": windows(name),
             },
         });
-        let (status, answer) = cluster.host.post("/mutate", &review).await.unwrap();
+        let (status, answer) = cluster.server.post("/mutate", &review).await.unwrap();
         assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
         let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
         let patch: Value = serde_json::from_slice(&patch).unwrap();
@@ -283,7 +283,7 @@ async fn server_answers_during_an_api_server_outage() {
     assert_eq!(BTreeSet::from([first, during[0], during[1]]).len(), 3);
 
     cluster.plane.start_api_server();
-    let ready = async || cluster.host.get("/readyz").await.filter(|(status, _)| *status == 200);
+    let ready = async || cluster.server.get("/readyz").await.filter(|(status, _)| *status == 200);
     eventually("readiness to come back", ready).await;
     // The API server reads its webhook configurations again.
     let asked = async || {

@@ -299,12 +299,12 @@ async fn changed_settings_check_permissions_again() {
     eventually("all permissions", async || missing(&client, &duties).await.is_none().then_some(())).await;
 
     let kubeconfig = plane.kubeconfig_of(&namespace, "clusterip").await;
-    let host = ServerBuilder::as_user(&kubeconfig).args(&["--namespace", &namespace, "--no-webhook"]).settings("{}");
-    let host = host.start().await;
+    let server = ServerBuilder::as_user(&kubeconfig).args(&["--namespace", &namespace, "--no-webhook"]).settings("{}");
+    let server = server.start().await;
     let settings = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.64.0.0/16"]}]}});
-    std::fs::write(host.folder().join("settings.yaml"), settings.to_string()).unwrap();
-    host.logged("lacks permissions; these rules grant what is missing:").await;
-    host.logged(r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["get", "patch"]}"#).await;
+    std::fs::write(server.folder().join("settings.yaml"), settings.to_string()).unwrap();
+    server.logged("lacks permissions; these rules grant what is missing:").await;
+    server.logged(r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["get", "patch"]}"#).await;
 }
 
 #[tokio::test]

@@ -37,15 +37,15 @@ async fn run(kubeconfig: &std::path::Path, arguments: &[&str]) -> Ended {
 }
 
 /// Starts a server without a webhook in a new namespace, with the settings of a ConfigMap. Returns its namespace, too.
-async fn server(plane: &ControlPlane, arguments: &[&str]) -> (Server, String) {
+async fn start_server(plane: &ControlPlane, arguments: &[&str]) -> (Server, String) {
     let namespace = plane.namespace("installed").await;
     let config_map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pools", "namespace": namespace},
         "data": {"settings.yaml": SERVER},
     });
     plane.apply(&config_map.to_string()).await;
-    let host = ServerBuilder::new(plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
-    (host.arg("--no-webhook").args(arguments).start().await, namespace)
+    let server = ServerBuilder::new(plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
+    (server.arg("--no-webhook").args(arguments).start().await, namespace)
 }
 
 /// Creates the Service `web` at this address, without an owner of the address, as if the API server had picked it.
@@ -68,7 +68,7 @@ async fn address(plane: &ControlPlane, namespace: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_of_the_leading_server_are_used() {
     let plane = ControlPlane::start(Options::default());
-    let (mut host, namespace) = server(&plane, &["--move", "never"]).await;
+    let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
     let from = format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
@@ -101,13 +101,13 @@ async fn settings_of_the_leading_server_are_used() {
     let moved: Value = serde_json::from_str(&moved.stdout).unwrap();
     assert_eq!(moved["services"][0]["outcome"], "moved", "{moved}");
     assert!(address(&plane, &shop).await.starts_with("172.21.7."));
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_moved_beside_a_server_of_another_namespace() {
     let plane = ControlPlane::start(Options::default());
-    let (mut host, namespace) = server(&plane, &["--move", "never"]).await;
+    let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
     let (shop, empty) = (plane.namespace("shop").await, plane.namespace("empty").await);
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
     for settings in [&["--settings", "other.yaml"][..], &[] as &[&str]] {
@@ -124,7 +124,7 @@ async fn nothing_is_moved_beside_a_server_of_another_namespace() {
     let expected =
         format!("error: no server leads in namespace {empty}, so its settings are unknown: use --settings FILE\n");
     assert_eq!(audit.stderr, expected);
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +144,7 @@ async fn finished_trial_leaves_nothing_behind() {
     let plane = ControlPlane::start(Options::default());
     let trial = plane.namespace("trial").await;
     let builder = ServerBuilder::new(&plane).args(&["--namespace", &trial]).settings(OTHER);
-    let mut host = builder.registered().start().await;
+    let mut server = builder.registered().start().await;
     let stored = ["get", "controllerrevisions", "-n", &trial, "-l", "clusterip-policy/move=server", "-o", "name"];
     let objects =
         ["lease/clusterip-leader", "secret/clusterip-authority", "mutatingwebhookconfiguration/clusterip-policy"];
@@ -153,7 +153,7 @@ async fn finished_trial_leaves_nothing_behind() {
         eventually(object, async || (plane.kubectl(&get).await.status == 0).then_some(())).await;
     }
     eventually("the stored settings", async || (plane.kubectl(&stored).await.ok() != "").then_some(())).await;
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
     for object in objects {
         let absent = plane.kubectl(&["get", "-n", &trial, object]).await.refused();
         assert!(absent.contains("NotFound"), "{absent}");
@@ -167,23 +167,23 @@ async fn finished_trial_leaves_nothing_behind() {
         "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
     });
     plane.apply(&lease.to_string()).await;
-    let (mut host, namespace) = server(&plane, &[]).await;
+    let (mut server, namespace) = start_server(&plane, &[]).await;
     for arguments in [&["audit"][..], &["move", "--yes"][..]] {
         let ended = clusterip(&plane, arguments).await;
         let from =
             format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
         assert_eq!((ended.status, ended.stderr), (0, from), "{arguments:?}");
     }
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reason_of_a_failed_move_is_of_this_move() {
     let plane = ControlPlane::start(Options::default());
-    let (mut host, _) = server(&plane, &[]).await;
+    let (mut server, _) = start_server(&plane, &[]).await;
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "LoadBalancer").await;
-    host.logged("reason=\"load_balancer\"").await;
+    server.logged("reason=\"load_balancer\"").await;
     // The clock of the server that wrote this Event was ahead.
     let old = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "web.old", "namespace": shop},
@@ -197,7 +197,7 @@ async fn reason_of_a_failed_move_is_of_this_move() {
     let expected = "it stays: type LoadBalancer: a cloud provider might remove its load balancer";
     let line = failed.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
     assert!(line.ends_with(expected), "{line}");
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,7 +36,7 @@ fn replica_claim(address: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_claims_are_not_counted_by_an_audit() {
-    let scene = Scene { plane: ControlPlane::start(Options::default()), host: None, port: 0 };
+    let scene = Scene { plane: ControlPlane::start(Options::default()), server: None, port: 0 };
     let mallory = scene.tenant(MALLORY).await;
     for namespace in ["shop", OWN] {
         assert_eq!(scene.plane.namespace(namespace).await, namespace);

@@ -61,7 +61,7 @@ async fn with_each_lease(mallory: &Tenant<'_>, check: impl AsyncFn(&str)) {
 
 #[tokio::test]
 async fn forged_server_is_ignored_without_a_server() {
-    let scene = Scene { plane: ControlPlane::start(Options::default()), host: None, port: 0 };
+    let scene = Scene { plane: ControlPlane::start(Options::default()), server: None, port: 0 };
     let mallory = scene.tenant(MALLORY).await;
     let expected = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
     with_each_lease(&mallory, async |lease: &str| {
@@ -87,14 +87,14 @@ async fn forged_server_is_ignored_without_a_server() {
 
 #[tokio::test]
 async fn forged_server_is_ignored_beside_a_server() {
-    let scene = Scene { plane: ControlPlane::start(Options::default()), host: None, port: 0 };
+    let scene = Scene { plane: ControlPlane::start(Options::default()), server: None, port: 0 };
     let mallory = scene.tenant(MALLORY).await;
     let namespace = scene.plane.namespace("installed").await;
     let settings = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pools", "namespace": namespace},
         "data": {"settings.yaml": SERVER}});
     scene.plane.apply(&settings.to_string()).await;
-    let host = ServerBuilder::new(&scene.plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
-    let mut host = host.args(&["--no-webhook", "--move", "never"]).start().await;
+    let server = ServerBuilder::new(&scene.plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
+    let mut server = server.args(&["--no-webhook", "--move", "never"]).start().await;
     let from = format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
     with_each_lease(&mallory, async |lease: &str| {
         let audit = clusterip(&scene.plane, &["audit", "-o", "json"]).await;
@@ -105,5 +105,5 @@ async fn forged_server_is_ignored_beside_a_server() {
         assert_eq!((shown.status, &shown.stderr), (0, &from), "{lease}: {}", shown.stdout);
     })
     .await;
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }

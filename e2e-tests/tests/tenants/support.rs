@@ -58,7 +58,7 @@ pub const LOST: Duration = Duration::from_secs(20);
 /// A control plane with `deploy/external`, and the server that its Deployment runs.
 pub struct Scene {
     pub plane: ControlPlane,
-    pub host: Option<Server>,
+    pub server: Option<Server>,
     pub port: u16,
 }
 
@@ -73,13 +73,13 @@ impl Scene {
         let mut scene = Self::without_server();
         scene.install().await;
         scene.serve(SETTINGS).await;
-        scene.host.as_mut().unwrap().ready().await;
+        scene.server.as_mut().unwrap().ready().await;
         eventually("the webhook to be called", async || {
             let unknown = annotated("trial", json!({"clusterip-policy/pool": "unknown"}), json!({}));
             scene.create(&scene.admin(), "default", &unknown, "?dryRun=All").await.err()
         })
         .await;
-        scene.host.as_ref().unwrap().logged("leading").await;
+        scene.server.as_ref().unwrap().logged("leading").await;
         let marked = annotated("marked", json!({MOVING: "{}"}), json!({}));
         eventually("the deletion of the policies to take effect", async || {
             scene.create(&scene.admin(), "default", &marked, "?dryRun=All").await.ok()
@@ -89,7 +89,7 @@ impl Scene {
     }
 
     pub fn without_server() -> Self {
-        Self { plane: ControlPlane::start(Options::default()), host: None, port: free_port() }
+        Self { plane: ControlPlane::start(Options::default()), server: None, port: free_port() }
     }
 
     /// A client of the administrator, for the runtime of the calling test.
@@ -118,7 +118,7 @@ impl Scene {
         args.retain(|arg| *arg != "--move-load-balancers");
         args.push("--move-load-balancers".into());
         let settings = with_ranges(&self.plane, settings);
-        self.host = Some(as_in_a_pod(&self.plane, self.port, &pod).await.settings(&settings).spawn());
+        self.server = Some(as_in_a_pod(&self.plane, self.port, &pod).await.settings(&settings).spawn());
     }
 
     /// Creates a namespace in which the user of this name has the permissions of `edit`, and returns a client of that

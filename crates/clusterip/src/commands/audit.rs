@@ -176,7 +176,7 @@ impl Audit {
             Some(service) => {
                 let ServiceKey { namespace, name } = service.key(&self.scope, || self.namespace())?;
                 let why = explain::of(&input, (&namespace, &name))?;
-                let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
+                let why = why.ok_or_else(|| anyhow::anyhow!("there is no Service {namespace}/{name}"))?;
                 let text = match self.output {
                     Output::Table | Output::Wide => explanation_table::why(&why, layout),
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",

@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const LONG_CHECK: Duration = Duration::from_secs(5);
 /// A holder whose Lease has not expired after this time counts as alive.
 const MAX_DOUBT: Duration = Duration::from_secs(20);
+/// What a message says about a server that has not stored its settings.
+const NO_SETTINGS: &str = "does not show its settings, because it is starting or its version is older";
 
 /// The server that leads in a cluster.
 ///
@@ -216,7 +218,7 @@ impl Deployed {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let problem = match self.in_use(client).await? {
-                None => format!("{at} does not show its settings, because it is starting or its version is older"),
+                None => format!("{at} {NO_SETTINGS}"),
                 Some(SettingsInUse { version, source, .. }) => {
                     let source = match source {
                         Origin::File(file) => bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file)),
@@ -271,7 +273,7 @@ impl Deployed {
                         format!("uses the settings of configmap {name}, not those of this command")
                     }
                 },
-                None => "does not show its settings, because it is starting or its version is older".to_owned(),
+                None => NO_SETTINGS.to_owned(),
             };
             if Instant::now() > deadline {
                 bail!(

@@ -28,13 +28,13 @@ use tokio::sync::mpsc;
 
 mod jobs;
 
-use self::jobs::{INTERRUPTED, Job, Run};
+use self::jobs::{Job, Run};
 use super::deployed::Deployed;
 use super::missing_permissions::Reads;
 use super::scope::{self, Scope, ServiceName};
 use super::terminal_options::{TerminalOptions, notice};
 use crate::report::columns::{Layout, paint};
-use crate::report::move_json::{self, Ended};
+use crate::report::move_json::{self, Ended, NotMoved};
 use crate::report::move_table::{Row, table};
 use crate::server_metrics::ServerMetrics;
 use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
@@ -256,7 +256,7 @@ impl Move {
             }
         }
         let ended = run.carry_out(self, jobs, interrupt).await?;
-        let failed: Vec<(&ServiceKey, &String)> =
+        let failed: Vec<(&ServiceKey, &NotMoved)> =
             ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
         self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
         self.print_json(rows, &ended)?;
@@ -264,7 +264,7 @@ impl Move {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
-        if failed.iter().any(|(_, reason)| reason.as_str() == INTERRUPTED) {
+        if failed.iter().any(|(_, reason)| matches!(reason, NotMoved::Interrupted)) {
             let text = format!("interrupted: {} of {count} Services were moved", count - failed.len());
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
@@ -303,7 +303,7 @@ impl Move {
         let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
         let wanted: Vec<ServiceKey> = wanted.collect();
         if let (true, Some(named)) = (wanted.is_empty(), named) {
-            bail!("there is no service {named}");
+            bail!("there is no Service {named}");
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
@@ -316,7 +316,7 @@ impl Move {
             let request = self.request(&id, text(&service, &["metadata", "uid"]));
             let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed(), Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
-            let inspection = inspection.with_context(|| format!("service {}/{}", id.namespace, id.name))?;
+            let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
             let mut row = Row {
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),

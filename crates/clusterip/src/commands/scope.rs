@@ -95,7 +95,7 @@ impl ServiceName {
         let name = &self.name;
         let namespace = match (&self.namespace, &scope.namespace) {
             (Some(named), Some(given)) if named != given => {
-                bail!("service {named}/{name} is not in namespace {given}: remove --namespace")
+                bail!("Service {named}/{name} is not in namespace {given}: remove --namespace")
             }
             (Some(named), _) => named.clone(),
             (None, _) => match namespace() {

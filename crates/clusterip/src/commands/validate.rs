@@ -8,7 +8,7 @@ use clap::Args;
 use clusterip_core::settings::DnsAddress;
 use clusterip_host::cluster::manifests::{self, Source};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{LiveSettings, check_settings, settings_in};
+use clusterip_host::live_settings::{CheckError, LiveSettings, check_settings, settings_in};
 use clusterip_host::permissions::Need;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::RequestFailure;
@@ -124,14 +124,16 @@ fn reads() -> Reads {
 fn is_valid(module: &Module, source: &Source, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
-    let checked = settings_in(&source.text).and_then(|written| check_settings(module, written, &ranges));
+    let checked = settings_in(&source.text)
+        .map_err(CheckError::from)
+        .and_then(|written| check_settings(module, written, &ranges));
     let mut lines = String::new();
     let mut line = |what: &str, text: &str| lines.push_str(&format!("{name}: {what}{}\n", harmless(text)));
     let is_valid = checked.is_ok();
     match checked {
         Err(mistakes) => {
             let error = paint(style::ERROR, "error:") + " ";
-            mistakes.lines().for_each(|mistake| line(&error, mistake));
+            mistakes.to_string().lines().for_each(|mistake| line(&error, mistake));
         }
         Ok(live) => {
             let dns = cluster.map(|cluster| cluster.unused_dns_address(&live)).transpose()?.flatten();

@@ -47,7 +47,7 @@ pub enum FactsError {
     #[error(transparent)]
     List(#[from] ApiServerError),
     /// The Nodes can't be listed.
-    #[error("nodes can't be listed: {0}; name the operating systems with --os")]
+    #[error("Nodes can't be listed: {0}; name the operating systems with --os")]
     Nodes(#[source] RequestFailure),
     /// The API does not show the Service ranges.
     #[error(

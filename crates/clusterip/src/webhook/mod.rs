@@ -6,6 +6,7 @@ pub mod admission_metrics;
 pub mod authority;
 pub mod client_ca;
 pub mod issuer;
+pub mod no_decision;
 pub mod node_review;
 mod peer_limits;
 pub(crate) mod reachability;

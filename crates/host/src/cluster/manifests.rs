@@ -231,20 +231,50 @@ pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, Manif
 pub fn each(sources: &[Source], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestErrors> {
     let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {
-        for (position, node) in yaml::documents(&source.text).enumerate() {
-            let done = match node {
-                Err(error) => Err(invalid(source, error)),
-                Ok(node) if node.is_null() => Ok(()),
-                Ok(node) => {
-                    let (file, document) = (source.name.clone(), position + 1);
-                    let origin = Origin { source: index, file, document, line: node.line };
-                    add(&node, origin, None, namespace, visit)
-                }
-            };
-            errors.extend(done.err());
-        }
+        each_of(source, index, namespace, visit, &mut errors);
     }
     if errors.is_empty() { Ok(()) } else { Err(ManifestErrors(errors)) }
+}
+
+/// What a text contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// No documents, or only empty ones.
+    Nothing,
+    /// Documents, none of which is a Kubernetes object.
+    OtherDocuments,
+    /// Kubernetes objects, or text that is not YAML and may have some.
+    Objects,
+}
+
+/// Calls `visit` with each manifest of the source with this index, and adds the mistakes to `errors`.
+fn each_of(
+    source: &Source,
+    index: usize,
+    namespace: &str,
+    visit: &mut dyn FnMut(Manifest),
+    errors: &mut Vec<ManifestError>,
+) -> Content {
+    let mut content = Content::Nothing;
+    for (position, node) in yaml::documents(&source.text).enumerate() {
+        let node = match node {
+            Ok(node) if node.is_null() => continue,
+            Ok(node) => node,
+            Err(error) => {
+                content = Content::Objects;
+                errors.push(invalid(source, error));
+                continue;
+            }
+        };
+        if content != Content::Objects {
+            let is_object = is_like_an_object(&node, &source.name);
+            content = if is_object { Content::Objects } else { Content::OtherDocuments };
+        }
+        let (file, document) = (source.name.clone(), position + 1);
+        let origin = Origin { source: index, file, document, line: node.line };
+        errors.extend(add(&node, origin, None, namespace, visit).err());
+    }
+    content
 }
 
 fn invalid(source: &Source, error: YamlError) -> ManifestError {

@@ -8,6 +8,7 @@
 
 mod completion;
 mod follower;
+mod mistakes;
 mod refused;
 mod settings_object;
 mod settings_source;
@@ -21,6 +22,7 @@ use thiserror::Error;
 
 pub use self::completion::complete;
 pub use self::follower::Follower;
+pub use self::mistakes::{CheckError, DocumentError};
 pub use self::settings_object::settings_in;
 pub use self::settings_source::{KEY, Source, written};
 pub use self::validation::{check_settings, version, why_default_pools_do_not_fit};
@@ -50,7 +52,7 @@ pub enum SettingsError {
         /// The source of the settings.
         origin: String,
         /// The mistakes.
-        mistakes: String,
+        mistakes: CheckError,
     },
     /// The ConfigMap does not exist.
     #[error(

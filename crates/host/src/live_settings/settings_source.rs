@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use clusterip_runtime::api_error::RequestFailure;
+use clusterip_runtime::api_error::{RequestFailure, error_chain};
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
@@ -14,8 +14,8 @@ use kube::{Api, Client, Resource};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::SettingsError;
 use super::settings_object::settings_in;
+use super::{DocumentError, SettingsError};
 use crate::cluster::manifests;
 use crate::host_metrics::ClusterMetrics;
 use crate::yaml;
@@ -70,11 +70,11 @@ impl fmt::Display for Source {
 }
 
 /// A version of the settings: a document, or why the text is not a document.
-pub(super) type Written = Result<Value, String>;
+pub(super) type Written = Result<Value, DocumentError>;
 
 /// Parses a version.
 pub(super) fn parse(text: &str) -> Written {
-    yaml::single(text).map_err(|error| error.to_string())
+    Ok(yaml::single(text)?)
 }
 
 pub(super) fn of_config_map(config_map: &ConfigMap) -> Written {
@@ -82,14 +82,14 @@ pub(super) fn of_config_map(config_map: &ConfigMap) -> Written {
     let Some(text) = data.and_then(|data| data.get(KEY)) else {
         let there: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
         let there = if there.is_empty() { "no key".to_owned() } else { there.join(", ") };
-        return Err(format!("the configmap has no key {KEY}, but {there}"));
+        return Err(DocumentError::NoKey { keys: there });
     };
     parse(text)
 }
 
 fn of_file(file: &Path) -> Written {
     let read = || -> Written {
-        let source = manifests::read_file(file).map_err(|error| error.to_string())?;
+        let source = manifests::read_file(file).map_err(|error| DocumentError::File(error.to_string()))?;
         settings_in(&source.text)
     };
     if manifests::is_standard_input(file) {
@@ -105,7 +105,8 @@ fn of_file(file: &Path) -> Written {
 /// # Errors
 /// [`SettingsError`] if it can't be read.
 pub async fn written(source: &Source) -> Result<Value, SettingsError> {
-    let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
+    let mistakes =
+        |error: DocumentError| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() };
     read(source).await?.0.map_err(mistakes)
 }
 
@@ -157,10 +158,10 @@ pub(super) fn versions(
             let version = move |seen: Result<Option<ConfigMap>, kube::runtime::watcher::Error>| {
                 let version = match seen {
                     Ok(Some(config_map)) => Some((of_config_map(&config_map), Some(config_map.object_ref(&())))),
-                    Ok(None) => Some((Err("the configmap was deleted".to_owned()), None)),
+                    Ok(None) => Some((Err(DocumentError::Deleted), None)),
                     Err(error) => {
                         metrics.watch_error("ConfigMap");
-                        tracing::warn!(%error, "watching the settings failed, trying again");
+                        tracing::warn!(error = error_chain(&error), "watching the settings failed, trying again");
                         None
                     }
                 };
@@ -180,9 +181,10 @@ mod tests {
 
     #[test]
     fn config_map_without_the_key_is_refused() {
+        let read = |config_map: &ConfigMap| of_config_map(config_map).map_err(|error| error.to_string());
         let with = |keys: &[&str]| {
             let data = keys.iter().map(|&key| (key.to_owned(), "{}".to_owned())).collect();
-            of_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() })
+            read(&ConfigMap { data: Some(data), ..ConfigMap::default() })
         };
         assert_eq!(with(&["settings.yaml"]), Ok(json!({})));
         assert_eq!(
@@ -190,9 +192,6 @@ mod tests {
             Err("the configmap has no key settings.yaml, but a, settings.yml".into())
         );
         assert_eq!(with(&[]), Err("the configmap has no key settings.yaml, but no key".into()));
-        assert_eq!(
-            of_config_map(&ConfigMap::default()),
-            Err("the configmap has no key settings.yaml, but no key".into())
-        );
+        assert_eq!(read(&ConfigMap::default()), Err("the configmap has no key settings.yaml, but no key".into()));
     }
 }

@@ -26,7 +26,7 @@ use crate::commands::terminal_options::{is_quiet, notice};
 use crate::joined::joined;
 use crate::leader::{Acquisition, Leader};
 use crate::report::columns::paint;
-use crate::report::move_json::Ended;
+use crate::report::move_json::{Ended, NotMoved};
 use crate::services::controller::hand_over;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::misplaced::Misplaced;
@@ -35,9 +35,6 @@ use crate::services::mover::outcome::Outcome;
 
 /// The number of Services that move at once.
 const AT_ONCE: usize = 4;
-
-/// Why a Service was not moved, if a signal ended the command before the move began.
-pub(super) const INTERRUPTED: &str = "the command was interrupted before the move began";
 
 /// What the moves need.
 pub(super) struct Run {
@@ -173,13 +170,13 @@ impl Run {
         bar.finish_and_clear();
         let mut ended: Ended = ended.into_iter().collect();
         for id in ids {
-            ended.entry(id).or_insert_with(|| Err(INTERRUPTED.to_owned()));
+            ended.entry(id).or_insert_with(|| Err(NotMoved::Interrupted));
         }
         ended
     }
 
     /// Asks the server to move a Service: returns what happened, or why the Service was not moved.
-    async fn hand_over(&self, command: &Move, job: Job) -> Result<String, String> {
+    async fn hand_over(&self, command: &Move, job: Job) -> Result<String, NotMoved> {
         let id = job.id();
         let (from, uid) = match &job {
             Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
@@ -194,22 +191,22 @@ impl Run {
 }
 
 /// Moves a Service: returns what happened, or why the Service was not moved.
-async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
+async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, NotMoved> {
     let ended = match job {
         Job::Move { live, misplaced, to, evaluation } => reconciler.carry_out(*live, &misplaced, to, evaluation).await,
         Job::Finish { journal, .. } => reconciler.finish(&journal).await,
     };
     match ended {
         Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
-        Ok(outcome) => Err(outcome.to_string()),
-        Err(error) => Err(error.to_string()),
+        Ok(outcome) => Err(NotMoved::Outcome(outcome)),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<String, String>) {
+fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<String, NotMoved>) {
     let (mark, text) = match ended {
-        Ok(text) => (paint(style::GOOD, "moved"), text),
-        Err(text) => (paint(style::ERROR, "failed"), text),
+        Ok(text) => (paint(style::GOOD, "moved"), text.clone()),
+        Err(reason) => (paint(style::ERROR, "failed"), reason.to_string()),
     };
     anstream::eprintln!("{mark} {}", harmless(&format!("{namespace}/{name}: {text}")));
 }

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::evaluator::Evaluator;
+use clusterip_host::evaluator::{EvaluationError, Evaluator};
 use clusterip_host::object::{service_path, text};
 use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::background;
+use clusterip_runtime::background::{self, BackgroundError};
 use http::Request;
 use kube::Client;
 use serde_json::Value;
+use thiserror::Error;
 use tokio::sync::watch;
 
 mod left_moves;
@@ -228,20 +229,18 @@ impl Reconciler {
             Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
             Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
+                let error = error.to_string();
                 tracing::error!(namespace = id.namespace, name = id.name, error, "the policy did not answer");
                 Next::After(REPORTED)
             }
         }
     }
 
-    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Inspection, String> {
+    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Inspection, InspectError> {
         let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
-        let inspect = move || {
-            misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref())
-                .map_err(|error| error.to_string())
-        };
-        background::run(inspect).await.map_err(|error| error.to_string())?
+        let inspect = move || misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref());
+        Ok(background::run(inspect).await??)
     }
 
     async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {
@@ -341,9 +340,20 @@ impl Reconciler {
     }
 }
 
+/// Why a Service could not be inspected.
+#[derive(Debug, Error)]
+enum InspectError {
+    /// The policy does not answer.
+    #[error(transparent)]
+    Unanswered(#[from] EvaluationError),
+    /// The evaluation gave no result.
+    #[error(transparent)]
+    Interrupted(#[from] BackgroundError),
+}
+
 /// What follows if a Service can't be read: it is tried again.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
-    tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the service can't be read");
+    tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the Service can't be read");
     Next::After(UNFINISHED)
 }
 
