@@ -24,7 +24,7 @@ use super::{Interrupt, Move};
 use crate::commands::deployed::Deployed;
 use crate::commands::terminal_options::{is_quiet, notice};
 use crate::joined::joined;
-use crate::leader::{Acquisition, Leader};
+use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
 use crate::report::move_json::{Ended, NotMoved};
 use crate::services::controller::hand_over;
@@ -87,17 +87,17 @@ impl Run {
         interrupt: Interrupt,
     ) -> anyhow::Result<Ended> {
         let namespace = &self.deployed.namespace;
-        let leader = Leader::new(self.client.clone(), namespace, Identity::new(Role::Move), Timing::default());
-        let mut leader = leader.temporary();
+        let candidate = Candidate::new(self.client.clone(), namespace, Identity::new(Role::Move), Timing::default());
+        let mut candidate = candidate.temporary();
         let acquisition = tokio::select! {
             biased;
             () = interrupt.clone() => {
                 // The Lease may have been taken a moment ago.
-                leader.run(future::ready(())).await;
+                candidate.run(future::ready(())).await;
                 // After a signal, no move begins.
                 return Ok(self.carry_out_all(command, jobs, false, interrupt).await);
             }
-            acquisition = leader.try_acquire() => acquisition?,
+            acquisition = candidate.try_acquire() => acquisition?,
         };
         let held = match acquisition {
             Acquisition::Acquired => None,
@@ -109,7 +109,7 @@ impl Run {
         let (done, ended) = watch::channel(false);
         let led = held.is_none().then(|| {
             let mut ended = ended.clone();
-            tokio::spawn(leader.run(async move {
+            tokio::spawn(candidate.run(async move {
                 let _ = ended.wait_for(|done| *done).await;
             }))
         });

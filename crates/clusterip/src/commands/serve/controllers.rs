@@ -15,7 +15,7 @@ use super::Moves;
 use super::startup::Startup;
 use crate::external;
 use crate::leader::competing_server::CompetingServer;
-use crate::leader::{Leader, Leadership};
+use crate::leader::{Candidate, Leadership};
 use crate::nodes;
 use crate::services;
 use crate::services::controller::reconcile::Reconciler;
@@ -42,10 +42,11 @@ pub(super) struct Election {
 
 impl Election {
     /// Takes part in the leader election.
-    pub(super) fn start(leader: Leader) -> Self {
+    pub(super) fn start(candidate: Candidate) -> Self {
         let (end, ended) = watch::channel(false);
-        let (leadership, competing_server, term) = (leader.subscribe(), leader.competing_server(), leader.term());
-        let candidate = tokio::spawn(leader.run(until(ended.clone())));
+        let (leadership, competing_server, term) =
+            (candidate.subscribe(), candidate.competing_server(), candidate.term());
+        let candidate = tokio::spawn(candidate.run(until(ended.clone())));
         Self { replica: None, candidate, term, competing_server, leadership, ended, end }
     }
 
