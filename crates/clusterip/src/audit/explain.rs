@@ -24,7 +24,7 @@ use serde_json::Value;
 use super::audit_lookups::{AuditLookups, Free};
 use super::cache::AuditCache;
 use super::input::AuditInput;
-use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
+use super::model::{ExternalAddress, ExternalUse, Finding, WithheldReason};
 use super::services::evaluate::{EvaluateError, EvaluatedService};
 use super::{external, services};
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, merge, skip_reason};
@@ -76,7 +76,7 @@ pub struct Place {
     /// The range of that pool.
     pub range: Option<IpNet>,
     /// Why the pool never assigns the address; `null` if it may.
-    pub kept: Option<Kept>,
+    pub withheld: Option<WithheldReason>,
 }
 
 /// A look-up of the policy.
@@ -174,9 +174,10 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
 fn place(settings: &Settings, address: IpAddr) -> Place {
     let pool = settings.pool_of(address);
     let range = pool.and_then(|pool| range_of(pool, address));
-    let spans = pool.zip(range).map(|(pool, range)| services::ranges::kept(settings, pool, range)).unwrap_or_default();
-    let kept = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
-    Place { address, pool: pool.map(|pool| pool.name.clone()), range, kept }
+    let spans =
+        pool.zip(range).map(|(pool, range)| services::ranges::withheld(settings, pool, range)).unwrap_or_default();
+    let withheld = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
+    Place { address, pool: pool.map(|pool| pool.name.clone()), range, withheld }
 }
 
 fn range_of(pool: &Pool, address: IpAddr) -> Option<IpNet> {

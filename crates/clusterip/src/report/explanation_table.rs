@@ -7,7 +7,7 @@ use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
 use crate::audit::explain::{Explanation, Place};
-use crate::audit::model::{ExternalAddress, Holder, Kept};
+use crate::audit::model::{ExternalAddress, Holder, WithheldReason};
 
 /// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
 pub fn why(why: &Explanation, layout: Layout) -> String {
@@ -60,13 +60,13 @@ fn pool(name: &str) -> String {
 }
 
 fn place(place: &Place) -> String {
-    let kept = match place.kept {
-        Some(Kept::Reserved) => ", reserved",
-        Some(Kept::Excluded) => ", excluded",
+    let withheld = match place.withheld {
+        Some(WithheldReason::Reserved) => ", reserved",
+        Some(WithheldReason::Excluded) => ", excluded",
         None => "",
     };
     match (&place.pool, place.range) {
-        (Some(pool), Some(range)) => format!("{}, in pool {} ({range}){kept}", place.address, harmless(pool)),
+        (Some(pool), Some(range)) => format!("{}, in pool {} ({range}){withheld}", place.address, harmless(pool)),
         _ => format!("{}, in no pool", place.address),
     }
 }
