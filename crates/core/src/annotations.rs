@@ -123,20 +123,20 @@ pub fn shortened<'t>(key: &str, text: &'t str) -> Option<Cow<'t, str>> {
 
 /// The text; if it has more than `limit` characters, its first `limit - 1` and an ellipsis.
 pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
-    match (place(text, limit), place(text, limit - 1)) {
+    match (byte_offset(text, limit), byte_offset(text, limit - 1)) {
         (Some(_), Some(end)) => Cow::Owned(text[..end].to_owned() + "…"),
         _ => Cow::Borrowed(text),
     }
 }
 
 fn is_too_long(text: &str, limit: usize) -> bool {
-    place(text, limit - 1).is_some()
+    byte_offset(text, limit - 1).is_some()
 }
 
 /// The byte offset of a character, counted from 0; `None` if the text is shorter.
 #[inline(never)] // The module has room for one copy.
-fn place(text: &str, character: usize) -> Option<usize> {
-    text.char_indices().nth(character).map(|(place, _)| place)
+fn byte_offset(text: &str, character: usize) -> Option<usize> {
+    text.char_indices().nth(character).map(|(offset, _)| offset)
 }
 
 /// The operating system that [`OS_ANNOTATION`] names. A value that is too long is cut, so it matches no pool.

@@ -193,7 +193,7 @@ pub fn step(seen: &Seen) -> Option<&'static str> {
     Some(match released {
         true if seen.is_dry_run() => "try",
         true => "release",
-        false => "place",
+        false => "assign",
     })
 }
 

@@ -38,7 +38,7 @@ pub struct Explanation {
     /// Name of the Service.
     pub name: String,
     /// The addresses of the Service, and the pool and range of each.
-    pub addresses: Vec<Place>,
+    pub addresses: Vec<AddressLocation>,
     /// Whether a person chose the addresses; `null` if the Service has no address, or if unknown, because the Service
     /// has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
@@ -68,7 +68,7 @@ pub struct Explanation {
 /// The pool and range of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Place {
+pub struct AddressLocation {
     /// The IP address.
     pub address: IpAddr,
     /// The pool that contains the address; `null` if there is none.
@@ -157,7 +157,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     Ok(Explanation {
         namespace: evaluated.id.namespace,
         name: evaluated.id.name,
-        addresses: own.iter().map(|address| place(settings, *address)).collect(),
+        addresses: own.iter().map(|address| location(settings, *address)).collect(),
         by_hand,
         decision: audit.as_ref().map(|audit| audit.outcome),
         pool: placement.pool.clone(),
@@ -171,13 +171,13 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     })
 }
 
-fn place(settings: &Settings, address: IpAddr) -> Place {
+fn location(settings: &Settings, address: IpAddr) -> AddressLocation {
     let pool = settings.pool_of(address);
     let range = pool.and_then(|pool| range_of(pool, address));
     let spans =
         pool.zip(range).map(|(pool, range)| services::ranges::withheld(settings, pool, range)).unwrap_or_default();
     let withheld = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
-    Place { address, pool: pool.map(|pool| pool.name.clone()), range, withheld }
+    AddressLocation { address, pool: pool.map(|pool| pool.name.clone()), range, withheld }
 }
 
 fn range_of(pool: &Pool, address: IpAddr) -> Option<IpNet> {

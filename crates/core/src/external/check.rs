@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, places};
+use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::Family;
 use crate::annotations::{
@@ -20,28 +20,28 @@ pub(super) fn check_claims(
     claims: &[(&'static str, IpAddr)],
 ) -> Result<Vec<String>, LookupError> {
     let mut wrong = Vec::new();
-    for (place, address) in claims {
+    for (field, address) in claims {
         if let Right::Refused(why) = claimant.right_to(*address)? {
-            wrong.push(format!("{}: {address} {why}", words(place)));
+            wrong.push(format!("{}: {address} {why}", words(field)));
         }
     }
     Ok(wrong)
 }
 
 /// Lists the newly claimed addresses that would not count as held, so that another Service could get them too: at most
-/// one for each place.
+/// one for each field.
 pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
-    let had = before.map(places).unwrap_or_default();
+    let had = before.map(claim_fields).unwrap_or_default();
     let mut wrong = Vec::new();
-    for place in places(claimant.service) {
+    for field in claim_fields(claimant.service) {
         let in_a_pool = |address: IpAddr| claimant.external.pool_of(address).is_some();
-        if !had.contains(&place)
-            && let Some(address) = place.beyond(&in_a_pool)
+        if !had.contains(&field)
+            && let Some(address) = field.beyond(&in_a_pool)
         {
-            let most = if place.name == EXTERNAL_IPS { MAX_EXTERNAL_IPS } else { MAX_ADDRESSES };
+            let most = if field.name == EXTERNAL_IPS { MAX_EXTERNAL_IPS } else { MAX_ADDRESSES };
             wrong.push(format!(
                 "{}: {address} is one too many: at most {most} addresses count, in a text of at most {} characters",
-                words(place.name),
+                words(field.name),
                 TOO_LONG_FOR_ADDRESSES - 1
             ));
         }
@@ -49,9 +49,9 @@ pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) ->
     wrong
 }
 
-/// The name of a place in messages.
-fn words(place: &str) -> String {
-    if place.contains('/') { format!("annotation {place}") } else { place.to_owned() }
+/// The name of a field or an annotation in messages.
+fn words(field: &str) -> String {
+    if field.contains('/') { format!("annotation {field}") } else { field.to_owned() }
 }
 
 /// Lists the mistakes in the addresses that the Service newly requests from this policy. `families` are those of the

@@ -55,7 +55,7 @@ pub fn decide(
         let had = claims(old);
         new.retain(|claim| !had.contains(claim));
     }
-    if new.iter().any(|(place, _)| *place == EXTERNAL_IPS) {
+    if new.iter().any(|(field, _)| *field == EXTERNAL_IPS) {
         warnings.push(format!(
             "spec.externalIPs is deprecated (KEP-5707): use type LoadBalancer, loadBalancerClass {}",
             external.load_balancer_class

@@ -66,7 +66,7 @@ fn asked(
     // The other addresses of the Service are decided about elsewhere, so the policy gets no settings for them.
     let document = json!({"external": settings.document.get("external").unwrap_or(&Value::Null)});
     let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
-    module.place(&request, &document, &Held::default(), calls)
+    module.evaluate_with_held(&request, &document, &Held::default(), calls)
 }
 
 /// Reduces a Service to the fields on which the policy's decision depends, plus these fields of its `spec` and these
