@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::address::Family;
 use crate::json::{field_mut, quote};
 use crate::label_selector::Labels;
-use crate::settings::unknown;
+use crate::settings::unknown_name_message;
 
 /// The annotation of a Service or a Namespace that names the operating system of its Pods.
 pub const OS_ANNOTATION: &str = "clusterip-policy/os";
@@ -165,7 +165,7 @@ pub(crate) fn ineffective(annotations: &Labels, before: Option<&Labels>) -> Vec<
             continue;
         } else if !AUTHOR_NAMES.contains(&name) && !PROGRAM_NAMES.contains(&name) {
             // The names are compared in a time and memory that grow with their length.
-            unknown("name", &cut(name, MAX_COMPARED), &AUTHOR_NAMES)
+            unknown_name_message("name", &cut(name, MAX_COMPARED), &AUTHOR_NAMES)
         } else if key == MOVE_ANNOTATION && Move::parse(value).is_none() {
             // The nearest value may be the opposite of what the author means, so all values are listed.
             format!("unknown value {}: known are never, now", quote(&cut(value, MAX_COMPARED)))

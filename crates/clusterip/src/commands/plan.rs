@@ -244,7 +244,7 @@ fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> 
     if exists || !there.iter().any(is_namespace) {
         return Ok(());
     }
-    Err(scope::unknown(namespace, "--namespace"))
+    Err(scope::missing_namespace(namespace, "--namespace"))
 }
 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the

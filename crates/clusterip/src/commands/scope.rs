@@ -114,7 +114,7 @@ impl ServiceName {
 pub fn check(snapshot: &Snapshot, namespace: &str, named_by: &str) -> anyhow::Result<()> {
     // A snapshot file may have no Namespaces.
     if snapshot.get("v1", "Namespace", "", namespace).is_none() && snapshot.services(Some(namespace)).is_empty() {
-        return Err(unknown(namespace, named_by));
+        return Err(missing_namespace(namespace, named_by));
     }
     Ok(())
 }
@@ -127,13 +127,13 @@ pub async fn check_in_cluster(client: &Client, namespace: Option<&str>, option: 
     let Some(namespace) = namespace else { return Ok(()) };
     match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(unknown(namespace, option)),
+        Ok(None) => Err(missing_namespace(namespace, option)),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
         Err(error) => bail!("namespace {namespace} of {option} can't be read: {}", error_message(&error)),
     }
 }
 
 /// The error about a Namespace that does not exist.
-pub fn unknown(namespace: &str, named_by: &str) -> anyhow::Error {
+pub fn missing_namespace(namespace: &str, named_by: &str) -> anyhow::Error {
     anyhow!("there is no namespace {namespace}: check {named_by}")
 }

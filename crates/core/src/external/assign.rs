@@ -47,7 +47,7 @@ pub(super) fn assign(
             pool
         }
     };
-    let families = known(families, &found, pool, claimant.service);
+    let families = families_to_assign(families, &found, pool, claimant.service);
     let mut given = Vec::new();
     for family in families {
         let address = match found.iter().find(|(address, _)| Family::of(*address) == family) {
@@ -82,7 +82,7 @@ fn wishes(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
 
 /// The families in which addresses are assigned. If the Service's families are unknown, they are derived from the found
 /// addresses or from the pool.
-fn known(
+fn families_to_assign(
     families: &[Family],
     found: &[(IpAddr, &ExternalPool)],
     pool: &ExternalPool,

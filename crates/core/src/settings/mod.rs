@@ -26,7 +26,7 @@ pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
 pub use self::reader::parse_cidr;
-pub(crate) use self::reader::unknown;
+pub(crate) use self::reader::unknown_name_message;
 pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::label_selector::{LabelSelector, Labels};

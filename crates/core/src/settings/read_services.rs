@@ -2,7 +2,7 @@
 //! values in `check_services`.
 
 use super::read::Origin;
-use super::reader::{Fields, Reader, unknown};
+use super::reader::{Fields, Reader, unknown_name_message};
 use super::{AdmissionScope, Lookups, Match, Pool, Settings, WhenFull};
 use crate::address::Order;
 use crate::json::{Located, quote};
@@ -127,7 +127,7 @@ impl Reader {
         let kind = WorkloadKind::parse(text);
         if kind.is_none() {
             let known: Vec<&str> = WorkloadKind::known_names().collect();
-            let reason = unknown("kind", text, &known);
+            let reason = unknown_name_message("kind", text, &known);
             self.mistake(at.path.clone(), format!("{reason}; write a custom resource as group/version/Kind"));
         }
         kind

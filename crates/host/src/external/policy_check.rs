@@ -27,7 +27,7 @@ pub fn refusal(
     service: &Value,
 ) -> Result<Option<String>, ModuleError> {
     let object = &bare(service, &[], &[RECORD_ANNOTATION]);
-    let answer = asked(module, settings, snapshot, object)?;
+    let answer = ask_policy(module, settings, snapshot, object)?;
     if !answer.accepted {
         return Ok(Some(answer.message.unwrap_or_default()));
     }
@@ -51,11 +51,11 @@ pub fn claim_refusal(
     service: &Value,
 ) -> Result<Option<String>, ModuleError> {
     let object = bare(service, &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
-    let answer = asked(module, settings, snapshot, &object)?;
+    let answer = ask_policy(module, settings, snapshot, &object)?;
     Ok((!answer.accepted).then(|| answer.message.unwrap_or_default()))
 }
 
-fn asked(
+fn ask_policy(
     module: &Module,
     settings: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
