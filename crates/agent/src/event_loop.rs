@@ -34,7 +34,7 @@ use super::reconciler::NetworkReconciler;
 use crate::agent_metrics::AgentMetrics;
 
 /// The agent of one node, which holds external addresses.
-pub struct Agent<N> {
+pub struct AddressAgent<N> {
     /// The client for reading and writing Leases.
     pub client: Client,
     /// A second client, with connections of its own, for the heartbeat and for watching other agents. If a connection
@@ -54,7 +54,7 @@ pub struct Agent<N> {
     pub metrics: AgentMetrics,
 }
 
-impl<N: Network> Agent<N> {
+impl<N: Network> AddressAgent<N> {
     /// Runs until `shutdown` completes; then releases all addresses, so that other nodes can take them at once.
     ///
     /// `health` is updated for the probes of the agent.

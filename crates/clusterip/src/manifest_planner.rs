@@ -66,7 +66,7 @@ pub struct ExternalRow {
     /// The external addresses of the Service after the plan.
     pub addresses: Vec<IpAddr>,
     /// Why the Service gets these addresses; `None` if it gets none.
-    pub source: Option<Source>,
+    pub source: Option<AddressSource>,
     /// Why nothing happens, or why addresses are taken away.
     pub message: Option<String>,
 }
@@ -74,7 +74,7 @@ pub struct ExternalRow {
 /// Why a Service gets certain external addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Source {
+pub enum AddressSource {
     /// The Service asks for one of them.
     Asked,
     /// The Service has had one of them before.
@@ -92,7 +92,7 @@ impl Row {
     }
 }
 
-impl Source {
+impl AddressSource {
     fn of(addresses: &[IpAddr], object: &Value, old: Option<&Value>) -> Option<Self> {
         let are_among = |named: &[IpAddr]| named.iter().any(|address| addresses.contains(address));
         let service = stored::read(object);
@@ -115,7 +115,7 @@ fn by_name<S: Serializer>(outcome: &external::RecordChange, serializer: S) -> Re
 
 impl ExternalRow {
     fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
-        let source = Source::of(&addresses, object, old);
+        let source = AddressSource::of(&addresses, object, old);
         Self { decision: outcome, pool, addresses, source, message: reason }
     }
 }

@@ -12,7 +12,7 @@ use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::reservations::ledger::Ledger;
 use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
-use clusterip_host::live_settings::{Follower, Source};
+use clusterip_host::live_settings::{Follower, SettingsSource};
 use clusterip_host::object::text;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -41,7 +41,7 @@ use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::controller::requests::Request;
 use crate::services::misplaced::{self, Allowed, Inspection, Verdict};
 use crate::services::mover::outcome::Unmoved;
-use crate::services::service_metrics::Misplaced as Reason;
+use crate::services::service_metrics::StayReason;
 
 /// The text at the end of `clusterip help move`.
 pub const HELP: &str = "\
@@ -190,7 +190,7 @@ impl Move {
         &self,
         client: &Client,
         namespace: &str,
-        source: &Source,
+        source: &SettingsSource,
     ) -> anyhow::Result<(Arc<Reconciler>, (Follower, mpsc::UnboundedReceiver<Change>))> {
         let module = Arc::new(Module::new(EMBEDDED)?);
         let metrics = ServerMetrics::new();
@@ -349,7 +349,7 @@ impl Move {
                             row.stays = Some(format!("it can't be read: {}", error_message(&error)));
                         }
                         (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
-                            row.stuck = *reason == Reason::PoolFull;
+                            row.stuck = *reason == StayReason::PoolFull;
                             row.stays = Some(detail.clone());
                         }
                         // The addresses are reserved in this process alone, so that no two rows of the table name

@@ -15,7 +15,7 @@ use std::thread::available_parallelism;
 
 use clap::{Args, ValueEnum};
 use clusterip_host::cluster::reservations::replica_claims;
-use clusterip_host::live_settings::Source;
+use clusterip_host::live_settings::SettingsSource;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::budget::Budget;
 use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
@@ -219,8 +219,8 @@ impl Serve {
     }
 
     /// Where the settings are.
-    fn settings_source(&self, client: &Client, namespace: &str) -> Source {
-        Source::chosen(self.settings.as_deref(), self.settings_configmap.as_deref(), client, namespace)
+    fn settings_source(&self, client: &Client, namespace: &str) -> SettingsSource {
+        SettingsSource::chosen(self.settings.as_deref(), self.settings_configmap.as_deref(), client, namespace)
     }
 
     fn duties(&self, namespace: &str) -> Duties {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{anyhow, bail};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::evaluator::Evaluation;
-use clusterip_host::live_settings::Source;
+use clusterip_host::live_settings::SettingsSource;
 use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_runtime::style;
@@ -40,7 +40,7 @@ const AT_ONCE: usize = 4;
 pub(super) struct Run {
     pub(super) client: Client,
     pub(super) deployed: Deployed,
-    pub(super) source: Source,
+    pub(super) source: SettingsSource,
     pub(super) reconciler: Arc<Reconciler>,
 }
 

@@ -20,7 +20,7 @@ use crate::nodes;
 use crate::services;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::replicas::Replicas;
-use crate::services::controller::settings_in_use::Origin;
+use crate::services::controller::settings_in_use::SettingsOrigin;
 use crate::services::misplaced::Allowed;
 
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
@@ -137,7 +137,7 @@ impl Startup<'_> {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             identity: self.me.to_string(),
-            source: Origin::from(&self.arguments.settings_source(&self.client, &self.namespace)),
+            source: SettingsOrigin::from(&self.arguments.settings_source(&self.client, &self.namespace)),
             agents_namespace: self.agents_namespace.clone(),
             // A server that is only tried leaves nothing behind.
             temporary: self.arguments.register_url.is_some(),
