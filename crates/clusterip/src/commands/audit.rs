@@ -172,6 +172,9 @@ impl Audit {
         let snapshot = Arc::clone(&source.snapshot);
         let input = input(&module, &live, refused, &snapshot, source);
         let layout = Layout::of_stdout(self.no_headers);
+        if self.snapshot.is_none() {
+            self.scope.announce_namespace(&self.cluster, self.service.as_ref());
+        }
         match &self.service {
             Some(service) => {
                 let ServiceKey { namespace, name } = service.key(&self.scope, || self.namespace())?;

@@ -162,6 +162,7 @@ impl Move {
     /// Reads the cluster, and lists the misplaced Services.
     async fn prepare(&self) -> anyhow::Result<Prepared> {
         let of_scope = || self.scope.namespace(&self.cluster);
+        self.scope.announce_namespace(&self.cluster, self.service.as_ref());
         let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
         let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
         let client = self.cluster.client().await?;

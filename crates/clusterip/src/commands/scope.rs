@@ -34,18 +34,21 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The only namespace of the command; `None` for all namespaces. If it is the namespace of the context, it is
-    /// printed.
+    /// The only namespace of the command; `None` for all namespaces.
     pub fn namespace(&self, cluster: &ClusterArguments) -> Option<String> {
         if self.all_namespaces {
             return None;
         }
-        if self.namespace.is_some() {
-            return self.namespace.clone();
+        self.namespace.clone().or_else(|| cluster.namespace())
+    }
+
+    /// Prints the namespace of the command if it is that of the context. `service` is the argument `--service`, which
+    /// may name a namespace itself.
+    pub fn announce_namespace(&self, cluster: &ClusterArguments, service: Option<&ServiceName>) {
+        let is_given = self.namespace.is_some() || service.is_some_and(|service| service.namespace.is_some());
+        if !is_given && let Some(namespace) = self.namespace(cluster) {
+            notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
         }
-        let namespace = cluster.namespace()?;
-        notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
-        Some(namespace)
     }
 
     /// What names the namespace of the command, for errors.

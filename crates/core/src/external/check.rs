@@ -6,8 +6,8 @@ use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::Family;
 use crate::annotations::{
-    ASKED_ANNOTATION, MAX_ADDRESSES, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address, is_too_long_for_addresses,
-    parts,
+    MAX_ADDRESSES, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address,
+    is_too_long_for_addresses, parts,
 };
 use crate::json::quote;
 use crate::lookups::LookupError;
@@ -56,13 +56,13 @@ fn words(field: &str) -> String {
 
 /// Lists the mistakes in the addresses that the Service newly requests from this policy. `families` are those of the
 /// Service, empty if they are unknown.
-pub(super) fn check_asked(
+pub(super) fn check_requested(
     claimant: &Claimant<'_>,
     before: Option<&Service>,
     families: &[Family],
 ) -> Result<Vec<String>, LookupError> {
     let mut wrong = Vec::new();
-    for key in [ASKED_ANNOTATION, RECORD_ANNOTATION] {
+    for key in [REQUESTED_ADDRESS_ANNOTATION, RECORD_ANNOTATION] {
         let of = |service: &'_ Service| service.annotations.get(key).cloned().unwrap_or_default();
         let (now, old) = (of(claimant.service), before.map(of).unwrap_or_default());
         if is_too_long_for_addresses(&now) {

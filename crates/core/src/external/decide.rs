@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 
 use super::assign::assign;
-use super::check::{check_asked, check_beyond, check_claims};
+use super::check::{check_beyond, check_claims, check_requested};
 use super::claim::{EXTERNAL_IPS, claims};
 use super::held::{Held, Holders};
 use super::outcome::{External, RecordChange};
@@ -64,7 +64,7 @@ pub fn decide(
     let mut wrong = check_claims(&claimant, &new).map_err(|error| lookup_denial(request, &error))?;
     wrong.extend(check_beyond(&claimant, old.as_ref()));
     if is_ours {
-        wrong.extend(check_asked(&claimant, before, &families).map_err(|error| lookup_denial(request, &error))?);
+        wrong.extend(check_requested(&claimant, before, &families).map_err(|error| lookup_denial(request, &error))?);
     }
     if !wrong.is_empty() {
         let message = format!(
