@@ -230,7 +230,7 @@ impl EventLoop {
             }
             Ok(Event::Delete(lease)) => self.state.delete(&lease, now),
             Err(error) => {
-                tracing::warn!(reason = error_chain(&error), "the leases of agents can't be watched, trying again");
+                tracing::warn!(error = error_chain(&error), "the leases of agents can't be watched, trying again");
             }
         }
     }
@@ -266,7 +266,7 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
         Ok(Err(KubeError::Api(status))) if status.code == 409 => WriteOutcome::Changed,
         Ok(Err(KubeError::Api(status))) if status.code == 404 && exists => WriteOutcome::Gone,
         Ok(Err(error)) => {
-            tracing::warn!(lease = name, kind = ?write.kind, reason = error_message(&error), "a lease can't be written");
+            tracing::warn!(lease = name, kind = ?write.kind, error = error_message(&error), "a lease can't be written");
             WriteOutcome::Unclear
         }
         Err(_) => {
