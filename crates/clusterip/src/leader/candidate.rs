@@ -6,6 +6,7 @@ use std::pin::pin;
 use clusterip_host::lease_preconditions::preconditions;
 use clusterip_leases::election::{LEASE, ObservedLease, Step, Timing, end, holder, step};
 use clusterip_leases::identity::Identity;
+use clusterip_leases::lease_request::LeaseRequest;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::error_message;
@@ -248,22 +249,22 @@ impl Candidate {
     /// Writes the Lease if it is still as it was `found`; returns `None` if it is not.
     async fn write(&self, found: Option<Lease>, spec: LeaseSpec) -> Result<Option<Lease>, LeaderError> {
         let parameters = PostParams::default();
-        let what = if found.is_some() { "updated" } else { "created" };
+        let request = if found.is_some() { LeaseRequest::Update } else { LeaseRequest::Create };
         let written = match found {
             Some(found) => {
                 let lease = Lease { spec: Some(spec), ..found };
-                self.bounded(what, self.leases.replace(LEASE, &parameters, &lease)).await?
+                self.bounded(request, self.leases.replace(LEASE, &parameters, &lease)).await?
             }
             None => {
                 let metadata = ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() };
                 let lease = Lease { metadata, spec: Some(spec) };
-                self.bounded(what, self.leases.create(&parameters, &lease)).await?
+                self.bounded(request, self.leases.create(&parameters, &lease)).await?
             }
         };
         match written {
             Ok(lease) => Ok(Some(lease)),
             Err(error) if raced(&error) => Ok(None),
-            Err(error) => Err(self.failed(what, &error)),
+            Err(error) => Err(self.failed(request, &error)),
         }
     }
 
@@ -313,27 +314,27 @@ impl Candidate {
     /// Deletes the Lease if it is still as it was read.
     async fn delete(&self, lease: &Lease) -> Result<Deletion, LeaderError> {
         let parameters = DeleteParams::default().preconditions(preconditions(&Version::of(lease)));
-        match self.bounded("deleted", self.leases.delete(LEASE, &parameters)).await? {
+        match self.bounded(LeaseRequest::Delete, self.leases.delete(LEASE, &parameters)).await? {
             Ok(_) => Ok(Deletion::Done),
             Err(KubeError::Api(status)) if status.code == 403 => Ok(Deletion::Refused),
             Err(error) if raced(&error) => Ok(Deletion::Raced),
-            Err(error) => Err(self.failed("deleted", &error)),
+            Err(error) => Err(self.failed(LeaseRequest::Delete, &error)),
         }
     }
 
     async fn read(&self) -> Result<Option<Lease>, LeaderError> {
-        let what = "read";
-        self.bounded(what, self.leases.get_opt(LEASE)).await?.map_err(|error| self.failed(what, &error))
+        let request = LeaseRequest::Read;
+        self.bounded(request, self.leases.get_opt(LEASE)).await?.map_err(|error| self.failed(request, &error))
     }
 
-    async fn bounded<T>(&self, what: &'static str, request: impl Future<Output = T>) -> Result<T, LeaderError> {
+    async fn bounded<T>(&self, request: LeaseRequest, sent: impl Future<Output = T>) -> Result<T, LeaderError> {
         let waited = self.timing.request();
-        let late = |_| LeaderError::NoAnswer { namespace: self.namespace.clone(), what, waited };
-        timeout(waited, request).await.map_err(late)
+        let late = |_| LeaderError::NoAnswer { namespace: self.namespace.clone(), request, waited };
+        timeout(waited, sent).await.map_err(late)
     }
 
-    fn failed(&self, what: &'static str, error: &KubeError) -> LeaderError {
-        LeaderError::Request { namespace: self.namespace.clone(), what, reason: error_message(error) }
+    fn failed(&self, request: LeaseRequest, error: &KubeError) -> LeaderError {
+        LeaderError::Request { namespace: self.namespace.clone(), request, reason: error_message(error) }
     }
 
     fn publish_competing_server(&self, now: Instant) {
