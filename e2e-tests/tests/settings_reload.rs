@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use clusterip::server_metrics::ServerMetrics;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{Follower, LiveSettings, Source};
+use clusterip_host::live_settings::{Follower, LiveSettings, SettingsSource};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
@@ -32,11 +32,11 @@ struct Followed {
 }
 
 impl Followed {
-    async fn new(source: Source) -> Self {
+    async fn new(source: SettingsSource) -> Self {
         Self::with(source, |follower| follower).await
     }
 
-    async fn with(source: Source, how: impl Fn(Follower) -> Follower) -> Self {
+    async fn with(source: SettingsSource, how: impl Fn(Follower) -> Follower) -> Self {
         let metrics = Arc::new(ServerMetrics::new());
         let (ranges, known) = watch::channel(ServiceRanges::from(vec![RANGE.to_owned()]));
         let follower = Follower::start(source, Arc::clone(&MODULE), known, metrics.cluster.clone()).await;
@@ -79,8 +79,8 @@ impl Followed {
     }
 }
 
-fn config_map(client: &Client, namespace: &str) -> Source {
-    Source::ConfigMap { client: client.clone(), namespace: namespace.to_owned(), name: NAME.to_owned() }
+fn config_map(client: &Client, namespace: &str) -> SettingsSource {
+    SettingsSource::ConfigMap { client: client.clone(), namespace: namespace.to_owned(), name: NAME.to_owned() }
 }
 
 async fn write(plane: &ControlPlane, namespace: &str, data: Value) {
@@ -254,7 +254,7 @@ async fn start_fails_with_invalid_settings() {
     let broken = file.path().join("broken.yaml");
     std::fs::write(&broken, "services:\n  oder: lowest\n  order: so\n").unwrap();
     let absent = file.path().join("absent.yaml");
-    let start = async |source: &Source| {
+    let start = async |source: &SettingsSource| {
         let (_, ranges) = watch::channel(ServiceRanges::default());
         let started = Follower::start(source.clone(), Arc::clone(&MODULE), ranges, Default::default()).await;
         started.err().map(|error| error.to_string())
@@ -298,12 +298,12 @@ async fn start_fails_with_invalid_settings() {
             expected.map(|text| format!("settings: configmap {namespace}/{NAME}, key settings.yaml\n{text}"));
         assert_eq!(start(&from).await, expected, "{name}");
     }
-    let (name, source) = (broken.display(), Source::File(broken.clone()));
+    let (name, source) = (broken.display(), SettingsSource::File(broken.clone()));
     assert_eq!(start(&source).await, Some(format!("settings: {name}\n{mistakes}")), "a file");
-    let (name, source) = (absent.display(), Source::File(absent.clone()));
+    let (name, source) = (absent.display(), SettingsSource::File(absent.clone()));
     let expected = format!("settings: {name}\n{name}: No such file or directory (os error 2)");
     assert_eq!(start(&source).await, Some(expected), "no file");
-    assert_eq!(start(&Source::Defaults).await, None, "defaults");
+    assert_eq!(start(&SettingsSource::Defaults).await, None, "defaults");
 }
 
 #[tokio::test]
@@ -311,7 +311,7 @@ async fn changed_settings_file_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settings.yaml");
     std::fs::write(&file, "services: {order: lowest}").unwrap();
-    let mut followed = Followed::new(Source::File(file.clone())).await;
+    let mut followed = Followed::new(SettingsSource::File(file.clone())).await;
     let first = followed.live.borrow().clone();
     // A state that lasts only for a moment, such as a file that is being written, is ignored.
     std::fs::write(&file, "").unwrap();

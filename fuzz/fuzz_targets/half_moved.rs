@@ -33,8 +33,8 @@ fn check(service: &Value, journal: &Journal) {
     assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), *journal);
     let released = step::released(service, journal);
     assert!(Moving::is_on(&released));
-    let placed = step::placed(&released, journal, &TargetAddresses::These(journal.to.clone()), &Without::default());
-    step::ending(&placed, journal, &journal.to, &[]);
-    step::with_status(&placed, journal);
-    assert!(!Moving::is_on(&step::cleaned_up(&placed, journal, false)));
+    let assigned = step::assigned(&released, journal, &TargetAddresses::These(journal.to.clone()), &Without::default());
+    step::ending(&assigned, journal, &journal.to, &[]);
+    step::with_status(&assigned, journal);
+    assert!(!Moving::is_on(&step::cleaned_up(&assigned, journal, false)));
 }

@@ -14,7 +14,7 @@ use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::external::assignment_watcher::AssignmentWatcher;
 use clusterip_host::live_settings::startup::start_following;
-use clusterip_host::live_settings::{LiveSettings, Source};
+use clusterip_host::live_settings::{LiveSettings, SettingsSource};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::agent_metrics::ExposedMetrics;
-use crate::event_loop::Agent as AddressAgent;
+use crate::event_loop::AddressAgent;
 use crate::health::{Health, unknown_node};
 use crate::linux::LinuxNetwork;
 
@@ -115,7 +115,7 @@ impl Agent {
         let (_unknown, ranges) = watch::channel(ServiceRanges::default());
         let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
         let settings_namespace = self.settings_namespace.as_deref().unwrap_or(&namespace);
-        let source = Source::chosen(file, name, &client, settings_namespace);
+        let source = SettingsSource::chosen(file, name, &client, settings_namespace);
         let duties = self.duties(&namespace);
         let follower = start_following(source, &module, ranges, &metrics.cluster, &client, &duties).await?.silently();
         let settings = follower.subscribe();

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::address::Family;
 use crate::json::{field_mut, quote};
 use crate::label_selector::Labels;
-use crate::settings::unknown;
+use crate::settings::unknown_name_message;
 
 /// The annotation of a Service or a Namespace that names the operating system of its Pods.
 pub const OS_ANNOTATION: &str = "clusterip-policy/os";
@@ -30,7 +30,7 @@ pub const MOVING_NAME: &str = "moving.invalid";
 /// The annotation of a Service that records its external addresses, separated by commas.
 pub const RECORD_ANNOTATION: &str = "clusterip-policy/external-addresses";
 /// The annotation of a Service that requests an external address, or one of each family.
-pub const ASKED_ANNOTATION: &str = "clusterip-policy/external-address";
+pub const REQUESTED_ADDRESS_ANNOTATION: &str = "clusterip-policy/external-address";
 /// The annotation of a Service that says why it has its address: its pool, and the evidence. It informs people. No
 /// decision reads it, because the author of the Service can change it.
 pub const REASON_ANNOTATION: &str = "clusterip-policy/reason";
@@ -47,8 +47,14 @@ pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
 pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
 /// The annotations of Services that the policy or its host reads, besides [`FOREIGN_ANNOTATIONS`].
-pub const SERVICE_ANNOTATIONS: [&str; 6] =
-    [ASKED_ANNOTATION, MOVE_ANNOTATION, MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION];
+pub const SERVICE_ANNOTATIONS: [&str; 6] = [
+    MOVE_ANNOTATION,
+    MOVING_ANNOTATION,
+    OS_ANNOTATION,
+    POOL_ANNOTATION,
+    RECORD_ANNOTATION,
+    REQUESTED_ADDRESS_ANNOTATION,
+];
 /// The annotations of Namespaces that the policy reads.
 pub const NAMESPACE_ANNOTATIONS: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOTATION];
 
@@ -71,20 +77,26 @@ pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 /// The prefix of every key of this project.
 const PREFIX: &str = "clusterip-policy/";
 /// The names behind [`PREFIX`] that the author of a Service writes. A warning of an unknown name suggests them.
-const AUTHOR_NAMES: [&str; 4] = ["external-address", "move", "os", "pool"];
+const AUTHOR_NAMES: [&str; 4] =
+    [name_of(REQUESTED_ADDRESS_ANNOTATION), name_of(MOVE_ANNOTATION), name_of(OS_ANNOTATION), name_of(POOL_ANNOTATION)];
 /// The names behind [`PREFIX`] that programs write, on Services or on other objects. The policy warns of any name that
 /// is in neither list.
 const PROGRAM_NAMES: [&str; 9] = [
-    "address",
-    "external-addresses",
-    "lease",
-    "moving",
-    "node",
-    "reason",
-    "registered-url",
-    "service",
-    "settings-hash",
+    name_of(ADDRESS_ANNOTATION),
+    name_of(RECORD_ANNOTATION),
+    name_of(LEASE_LABEL),
+    name_of(MOVING_ANNOTATION),
+    name_of(NODE_ANNOTATION),
+    name_of(REASON_ANNOTATION),
+    name_of(REGISTERED_URL_ANNOTATION),
+    name_of(SERVICE_ANNOTATION),
+    name_of(SETTINGS_HASH_ANNOTATION),
 ];
+
+/// The name behind [`PREFIX`] in a key. It is computed when the crate is compiled.
+const fn name_of(key: &'static str) -> &'static str {
+    key.split_at(PREFIX.len()).1
+}
 
 /// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.
 pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
@@ -102,7 +114,7 @@ fn too_long(key: &str) -> Option<usize> {
         MOVE_ANNOTATION => Some(16),
         // Label values and pool names have at most 63 characters.
         OS_ANNOTATION | POOL_ANNOTATION => Some(64),
-        RECORD_ANNOTATION | ASKED_ANNOTATION => Some(TOO_LONG_FOR_ADDRESSES),
+        RECORD_ANNOTATION | REQUESTED_ADDRESS_ANNOTATION => Some(TOO_LONG_FOR_ADDRESSES),
         MOVING_ANNOTATION => Some(Moving::TOO_LONG),
         NODE_SELECTOR_ANNOTATION => Some(4096),
         _ => FOREIGN_ANNOTATIONS.contains(&key).then_some(TOO_LONG_FOR_ADDRESSES),
@@ -123,20 +135,20 @@ pub fn shortened<'t>(key: &str, text: &'t str) -> Option<Cow<'t, str>> {
 
 /// The text; if it has more than `limit` characters, its first `limit - 1` and an ellipsis.
 pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
-    match (place(text, limit), place(text, limit - 1)) {
+    match (byte_offset(text, limit), byte_offset(text, limit - 1)) {
         (Some(_), Some(end)) => Cow::Owned(text[..end].to_owned() + "…"),
         _ => Cow::Borrowed(text),
     }
 }
 
 fn is_too_long(text: &str, limit: usize) -> bool {
-    place(text, limit - 1).is_some()
+    byte_offset(text, limit - 1).is_some()
 }
 
 /// The byte offset of a character, counted from 0; `None` if the text is shorter.
 #[inline(never)] // The module has room for one copy.
-fn place(text: &str, character: usize) -> Option<usize> {
-    text.char_indices().nth(character).map(|(place, _)| place)
+fn byte_offset(text: &str, character: usize) -> Option<usize> {
+    text.char_indices().nth(character).map(|(offset, _)| offset)
 }
 
 /// The operating system that [`OS_ANNOTATION`] names. A value that is too long is cut, so it matches no pool.
@@ -165,7 +177,7 @@ pub(crate) fn ineffective(annotations: &Labels, before: Option<&Labels>) -> Vec<
             continue;
         } else if !AUTHOR_NAMES.contains(&name) && !PROGRAM_NAMES.contains(&name) {
             // The names are compared in a time and memory that grow with their length.
-            unknown("name", &cut(name, MAX_COMPARED), &AUTHOR_NAMES)
+            unknown_name_message("name", &cut(name, MAX_COMPARED), &AUTHOR_NAMES)
         } else if key == MOVE_ANNOTATION && Move::parse(value).is_none() {
             // The nearest value may be the opposite of what the author means, so all values are listed.
             format!("unknown value {}: known are never, now", quote(&cut(value, MAX_COMPARED)))
@@ -306,8 +318,8 @@ pub fn in_service_annotation(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// The addresses in a value of [`RECORD_ANNOTATION`] or [`ASKED_ANNOTATION`]: the first of each family. Parts that are
-/// not addresses are ignored; a value that is too long contains none.
+/// The addresses in a value of [`RECORD_ANNOTATION`] or [`REQUESTED_ADDRESS_ANNOTATION`]: the first of each family.
+/// Parts that are not addresses are ignored; a value that is too long contains none.
 pub fn recorded_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, true)
 }

@@ -133,7 +133,7 @@ impl Evaluator {
             Arc::new(WatchedLookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector));
         let begin = Instant::now();
         let answered = if admission_state::concerns(&settings.settings.external, request) {
-            self.place(request, subject, &settings, &lookups)
+            self.evaluate_with_held(request, subject, &settings, &lookups)
         } else {
             let answer = self.module.validate(request, &settings.document, lookups.clone());
             answer.map(|answer| (answer, Vec::new())).map_err(EvaluationError::Module)
@@ -148,7 +148,7 @@ impl Evaluator {
 
     /// Evaluates a request about a Service that may get external addresses. They are reserved for the Service; if
     /// another request was faster, the decision is made again.
-    fn place(
+    fn evaluate_with_held(
         &self,
         request: &Value,
         subject: &Subject,
@@ -158,7 +158,7 @@ impl Evaluator {
         let external = &settings.settings.external;
         for _ in 0..TRIES {
             let held = admission_state::held(external, &self.stores.read_snapshot(), &self.ledger);
-            let answer = self.module.place(request, &settings.document, &held, lookups.clone())?;
+            let answer = self.module.evaluate_with_held(request, &settings.document, &held, lookups.clone())?;
             let object = answer.mutated_object.as_ref().or_else(|| request.get("object"));
             let newly_claimed =
                 object.map(|object| admission_state::newly_claimed(external, request, object)).unwrap_or_default();

@@ -48,7 +48,7 @@ pub struct Range {
     /// How many of the range's addresses are in each state.
     pub counts: Counts,
     /// The addresses that are never assigned automatically, in order, as few spans as possible.
-    pub kept: Vec<Span>,
+    pub withheld: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<Address>,
 }
@@ -80,13 +80,13 @@ pub struct Span {
     /// Last address.
     pub last: IpAddr,
     /// Why they are not assigned.
-    pub why: Kept,
+    pub why: WithheldReason,
 }
 
 /// Why an address is never assigned automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kept {
+pub enum WithheldReason {
     /// `reserved` of the pool.
     Reserved,
     /// `exclude` of the pool, the network and broadcast address, or the address of `default/kubernetes`.
@@ -215,7 +215,7 @@ pub struct ExternalRange {
     /// How many of the range's addresses are in each state.
     pub counts: ExternalCounts,
     /// The addresses that are never assigned, in order, as few spans as possible.
-    pub kept: Vec<Span>,
+    pub withheld: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<ExternalAddress>,
 }

@@ -36,7 +36,7 @@ use crate::own_leases;
 use crate::snapshot_kinds::SnapshotKinds;
 
 /// A cluster at one moment.
-pub struct Source {
+pub struct AuditSource {
     /// The objects that the policy and the audit read.
     pub snapshot: Arc<RwLock<Snapshot>>,
     /// The cluster's Service ranges; empty if unknown.
@@ -115,12 +115,12 @@ impl Collector {
         }
     }
 
-    fn end(mut self, notes: Vec<String>) -> Source {
+    fn end(mut self, notes: Vec<String>) -> AuditSource {
         let holders = self.holders.ok_or(HoldersError::NotRead);
         self.in_flight.sort_by_key(|(address, _)| *address);
         let ranges = ServiceRanges::of(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
         let snapshot = Arc::new(RwLock::new(self.snapshot));
-        Source { snapshot, ranges, in_flight: self.in_flight, holders, called: self.called, notes }
+        AuditSource { snapshot, ranges, in_flight: self.in_flight, holders, called: self.called, notes }
     }
 }
 
@@ -129,7 +129,7 @@ impl Collector {
 ///
 /// # Errors
 /// If the file can't be read, or has no Services.
-pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
+pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<AuditSource> {
     let mut collector = collected(file, settings)?;
     if collector.kinds.was_listed("coordination.k8s.io/v1", "Lease") {
         collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
@@ -199,7 +199,7 @@ pub async fn of_cluster(
     settings: &Settings,
     namespace: &str,
     agents_namespace: Option<&str>,
-) -> Result<Source, ApiServerError> {
+) -> Result<AuditSource, ApiServerError> {
     let mut collector = Collector::new(settings);
     for kind in kinds::asked(settings) {
         api_server_lists::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
@@ -221,13 +221,13 @@ pub async fn of_stores(
     settings: &Settings,
     namespace: &str,
     agents_namespace: Option<&str>,
-) -> Source {
+) -> AuditSource {
     let mut collector = Collector::new(settings);
     let notes = collector.add_leases(client, namespace, agents_namespace).await;
     let source = collector.end(notes.into_iter().chain(failing(stores)).collect());
     let ranges = stores.service_cidrs().borrow().clone();
     let called = stores.control_plane_services().clone();
-    Source { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
+    AuditSource { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
 }
 
 /// The watches that fail, without the time since when: otherwise no two audits would be the same.

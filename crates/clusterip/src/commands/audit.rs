@@ -29,7 +29,7 @@ use crate::audit::explain;
 use crate::audit::fail_on::FailOn;
 use crate::audit::input::AuditInput;
 use crate::audit::model;
-use crate::audit::source::{self, Source};
+use crate::audit::source::{self, AuditSource};
 use crate::report::columns::Layout;
 use crate::report::map::About;
 use crate::report::{audit_table, explanation_table, junit, map, markdown, names};
@@ -101,7 +101,7 @@ pub struct Audit {
 /// A cluster, and where its settings are.
 struct Connection {
     client: Client,
-    settings: live_settings::Source,
+    settings: live_settings::SettingsSource,
     /// The namespace of the server.
     namespace: String,
     /// The namespace of the agents, if it is known.
@@ -172,6 +172,9 @@ impl Audit {
         let snapshot = Arc::clone(&source.snapshot);
         let input = input(&module, &live, refused, &snapshot, source);
         let layout = Layout::of_stdout(self.no_headers);
+        if self.snapshot.is_none() {
+            self.scope.announce_namespace(&self.cluster, self.service.as_ref());
+        }
         match &self.service {
             Some(service) => {
                 let ServiceKey { namespace, name } = service.key(&self.scope, || self.namespace())?;
@@ -252,7 +255,7 @@ impl Audit {
         Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }
 
-    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source, About)> {
+    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, AuditSource, About)> {
         let Connection { client, settings, namespace, agents_namespace } = self.connect().await?;
         let written = live_settings::written(&settings).await?;
         let module = Module::new(EMBEDDED)?;
@@ -315,7 +318,7 @@ fn input<'m>(
     settings: &'m LiveSettings,
     refused: bool,
     snapshot: &'m Arc<RwLock<Snapshot>>,
-    source: Source,
+    source: AuditSource,
 ) -> AuditInput<'m> {
     AuditInput {
         module,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Error, bail};
-use clusterip_host::live_settings::{self, Source};
+use clusterip_host::live_settings::{self, SettingsSource};
 use clusterip_host::permissions::Need;
 use clusterip_leases::election::{self, LEASE, Timing};
 use clusterip_leases::identity::{Identity, Role};
@@ -18,7 +18,7 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
 use super::terminal_options::notice;
-use crate::services::controller::settings_in_use::{self, Origin, SettingsInUse};
+use crate::services::controller::settings_in_use::{self, SettingsInUse, SettingsOrigin};
 
 /// How long to wait until a server has stored the settings that the command read: the server may have started or read
 /// new settings a moment ago.
@@ -194,9 +194,9 @@ impl Deployed {
     }
 
     /// The text of the notice that tells which settings are used.
-    pub fn settings_notice(&self, settings: &Source) -> String {
+    pub fn settings_notice(&self, settings: &SettingsSource) -> String {
         match settings {
-            Source::File(_) => format!("settings: {settings}"),
+            SettingsSource::File(_) => format!("settings: {settings}"),
             _ => format!("settings: {settings} (server in namespace {})", self.namespace),
         }
     }
@@ -205,10 +205,10 @@ impl Deployed {
     ///
     /// # Errors
     /// If there is neither a file nor a server, or the settings of the server can't be read here.
-    pub async fn settings(&self, client: &Client, file: Option<&Path>) -> anyhow::Result<Source> {
+    pub async fn settings(&self, client: &Client, file: Option<&Path>) -> anyhow::Result<SettingsSource> {
         const REMEDY: &str = "use --settings FILE";
         if let Some(file) = file {
-            return Ok(Source::File(file.to_owned()));
+            return Ok(SettingsSource::File(file.to_owned()));
         }
         let Some(leader) = &self.leader else {
             let place = if self.given { format!("namespace {}", self.namespace) } else { "this cluster".to_owned() };
@@ -221,10 +221,12 @@ impl Deployed {
                 None => format!("{at} {NO_SETTINGS}"),
                 Some(SettingsInUse { version, source, .. }) => {
                     let source = match source {
-                        Origin::File(file) => bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file)),
-                        Origin::Defaults => Source::Defaults,
-                        Origin::ConfigMap { namespace, name } => {
-                            Source::ConfigMap { client: client.clone(), namespace, name }
+                        SettingsOrigin::File(file) => {
+                            bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file))
+                        }
+                        SettingsOrigin::Defaults => SettingsSource::Defaults,
+                        SettingsOrigin::ConfigMap { namespace, name } => {
+                            SettingsSource::ConfigMap { client: client.clone(), namespace, name }
                         }
                     };
                     let written = live_settings::written(&source).await;
@@ -248,7 +250,9 @@ impl Deployed {
 
     /// The permission to read the ConfigMap with the settings of the server; `None` if the ConfigMap is unknown.
     pub async fn read_config_map(&self, client: &Client) -> Option<Need> {
-        let Origin::ConfigMap { namespace, name } = self.in_use(client).await.ok()??.source else { return None };
+        let SettingsOrigin::ConfigMap { namespace, name } = self.in_use(client).await.ok()??.source else {
+            return None;
+        };
         Some(Need { name: Some(name), ..Need::read("get", "", "configmaps", Some(&namespace)) })
     }
 
@@ -257,18 +261,18 @@ impl Deployed {
     ///
     /// # Errors
     /// If the server uses other settings, or does not show which ones it uses.
-    pub async fn check_version(&self, client: &Client, version: &str, source: &Source) -> anyhow::Result<()> {
+    pub async fn check_version(&self, client: &Client, version: &str, source: &SettingsSource) -> anyhow::Result<()> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let in_use = self.in_use(client).await?;
             let problem = match &in_use {
                 Some(in_use) if in_use.version == version => return Ok(()),
                 Some(in_use) => match &in_use.source {
-                    Origin::Defaults => "uses the default settings".to_owned(),
-                    Origin::File(file) => {
+                    SettingsOrigin::Defaults => "uses the default settings".to_owned(),
+                    SettingsOrigin::File(file) => {
                         format!("uses the settings of its file {}, not those of this command", harmless(file))
                     }
-                    Origin::ConfigMap { namespace, name } => {
+                    SettingsOrigin::ConfigMap { namespace, name } => {
                         let name = harmless(&format!("{namespace}/{name}"));
                         format!("uses the settings of configmap {name}, not those of this command")
                     }

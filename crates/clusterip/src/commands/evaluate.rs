@@ -78,7 +78,7 @@ pub enum Output {
 }
 
 /// Where look-ups are answered from.
-enum Source {
+enum LookupSource {
     Snapshot(SnapshotCalls),
     Session(Arc<Replay>),
     Cluster(Arc<ApiServerLookups>),
@@ -114,7 +114,7 @@ impl Evaluate {
             fs::write(file, recorded_session::write(&exchanges))
                 .with_context(|| format!("record: {}", file.display()))?;
         }
-        if let Source::Session(replay) = &source {
+        if let LookupSource::Session(replay) = &source {
             self.fits(replay)?;
         }
         let response = AdmissionResponse::new(&request, answer?)?;
@@ -131,16 +131,16 @@ impl Evaluate {
         request_file::read(&source.text).with_context(|| format!("request: {}", source.name))
     }
 
-    fn source(&self, settings: &Settings) -> anyhow::Result<Source> {
+    fn source(&self, settings: &Settings) -> anyhow::Result<LookupSource> {
         if let Some(file) = &self.session {
             let text = manifests::read_large_file(file).context("session")?.text;
             let exchanges = recorded_session::read(&text).with_context(|| format!("session: {}", file.display()))?;
-            return Ok(Source::Session(Arc::new(Replay::new(exchanges))));
+            return Ok(LookupSource::Session(Arc::new(Replay::new(exchanges))));
         }
         if self.cluster || self.connection.name_a_cluster() {
             let lookups = ApiServerLookups::new(&self.connection)?;
             self.compare_ranges(settings, &lookups.service_cidrs());
-            return Ok(Source::Cluster(Arc::new(lookups)));
+            return Ok(LookupSource::Cluster(Arc::new(lookups)));
         }
         let mut snapshot = Snapshot::default();
         if let Some(file) = &self.snapshot {
@@ -148,7 +148,7 @@ impl Evaluate {
             self.compare_ranges(settings, &objects);
             objects.into_iter().for_each(|object| snapshot.insert(object));
         }
-        Ok(Source::Snapshot(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
+        Ok(LookupSource::Snapshot(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
     }
 
     /// Warns if the settings don't name the Service ranges. The other commands then take the ranges from the
@@ -183,7 +183,7 @@ impl Evaluate {
     }
 }
 
-impl Source {
+impl LookupSource {
     fn calls(&self) -> Arc<dyn HostCalls> {
         match self {
             Self::Snapshot(calls) => Arc::new(calls.clone()),

@@ -18,7 +18,7 @@ use kube::Client;
 use super::missing_permissions::Reads;
 use super::terminal_options::TerminalOptions;
 use crate::starter::document::document;
-use crate::starter::facts::{self, Origin, Ranges};
+use crate::starter::facts::{self, Ranges, RangesOrigin};
 use crate::starter::pools::{Os, pools};
 
 /// The text at the end of `clusterip init --help`.
@@ -91,7 +91,7 @@ impl Init {
 
     fn given_ranges(&self) -> anyhow::Result<Ranges> {
         let ranges: Vec<String> = self.service_cidr.iter().map(ToString::to_string).collect();
-        Ok(Ranges::of(&ServiceRanges::from(ranges), Origin::User, None)?)
+        Ok(Ranges::of(&ServiceRanges::from(ranges), RangesOrigin::User, None)?)
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {

@@ -12,7 +12,7 @@ use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::reservations::ledger::Ledger;
 use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
-use clusterip_host::live_settings::{Follower, Source};
+use clusterip_host::live_settings::{Follower, SettingsSource};
 use clusterip_host::object::text;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -41,7 +41,7 @@ use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::controller::requests::Request;
 use crate::services::misplaced::{self, Allowed, Inspection, Verdict};
 use crate::services::mover::outcome::Unmoved;
-use crate::services::service_metrics::Misplaced as Reason;
+use crate::services::service_metrics::StayReason;
 
 /// The text at the end of `clusterip help move`.
 pub const HELP: &str = "\
@@ -162,6 +162,7 @@ impl Move {
     /// Reads the cluster, and lists the misplaced Services.
     async fn prepare(&self) -> anyhow::Result<Prepared> {
         let of_scope = || self.scope.namespace(&self.cluster);
+        self.scope.announce_namespace(&self.cluster, self.service.as_ref());
         let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
         let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
         let client = self.cluster.client().await?;
@@ -190,7 +191,7 @@ impl Move {
         &self,
         client: &Client,
         namespace: &str,
-        source: &Source,
+        source: &SettingsSource,
     ) -> anyhow::Result<(Arc<Reconciler>, (Follower, mpsc::UnboundedReceiver<Change>))> {
         let module = Arc::new(Module::new(EMBEDDED)?);
         let metrics = ServerMetrics::new();
@@ -349,7 +350,7 @@ impl Move {
                             row.stays = Some(format!("it can't be read: {}", error_message(&error)));
                         }
                         (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
-                            row.stuck = *reason == Reason::PoolFull;
+                            row.stuck = *reason == StayReason::PoolFull;
                             row.stays = Some(detail.clone());
                         }
                         // The addresses are reserved in this process alone, so that no two rows of the table name

@@ -183,6 +183,9 @@ impl Plan {
     /// Reads the manifests.
     fn input(&self) -> anyhow::Result<Input> {
         let of_context = self.namespace_of_context();
+        if let Some(namespace) = &of_context {
+            notice(&format!("namespace: {namespace} (of the context)"));
+        }
         let namespace = match &self.namespace {
             Some(namespace) => Namespace::Only(namespace),
             None => Namespace::Default(of_context.as_deref().unwrap_or("default")),
@@ -211,14 +214,12 @@ impl Plan {
         self.cluster || self.connection.name_a_cluster()
     }
 
-    /// The namespace of the context for objects without a namespace, if a cluster is used. It is printed.
+    /// The namespace of the context for objects without a namespace, if a cluster is used.
     fn namespace_of_context(&self) -> Option<String> {
         if self.namespace.is_some() || !self.uses_cluster() {
             return None;
         }
-        let namespace = self.connection.namespace()?;
-        notice(&format!("namespace: {namespace} (of the context)"));
-        Some(namespace)
+        self.connection.namespace()
     }
 
     /// Tells which files of folders are not planned.
@@ -244,7 +245,7 @@ fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> 
     if exists || !there.iter().any(is_namespace) {
         return Ok(());
     }
-    Err(scope::unknown(namespace, "--namespace"))
+    Err(scope::missing_namespace(namespace, "--namespace"))
 }
 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the

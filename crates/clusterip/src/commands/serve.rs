@@ -15,7 +15,7 @@ use std::thread::available_parallelism;
 
 use clap::{Args, ValueEnum};
 use clusterip_host::cluster::reservations::replica_claims;
-use clusterip_host::live_settings::Source;
+use clusterip_host::live_settings::SettingsSource;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::budget::Budget;
 use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
@@ -180,9 +180,9 @@ impl Serve {
     /// request is answered before [`Self::start`].
     async fn prepare(&self, files: Option<CertificateFiles>) -> anyhow::Result<Prepared<'_>> {
         let connection = Connection::open(self).await?;
-        let mut leader = connection.leader();
+        let mut candidate = connection.candidate();
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
-        let _ = leader.look().await;
+        let _ = candidate.look().await;
         let module = Arc::new(Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY))?);
         let (stores, changes) = connection.stores().await;
         let duties = self.duties(&connection.namespace);
@@ -199,14 +199,14 @@ impl Serve {
         startup.trust_clients(&certificate)?;
         // The controller of Nodes runs in a thread of its own, and its connections live there.
         let nodes_client = self.cluster.client().await?;
-        Ok(Prepared { startup, leader, module, changes, nodes_client, server, certificate, registration })
+        Ok(Prepared { startup, candidate, module, changes, nodes_client, server, certificate, registration })
     }
 
     /// Takes part in the leader election, and starts the duties that depend on it.
     fn start(&self, prepared: Prepared<'_>) -> anyhow::Result<Running> {
-        let Prepared { mut startup, leader, module, changes, nodes_client, server, certificate, registration } =
+        let Prepared { mut startup, candidate, module, changes, nodes_client, server, certificate, registration } =
             prepared;
-        let mut election = Election::start(leader);
+        let mut election = Election::start(candidate);
         let reconciler = startup.reconciler();
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
         startup.assign_pod_cidrs(module, nodes_client, &election)?;
@@ -219,8 +219,8 @@ impl Serve {
     }
 
     /// Where the settings are.
-    fn settings_source(&self, client: &Client, namespace: &str) -> Source {
-        Source::chosen(self.settings.as_deref(), self.settings_configmap.as_deref(), client, namespace)
+    fn settings_source(&self, client: &Client, namespace: &str) -> SettingsSource {
+        SettingsSource::chosen(self.settings.as_deref(), self.settings_configmap.as_deref(), client, namespace)
     }
 
     fn duties(&self, namespace: &str) -> Duties {

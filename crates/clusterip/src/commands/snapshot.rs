@@ -241,7 +241,7 @@ fn caller((api_version, kind): &Kind, object: &CallerObject) -> Option<Value> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_host::cluster::manifests::{self, Source};
+    use clusterip_host::cluster::manifests::{self, ManifestText};
 
     use super::*;
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     fn read_back(text: String) -> Vec<Value> {
-        let source = Source { name: "snapshot".to_owned(), text };
+        let source = ManifestText { name: "snapshot".to_owned(), text };
         let manifests = manifests::parse(&[source], "default").unwrap();
         manifests.into_iter().map(|manifest| manifest.object.value()).collect()
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use clusterip_core::settings::DnsAddress;
-use clusterip_host::cluster::manifests::{self, Source};
+use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{CheckError, LiveSettings, check_settings, settings_in};
 use clusterip_host::permissions::Need;
@@ -121,7 +121,7 @@ fn reads() -> Reads {
 }
 
 /// Checks one text, and prints the result on lines that begin with its name.
-fn is_valid(module: &Module, source: &Source, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
+fn is_valid(module: &Module, source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
     let checked = settings_in(&source.text)

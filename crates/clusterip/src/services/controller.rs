@@ -48,7 +48,7 @@ pub mod settings_in_use;
 
 use self::fair_queue::FairQueue;
 use self::reconcile::{Next, Reconciler};
-use self::settings_in_use::{Origin, SettingsInUse};
+use self::settings_in_use::{SettingsInUse, SettingsOrigin};
 use super::misplaced::{self, Inspection, Verdict};
 use crate::leader::Leadership;
 use crate::service_placement::{Skip, skip_reason};
@@ -81,7 +81,7 @@ pub struct Controller {
     /// The identity of this process in the Lease.
     pub identity: String,
     /// Where this process reads its settings.
-    pub source: Origin,
+    pub source: SettingsOrigin,
     /// The namespace of the agents.
     pub agents_namespace: String,
     /// Whether this process deletes at the end what it has stored about its settings.

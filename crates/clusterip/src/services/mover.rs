@@ -46,12 +46,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 mod api_requests;
+mod assign;
 mod attempt;
 pub mod field_ownership;
 pub mod journal;
 mod move_error;
 pub mod outcome;
-mod placing;
 pub mod records;
 pub mod refusal;
 mod release;
@@ -59,11 +59,11 @@ pub mod spec_merge;
 pub mod step;
 pub mod targets;
 
+use self::assign::AssignResult;
 use self::attempt::{Attempt, next_target, same_families};
 use self::journal::Journal;
 pub use self::move_error::MoveError;
 use self::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
-use self::placing::Placing;
 use self::records::Records;
 use self::refusal::Refusal;
 use self::step::Step;
@@ -330,13 +330,13 @@ impl<'m> Run<'m> {
                         reached => reached,
                     });
                 }
-                Step::Place => {
+                Step::Assign => {
                     // A user may have removed all traces of the move. Then it has ended like this.
                     reached = self.ending(&service, journal);
-                    match self.place(&service, journal, targets).await {
-                        Ok(Placing::Again) => continue,
-                        Ok(Placing::Done(written)) => ("place", Ok(written)),
-                        Err(refusal) => ("place", Err(refusal)),
+                    match self.assign(&service, journal, targets).await {
+                        Ok(AssignResult::Again) => continue,
+                        Ok(AssignResult::Done(written)) => ("assign", Ok(written)),
+                        Err(refusal) => ("assign", Err(refusal)),
                     }
                 }
                 Step::RestoreStatus if !journal.load_balancer.as_ref().is_some_and(|old| targets.may_show(old)) => {

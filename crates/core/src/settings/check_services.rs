@@ -3,17 +3,17 @@
 use ipnet::IpNet;
 
 use super::check_pools::{self, Common, Kind};
-use super::read::Origin;
+use super::read::PoolPaths;
 use super::{AdmissionScope, Match, Mistake, Pool, Settings, WhenFull};
 use crate::address::Family;
 use crate::label_selector::LabelSelector;
 use crate::pod_spec::OS_LABEL;
 
-/// Mistakes between values. `origins` has one entry for each pool.
-pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
+/// Mistakes between values. `paths` has one entry for each pool.
+pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
     let pools = settings.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
-    check_pools::mistakes(&pools, origins, &OfServices(settings))
+    check_pools::mistakes(&pools, paths, &OfServices(settings))
 }
 
 struct OfServices<'s>(&'s Settings);

@@ -1,8 +1,8 @@
 //! Reads the pools of Services and the other fields of `services`. Single values are checked here, relations between
 //! values in `check_services`.
 
-use super::read::Origin;
-use super::reader::{Fields, Reader, unknown};
+use super::read::PoolPaths;
+use super::reader::{Fields, Reader, unknown_name_message};
 use super::{AdmissionScope, Lookups, Match, Pool, Settings, WhenFull};
 use crate::address::Order;
 use crate::json::{Located, quote};
@@ -10,8 +10,8 @@ use crate::workload::WorkloadKind;
 
 impl Reader {
     /// Reads `services`.
-    pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<Origin> {
-        let mut origins = Vec::new();
+    pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<PoolPaths> {
+        let mut paths = Vec::new();
         const KEYS: [&str; 10] = [
             "pools",
             "evidence",
@@ -24,9 +24,9 @@ impl Reader {
             "serviceCIDRs",
             "unusableServiceCIDRs",
         ];
-        let Some(fields) = self.fields(at, &KEYS) else { return origins };
+        let Some(fields) = self.fields(at, &KEYS) else { return paths };
         if let Some(pools) = fields.get("pools") {
-            (settings.pools, origins) = self.list(pools, Self::pool).into_iter().unzip();
+            (settings.pools, paths) = self.list(pools, Self::pool).into_iter().unzip();
             if pools.value.as_array().is_some_and(Vec::is_empty) {
                 self.mistake(
                     pools.path.clone(),
@@ -61,10 +61,10 @@ impl Reader {
         if let Some(at) = fields.get("unusableServiceCIDRs") {
             settings.unusable_service_cidrs = self.unusable_ranges(at);
         }
-        origins
+        paths
     }
 
-    fn pool(&mut self, at: &Located<'_>) -> Option<(Pool, Origin)> {
+    fn pool(&mut self, at: &Located<'_>) -> Option<(Pool, PoolPaths)> {
         const KEYS: [&str; 6] = ["name", "cidrs", "reserved", "exclude", "bands", "match"];
         let before = self.mistakes.len();
         let fields = self.fields(at, &KEYS)?;
@@ -76,13 +76,13 @@ impl Reader {
         let bands = fields.get("bands").and_then(|at| self.flag(at)).unwrap_or_default();
         let before_match = self.mistakes.len();
         let matches = fields.get("match").and_then(|at| self.pool_match(at)).unwrap_or_default();
-        let origin = Origin {
+        let pool_paths = PoolPaths {
             path: at.path.clone(),
             cidrs: cidr_paths,
             exclude: exclude_paths,
             match_is_whole: !unknown_keys && self.mistakes.len() == before_match,
         };
-        Some((Pool { name, cidrs, reserved, exclude, bands, matches }, origin))
+        Some((Pool { name, cidrs, reserved, exclude, bands, matches }, pool_paths))
     }
 
     fn pool_match(&mut self, at: &Located<'_>) -> Option<Match> {
@@ -127,7 +127,7 @@ impl Reader {
         let kind = WorkloadKind::parse(text);
         if kind.is_none() {
             let known: Vec<&str> = WorkloadKind::known_names().collect();
-            let reason = unknown("kind", text, &known);
+            let reason = unknown_name_message("kind", text, &known);
             self.mistake(at.path.clone(), format!("{reason}; write a custom resource as group/version/Kind"));
         }
         kind

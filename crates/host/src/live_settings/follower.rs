@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::refused::publish_events;
-use super::settings_source::{Source, Written, read, versions};
+use super::settings_source::{SettingsSource, Written, read, versions};
 use super::validation::SettingsChecker;
 use super::{LiveSettings, SettingsError};
 use crate::cluster::watch::service_ranges::ServiceRanges;
@@ -19,7 +19,7 @@ use crate::policy::module::Module;
 
 /// Follows settings that may change.
 pub struct Follower {
-    source: Source,
+    source: SettingsSource,
     checker: SettingsChecker,
     ranges: watch::Receiver<ServiceRanges>,
     /// The Service ranges with which the settings in use are valid.
@@ -44,7 +44,7 @@ impl Follower {
     /// # Errors
     /// [`SettingsError`] if the settings can't be read, or have mistakes.
     pub async fn start(
-        source: Source,
+        source: SettingsSource,
         module: Arc<Module>,
         mut ranges: watch::Receiver<ServiceRanges>,
         metrics: ClusterMetrics,
@@ -158,14 +158,15 @@ impl Follower {
         for mistake in mistakes.lines() {
             tracing::error!(source = %self.source, mistake, "settings refused, the previous ones stay in use");
         }
-        if let (true, Source::ConfigMap { client, .. }, Some(about)) = (self.events, &self.source, &self.about) {
+        if let (true, SettingsSource::ConfigMap { client, .. }, Some(about)) = (self.events, &self.source, &self.about)
+        {
             tokio::spawn(publish_events(client.clone(), about.clone(), mistakes.clone()));
         }
         self.refused = Some(mistakes);
     }
 }
 
-fn log_in_use(source: &Source, live: &LiveSettings) {
+fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
     tracing::info!(%source, hash = live.hash, "settings in use");
     for warning in &live.warnings {
         tracing::warn!(%source, warning, "settings");

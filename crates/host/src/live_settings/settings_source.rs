@@ -29,7 +29,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The source of settings.
 #[derive(Clone)]
-pub enum Source {
+pub enum SettingsSource {
     /// No source: the settings are `{}`.
     Defaults,
     /// A file, or standard input for `-`: the settings themselves, or an object that contains them, see
@@ -46,7 +46,7 @@ pub enum Source {
     },
 }
 
-impl Source {
+impl SettingsSource {
     /// The source for the options of a command: a file, a ConfigMap in this namespace, or the defaults.
     pub fn chosen(file: Option<&Path>, config_map: Option<&str>, client: &Client, namespace: &str) -> Self {
         match (file, config_map) {
@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Defaults => f.write_str("the default settings"),
@@ -104,18 +104,18 @@ fn of_file(file: &Path) -> Written {
 ///
 /// # Errors
 /// [`SettingsError`] if it can't be read.
-pub async fn written(source: &Source) -> Result<Value, SettingsError> {
+pub async fn written(source: &SettingsSource) -> Result<Value, SettingsError> {
     let mistakes =
         |error: DocumentError| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() };
     read(source).await?.0.map_err(mistakes)
 }
 
 /// The current version of the settings, and the ConfigMap if they come from one.
-pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectReference>), SettingsError> {
+pub(super) async fn read(source: &SettingsSource) -> Result<(Written, Option<ObjectReference>), SettingsError> {
     match source {
-        Source::Defaults => Ok((Ok(Value::Null), None)),
-        Source::File(file) => Ok((of_file(file), None)),
-        Source::ConfigMap { client, namespace, name } => {
+        SettingsSource::Defaults => Ok((Ok(Value::Null), None)),
+        SettingsSource::File(file) => Ok((of_file(file), None)),
+        SettingsSource::ConfigMap { client, namespace, name } => {
             let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
             let found = found.map_err(|error| SettingsError::Request {
                 origin: source.to_string(),
@@ -130,13 +130,13 @@ pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectRefer
 
 /// The versions of the settings from now on. The same version may come twice.
 pub(super) fn versions(
-    source: &Source,
+    source: &SettingsSource,
     metrics: ClusterMetrics,
     first: Written,
 ) -> BoxStream<'static, (Written, Option<ObjectReference>)> {
     match source {
-        Source::Defaults => stream::pending().boxed(),
-        Source::File(file) => {
+        SettingsSource::Defaults => stream::pending().boxed(),
+        SettingsSource::File(file) => {
             let next = |(file, before): (PathBuf, Written)| async move {
                 let mut seen = None;
                 loop {
@@ -153,7 +153,7 @@ pub(super) fn versions(
             };
             stream::unfold((file.clone(), first), next).boxed()
         }
-        Source::ConfigMap { client, namespace, name } => {
+        SettingsSource::ConfigMap { client, namespace, name } => {
             let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
             let version = move |seen: Result<Option<ConfigMap>, kube::runtime::watcher::Error>| {
                 let version = match seen {

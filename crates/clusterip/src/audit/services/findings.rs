@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::evaluate::{EvaluatedService, Evaluation};
-use crate::audit::model::{Finding, Kind, Pool as Used};
+use crate::audit::model::{self, Finding, Kind};
 use crate::service_placement::{Placement, Skip, Standing, fits};
 
 /// Adds the problems of one Service. `refused` is whether `clusterip move` refuses the settings.
@@ -73,7 +73,7 @@ pub fn of_service(
 /// exists.
 pub fn of_pools(
     settings: &Settings,
-    pools: &[Used],
+    pools: &[model::Pool],
     ranges: &[IpNet],
     kubernetes: &[IpAddr],
     ledger: bool,
@@ -262,13 +262,12 @@ pub fn over_dns(settings: &Settings, is_used: impl Fn(IpAddr) -> bool) -> Option
     Some(Finding { pool: Some(pool), addresses: vec![address], ..Finding::new(Kind::OverDns, message, remedy) })
 }
 
-fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
+fn full(settings: &Settings, pool: &Pool, family: Family, used: &model::Pool) -> Option<Finding> {
     let ranges = || used.ranges.iter().filter(|range| Family::of(range.cidr.addr()) == family);
     if ranges().any(|range| range.counts.free > 0) {
         return None;
     }
-    let sum =
-        |count: fn(&crate::audit::model::Counts) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
+    let sum = |count: fn(&model::Counts) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
     let (usable, claimed) = (sum(|counts| counts.usable), sum(|counts| counts.claimed));
     let overlaps = |range: &UnusableRange| pool.cidrs_of(family).any(|cidr| overlap(cidr, range.cidr));
     if usable == 0 && settings.unusable_service_cidrs.iter().any(overlaps) {

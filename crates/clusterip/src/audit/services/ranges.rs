@@ -8,7 +8,7 @@ use clusterip_core::settings::{Pool, Settings};
 use ipnet::IpNet;
 
 use crate::audit::address_usage::Usage;
-use crate::audit::model::{Address, Counts, Kept, Range, Span};
+use crate::audit::model::{Address, Counts, Range, Span, WithheldReason};
 
 /// The usage of one range of a pool, given the addresses that are `used` in the cluster.
 pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {
@@ -21,16 +21,16 @@ pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAd
     let Usage { usable, used, claimed, free, used_anyway } = usage;
     let reserved = withheld.iter().filter(|withheld| withheld.is_reserved).map(|withheld| withheld.span.count()).sum();
     let counts = Counts { usable, used, claimed, free, reserved, used_anyway };
-    Range { cidr, counts, kept: withheld.into_iter().map(span).collect(), addresses }
+    Range { cidr, counts, withheld: withheld.into_iter().map(span).collect(), addresses }
 }
 
 /// The spans of a range that are never assigned automatically, in order.
-pub fn kept(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
+pub fn withheld(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
     settings.withheld_spans(pool, cidr).into_iter().map(span).collect()
 }
 
 fn span(WithheldSpan { span, is_reserved }: WithheldSpan) -> Span {
-    let why = if is_reserved { Kept::Reserved } else { Kept::Excluded };
+    let why = if is_reserved { WithheldReason::Reserved } else { WithheldReason::Excluded };
     Span { first: span.first(), last: span.last(), why }
 }
 
@@ -133,9 +133,9 @@ mod tests {
             let used = used.chain(in_flight.iter().map(|text| address(text, State::InFlight))).collect();
             let pool = &settings.pools[0];
             let found = range(&settings, pool, pool.cidrs[0], &used);
-            let why = |span: &Span| if span.why == Kept::Reserved { "r" } else { "x" };
+            let why = |span: &Span| if span.why == WithheldReason::Reserved { "r" } else { "x" };
             let spans: Vec<String> =
-                found.kept.iter().map(|span| format!("{}-{} {}", span.first, span.last, why(span))).collect();
+                found.withheld.iter().map(|span| format!("{}-{} {}", span.first, span.last, why(span))).collect();
             assert_eq!(spans.join(", "), expected_kept, "{name}");
             assert_eq!(found.counts, expected_counts, "{name}");
         }

@@ -32,7 +32,7 @@ pub(super) struct Range {
     pub(super) free: String,
     pub(super) usable: String,
     /// The number of addresses or blocks that are reserved, withheld or excluded.
-    pub(super) kept: String,
+    pub(super) withheld: String,
     /// The number of addresses that a living node holds, if known.
     pub(super) held: String,
     /// The number of these that are used nevertheless.
@@ -94,7 +94,7 @@ impl Range {
             claimed: grouped(counts.claimed),
             free: grouped(counts.free),
             usable: grouped(counts.usable),
-            kept: grouped(counts.reserved),
+            withheld: grouped(counts.reserved),
             held: String::new(),
             used_anyway: grouped(counts.used_anyway),
             misplaced: grouped(misplaced as u128),
@@ -115,7 +115,7 @@ impl Range {
             claimed: grouped(0),
             free: grouped(counts.free),
             usable: grouped(counts.usable),
-            kept: grouped(counts.withheld),
+            withheld: grouped(counts.withheld),
             held: String::new(),
             used_anyway: grouped(counts.used_anyway),
             misplaced: grouped(misplaced_blocks(range)),
@@ -137,7 +137,7 @@ impl Range {
             claimed: grouped(counts.claimed),
             free: grouped(counts.free),
             usable: grouped(counts.usable),
-            kept: grouped(counts.excluded),
+            withheld: grouped(counts.excluded),
             held: counts.held.map_or_else(|| "not known".to_owned(), grouped),
             used_anyway: grouped(counts.used_anyway),
             misplaced: grouped(misplaced as u128),
