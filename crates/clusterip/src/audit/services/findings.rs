@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clusterip_core::address::{Candidates, Family, Order, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
-use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange};
+use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::watch::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
@@ -86,7 +86,7 @@ pub fn of_pools(
         let outside: Vec<String> = pool
             .cidrs
             .iter()
-            .filter(|cidr| !ranges.is_empty() && !ranges.iter().any(|range| range.contains(*cidr)))
+            .filter(|cidr| is_outside_service_ranges(**cidr, ranges))
             .map(ToString::to_string)
             .collect();
         if !outside.is_empty() {
