@@ -103,8 +103,10 @@ impl Evaluate {
         let document = settings_file::read(self.settings.as_deref())?;
         let request = self.request()?;
         let module = Module::new(EMBEDDED)?;
-        let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
-        let source = self.source(&settings)?;
+        let file = self.settings.as_deref();
+        let live = settings_file::check(&module, document.clone(), &ServiceRanges::default(), file)?;
+        settings_file::print_warnings(&live, file);
+        let source = self.source(&live.settings)?;
 
         let mut recorder = Arc::new(Recorder::new(source.calls()));
         let answer = source.evaluate(&module, &request, &document, &mut recorder);

@@ -89,13 +89,9 @@ fn no_output_about_external_addresses_without_external_pools() {
     let some = [has("a", "10.0.9.10"), has("b", "10.0.9.10"), claim("10.0.9.10", A1), service("c", json!({}))];
     let list = json!({"apiVersion": "v1", "kind": "List", "items": some}).to_string();
     folder.write("snapshot.json", list);
-    let notice = "settings: the pools of K2s (no --settings)\n";
-    for (output, more) in
-        [("table", "--no-headers"), ("json", "--no-headers"), ("html", "--no-headers"), ("table", "-q")]
-    {
-        let done = folder.run(&["audit", "--snapshot", "snapshot.json", "-o", output, more]);
+    for output in ["table", "json", "html"] {
+        let done = folder.run(&["audit", "--snapshot", "snapshot.json", "-o", output]);
         assert_eq!(done.status, 0, "{done:?}");
-        assert_eq!(done.stderr.contains(notice), more != "-q", "{done:?}");
         assert!(!done.stdout.contains("\"external\":") && !done.stdout.contains("EXTERNAL"), "-o {output}");
     }
 }
