@@ -21,7 +21,7 @@ fn external_pools_and_addresses_are_counted_and_listed() {
         json!({"count": 2, "pools": [
             {"name": "bank", "ranges": [{
                 "range": "10.0.10.0/30", "first": "10.0.10.0", "last": "10.0.10.3", "around": "10.0.10.0/30",
-                "counts": {"usable": 2, "used": 0, "claimed": 0, "free": 2, "excluded": 2, "usedAnyway": 1, "held": held[0]},
+                "counts": {"usable": 2, "used": 0, "inFlight": 0, "free": 2, "excluded": 2, "usedAnyway": 1, "held": held[0]},
                 "kept": [
                     {"first": "10.0.10.0", "last": "10.0.10.0", "why": "excluded"},
                     {"first": "10.0.10.3", "last": "10.0.10.3", "why": "excluded"},
@@ -30,7 +30,7 @@ fn external_pools_and_addresses_are_counted_and_listed() {
             }]},
             {"name": "lan", "ranges": [{
                 "range": "10.0.9.10-10.0.9.12", "first": "10.0.9.10", "last": "10.0.9.12", "around": "10.0.9.8/29",
-                "counts": {"usable": 3, "used": 2, "claimed": 0, "free": 1, "excluded": 0, "usedAnyway": 0, "held": held[1]},
+                "counts": {"usable": 3, "used": 2, "inFlight": 0, "free": 1, "excluded": 0, "usedAnyway": 0, "held": held[1]},
                 "kept": [],
                 "addresses": [
                     {"address": "10.0.9.10", "state": "used", "services": used("a", "record"), "holder": holders[0]},
@@ -48,7 +48,7 @@ fn external_pools_and_addresses_are_counted_and_listed() {
     assert!(!unknown.to_string().contains("not-held"), "{unknown}");
     let table = audit(&folder, &services, &[]).stdout;
     let expected =
-        "EXTERNAL POOL  RANGE                USABLE  USED  HELD  CLAIMED  FREE  EXCLUDED  USED ANYWAY  FILL\n";
+        "EXTERNAL POOL  RANGE                USABLE  USED  HELD  IN FLIGHT  FREE  EXCLUDED  USED ANYWAY  FILL\n";
     assert!(table.starts_with(expected), "{table}");
 }
 

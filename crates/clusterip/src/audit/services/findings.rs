@@ -269,7 +269,7 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
     }
     let sum =
         |count: fn(&crate::audit::model::Counts) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
-    let (usable, claimed) = (sum(|counts| counts.usable), sum(|counts| counts.claimed));
+    let (usable, in_flight) = (sum(|counts| counts.usable), sum(|counts| counts.in_flight));
     let overlaps = |range: &UnusableRange| pool.cidrs_of(family).any(|cidr| overlap(cidr, range.cidr));
     if usable == 0 && settings.unusable_service_cidrs.iter().any(overlaps) {
         let message = format!(
@@ -279,9 +279,9 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
         );
         return Some(pool_finding(Kind::Full, pool, message, "add a range to the pool that the API server accepts"));
     }
-    let claimed = if claimed > 0 { format!(", {claimed} of them in flight") } else { String::new() };
+    let in_flight = if in_flight > 0 { format!(", {in_flight} of them in flight") } else { String::new() };
     let message = format!(
-        "pool {} ({}) is full: all {usable} addresses are used{claimed}, {} more are reserved",
+        "pool {} ({}) is full: all {usable} addresses are used{in_flight}, {} more are reserved",
         pool.name,
         pool.ranges(family),
         sum(|counts| counts.reserved)
