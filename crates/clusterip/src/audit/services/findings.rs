@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::{Candidates, Family, Order, overlap};
+use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::watch::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_host::object::text;
 use ipnet::IpNet;
@@ -136,7 +136,7 @@ fn misplaced(
     placement: &Placement,
     service: &Value,
 ) -> Option<Finding> {
-    let by_hand = chosen_by_hand(service);
+    let by_hand = is_set_by_hand(service);
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.standing, pool) {
         (Standing::InPlace | Standing::NotWhereAssumed, _) | (Standing::Misplaced, None) => None,
