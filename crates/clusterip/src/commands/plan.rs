@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -270,16 +271,17 @@ fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
 /// cluster or in the manifests has that address.
 fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manifest]) {
-    let Some(dns) = settings.pool_with_dns_address() else { return };
-    let has = |object: &Value| match object::kind(object) {
-        "IPAddress" => object::name(object).parse() == Ok(dns.address),
-        "Service" => addresses(object).contains(&dns.address),
-        _ => false,
+    let is_used = |address: IpAddr| {
+        let has = |object: &Value| match object::kind(object) {
+            "IPAddress" => object::name(object).parse() == Ok(address),
+            "Service" => addresses(object).contains(&address),
+            _ => false,
+        };
+        there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value()))
     };
-    if there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value())) {
-        return;
+    if let Some(dns) = settings.unused_dns_address(is_used) {
+        warn(&dns.to_string());
     }
-    warn(&dns.to_string());
 }
 
 /// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not

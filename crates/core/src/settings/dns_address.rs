@@ -27,16 +27,30 @@ pub struct DnsAddress {
 
 impl fmt::Display for DnsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, pool, address, service_cidr } = self;
-        write!(
-            f,
-            "services.pools[{place}]: pool {pool:?} may hand out {address}, the tenth address of the Service range \
-             {service_cidr}: many installers give it to the cluster's DNS; exclude it from the pool, or reserve it"
+        write!(f, "services.pools[{}]: {}; {}", self.place, self.problem(), Self::REMEDY)
+    }
+}
+
+impl DnsAddress {
+    /// What the user can do about it.
+    pub const REMEDY: &str = "exclude it from the pool, or reserve it";
+
+    /// What is wrong, without the place in the settings and without the remedy.
+    pub fn problem(&self) -> String {
+        let Self { pool, address, service_cidr, .. } = self;
+        format!(
+            "pool {pool:?} may hand out {address}, the tenth address of the Service range {service_cidr}: many installers \
+             give it to the cluster's DNS"
         )
     }
 }
 
 impl Settings {
+    /// As [`Self::pool_with_dns_address`]; `None` also if the address is in use already, as `is_used` tells.
+    pub fn unused_dns_address(&self, is_used: impl FnOnce(IpAddr) -> bool) -> Option<DnsAddress> {
+        self.pool_with_dns_address().filter(|dns| !is_used(dns.address))
+    }
+
     /// The first pool that may hand out the tenth address of the primary Service range; `None` if there is none. An
     /// address that is already in use is not handed out, but this is not known here.
     pub fn pool_with_dns_address(&self) -> Option<DnsAddress> {

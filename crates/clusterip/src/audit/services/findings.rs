@@ -252,14 +252,9 @@ fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
 /// The finding for a pool that may assign the address that many installers give to the cluster's DNS; `None` if
 /// that address is in use, as `is_used` tells.
 pub fn over_dns(settings: &Settings, is_used: impl Fn(IpAddr) -> bool) -> Option<Finding> {
-    let DnsAddress { pool, address, service_cidr, .. } =
-        settings.pool_with_dns_address().filter(|dns| !is_used(dns.address))?;
-    let message = format!(
-        "pool {pool}: {address}, the tenth address of the Service range {service_cidr}, is neither reserved nor excluded, \
-         and nothing uses it yet: many installers give it to the cluster's DNS"
-    );
-    let remedy = "exclude the address from the pool, or reserve more of the pool's addresses";
-    Some(Finding { pool: Some(pool), addresses: vec![address], ..Finding::new(Kind::OverDns, message, remedy) })
+    let dns = settings.unused_dns_address(is_used)?;
+    let found = Finding::new(Kind::OverDns, dns.problem(), DnsAddress::REMEDY);
+    Some(Finding { pool: Some(dns.pool), addresses: vec![dns.address], ..found })
 }
 
 fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
