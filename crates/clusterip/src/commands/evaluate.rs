@@ -28,6 +28,15 @@ use super::terminal_options::{TerminalOptions, warn};
 
 /// The text at the end of `clusterip evaluate --help`.
 pub const HELP: &str = "\
+Examples:
+  A recorded session:
+    cd e2e-tests/sessions/evidence-from-a-deployment
+    clusterip evaluate --request request.json --settings settings.json \\
+      --session session.yml -o decoded
+  The same request in the cluster of the current context, with a new record:
+    clusterip evaluate --request request.json --settings settings.json \\
+      --cluster --record /tmp/session.yml
+
 Without --snapshot, --session or --cluster, the cluster is empty. The settings are used as they are written, as in \
 Kubewarden: they are not completed from the cluster.
 

@@ -35,6 +35,15 @@ use crate::snapshot_kinds::SnapshotKinds;
 
 /// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\
+Examples:
+  Without a cluster:
+    clusterip plan examples/shop --settings examples/settings/k2s.yaml
+  The manifests, with the addresses filled in:
+    clusterip plan examples/shop -s examples/settings/k2s.yaml -o yaml
+  With the objects of the cluster of the current context:
+    clusterip init >settings.yaml
+    clusterip plan examples/shop --cluster --settings settings.yaml
+
 All workloads, Pods, Nodes and Namespaces of the manifests are evidence, in any order, and all addresses set by hand \
 count as used. Addresses are a forecast, unless they are filled in (-o yaml). If the settings have pools of Nodes, \
 Nodes get pod CIDRs. If they have pools of external addresses, Services get external addresses, as `clusterip serve` \

@@ -172,3 +172,15 @@ fn default_pools_for_a_cluster_are_mentioned() {
         assert_eq!(done.stderr.contains(notice), is_told, "{args:?}: {done:?}");
     }
 }
+
+#[test]
+fn help_has_examples_then_behaviour_then_the_exit_status() {
+    for command in ["plan", "evaluate", "init", "validate", "serve", "move", "audit", "snapshot", "agent"] {
+        let help = Folder::workspace().run(&["help", command]).stdout;
+        let options = help.find("\nOptions:\n").unwrap();
+        let examples = help.find("\nExamples:\n").unwrap_or_else(|| panic!("{command}: no examples: {help}"));
+        let status = help.find("\nExit status: 0").unwrap_or_else(|| panic!("{command}: no exit status: {help}"));
+        assert!(options < examples && examples < status, "{command}: {help}");
+        assert!(!help[status..].trim_end().contains("\n\n"), "{command}: the exit status is not the end: {help}");
+    }
+}
