@@ -300,7 +300,7 @@ impl Audit {
 
     /// The name of the settings, for the reports of an audit.
     fn settings_name(&self) -> String {
-        self.settings.as_ref().map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
+        settings_file::name_of(self.settings.as_deref())
     }
 
     fn check_settings(&self, module: &Module, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {

@@ -169,7 +169,7 @@ impl Evaluate {
         if ranges.is_empty() || !settings.service_cidrs.is_empty() {
             return;
         }
-        let file = self.settings.as_ref().map_or("the default settings".to_owned(), |file| file.display().to_string());
+        let file = settings_file::name_of(self.settings.as_deref());
         warn(&format!(
             "{file}: services.serviceCIDRs is not set: plan, serve and move take it from the cluster ({}), Kubewarden \
              can't",

@@ -45,6 +45,7 @@ pub fn print_warnings(settings: &LiveSettings, file: Option<&Path>) {
     }
 }
 
-fn name_of(file: Option<&Path>) -> String {
+/// The name of the settings in messages.
+pub fn name_of(file: Option<&Path>) -> String {
     file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
 }
