@@ -5,9 +5,9 @@
 
 use clusterip::services::mover::journal::Journal;
 use clusterip::services::mover::step::{self, TargetAddresses, Without};
+use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{Moving, looks_half_moved};
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::watch::address_set_by_hand;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     service["metadata"] = json!({"namespace": "shop", "name": "web", "uid": "7"});
     looks_half_moved(&service);
     step::unmovable(&service, &[], false);
-    address_set_by_hand::set_by_hand(&service);
+    is_set_by_hand(&service);
     let journal = journal.unwrap_or_else(|_| step::beginning(&service, &addresses(&service), "why"));
     check(&service, &journal);
 });

@@ -58,7 +58,7 @@ pub struct Agent {
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     /// The settings file, which is read again when it changes, or - for standard input [default: no external addresses]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The ConfigMap with the settings in its key `settings.yaml`, which is watched for changes
     #[arg(long, value_name = "NAME", conflicts_with = "settings")]
@@ -70,10 +70,15 @@ pub struct Agent {
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// The address for probes and metrics, over plain HTTP
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634", value_parser = listen_address)]
     listen: SocketAddr,
     #[command(flatten)]
     logging: Logging,
+}
+
+/// Parses the value of `--listen`.
+fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected ADDR:PORT such as 127.0.0.1:9634")
 }
 
 impl Agent {

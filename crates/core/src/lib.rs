@@ -51,6 +51,7 @@
 //! | [`evidence`] | on which nodes the Pods of a Service will run; `pool` then chooses the pool |
 //! | [`pick`], [`address`] | a free address of a pool; address arithmetic |
 //! | [`external`] | the external addresses of a Service |
+//! | [`address_set_by_hand`] | whether the address of a Service was set by hand |
 //! | [`answer`] | the answer, with its audit annotations |
 //!
 //! # Promises
@@ -61,6 +62,7 @@
 //! - Total: no input panics, however malformed.
 
 pub mod address;
+pub mod address_set_by_hand;
 pub mod annotations;
 pub mod answer;
 mod decide;

@@ -14,7 +14,7 @@ use crate::cluster::lookups::snapshot::map;
 use crate::cluster::lookups::watched_lookups::{ReserveError, Subject, WatchedLookups};
 use crate::cluster::reservations::ledger::Ledger;
 use crate::cluster::reservations::namespace_share;
-use crate::cluster::reservations::replica_claims::{ClaimError, Claims};
+use crate::cluster::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
 use crate::cluster::watch::stores::Stores;
 use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
@@ -83,11 +83,9 @@ impl Evaluator {
         Self { claims: None, ..self.clone() }
     }
 
-    /// Whether the policy chose this address for the Service with this namespace and name, here or in another
-    /// replica. If there are several replicas, the API server may have to be asked.
+    /// Whether any replica chose this address for the Service with this namespace and name.
     pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
-        let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
-        self.ledger.is_chosen_for(address, namespace, name) || claimed()
+        is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, (namespace, name))
     }
 
     /// The module of the policy.

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_core::address::Blocks;
+use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
-use clusterip_host::cluster::watch::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_host::object::{Packed, name, namespace, text};
 use clusterip_host::policy::host_calls::HostCall;
@@ -117,7 +117,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let settings = &input.settings.settings;
     let own = addresses(service);
     // The owner of `clusterIP: None` has chosen no address.
-    let by_hand = chosen_by_hand(service).filter(|_| !own.is_empty());
+    let by_hand = is_set_by_hand(service).filter(|_| !own.is_empty());
     let skip = skip_reason(settings, service);
     // For a Service that is left alone, the policy gives the reason.
     let request = match skip {

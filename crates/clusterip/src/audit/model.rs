@@ -53,7 +53,7 @@ pub struct Range {
     pub addresses: Vec<Address>,
 }
 
-/// The number of addresses of a range in each state. `usable` is the sum of `used`, `claimed` and `free`.
+/// The number of addresses of a range in each state. `usable` is the sum of `used`, `inFlight` and `free`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
@@ -62,7 +62,7 @@ pub struct Counts {
     /// Usable, and used.
     pub used: u128,
     /// Usable, and in flight: claimed by a server, or kept by a move in progress.
-    pub claimed: u128,
+    pub in_flight: u128,
     /// Usable, and free now.
     pub free: u128,
     /// Reserved for addresses set by hand.
@@ -220,7 +220,7 @@ pub struct ExternalRange {
     pub addresses: Vec<ExternalAddress>,
 }
 
-/// The number of addresses of a range in each state. `usable` is the sum of `used`, `claimed` and `free`.
+/// The number of addresses of a range in each state. `usable` is the sum of `used`, `inFlight` and `free`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalCounts {
@@ -229,7 +229,7 @@ pub struct ExternalCounts {
     /// Usable, and a Service has it.
     pub used: u128,
     /// Usable, and in flight.
-    pub claimed: u128,
+    pub in_flight: u128,
     /// Usable, and free now.
     pub free: u128,
     /// Never assigned.

@@ -47,7 +47,8 @@ Examples:
     clusterip audit --namespace shop
   The same for Services with these labels:
     clusterip audit --all-namespaces --selector app=web,tier!=back
-  Without access to the cluster (the first command needs it):
+  Without access to the cluster (the first two commands need it):
+    clusterip init >settings.yaml
     clusterip snapshot >snapshot.json
     clusterip audit --snapshot snapshot.json --settings settings.yaml
   Why does a Service have its address?
@@ -88,7 +89,8 @@ pub struct Audit {
     /// Exit with 1 if there is a finding of one of these kinds
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
     fail_on: Vec<FailOn>,
-    /// Explain the address of this Service, instead of auditing the cluster. With --namespace, its name is enough
+    /// Explain the address of this Service, instead of auditing the cluster. With --namespace, or a context that has a
+    /// namespace, its name is enough
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["all_namespaces", "selector"])]
     service: Option<ServiceName>,
     /// Print tables without headers
@@ -301,7 +303,7 @@ impl Audit {
 
     /// The name of the settings, for the reports of an audit.
     fn settings_name(&self) -> String {
-        self.settings.as_ref().map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
+        settings_file::name_of(self.settings.as_deref())
     }
 
     fn check_settings(&self, module: &Module, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {

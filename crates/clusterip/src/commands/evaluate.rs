@@ -28,6 +28,15 @@ use super::terminal_options::{TerminalOptions, warn};
 
 /// The text at the end of `clusterip evaluate --help`.
 pub const HELP: &str = "\
+Examples:
+  A recorded session:
+    cd e2e-tests/sessions/evidence-from-a-deployment
+    clusterip evaluate --request request.json --settings settings.json \\
+      --session session.yml -o decoded
+  The same request in the cluster of the current context, with a new record:
+    clusterip evaluate --request request.json --settings settings.json \\
+      --cluster --record /tmp/session.yml
+
 Without --snapshot, --session or --cluster, the cluster is empty. The settings are used as they are written, as in \
 Kubewarden: they are not completed from the cluster.
 
@@ -103,8 +112,10 @@ impl Evaluate {
         let document = settings_file::read(self.settings.as_deref())?;
         let request = self.request()?;
         let module = Module::new(EMBEDDED)?;
-        let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
-        let source = self.source(&settings)?;
+        let file = self.settings.as_deref();
+        let live = settings_file::check(&module, document.clone(), &ServiceRanges::default(), file)?;
+        settings_file::print_warnings(&live, file);
+        let source = self.source(&live.settings)?;
 
         let mut recorder = Arc::new(Recorder::new(source.calls()));
         let answer = source.evaluate(&module, &request, &document, &mut recorder);
@@ -158,7 +169,7 @@ impl Evaluate {
         if ranges.is_empty() || !settings.service_cidrs.is_empty() {
             return;
         }
-        let file = self.settings.as_ref().map_or("the default settings".to_owned(), |file| file.display().to_string());
+        let file = settings_file::name_of(self.settings.as_deref());
         warn(&format!(
             "{file}: services.serviceCIDRs is not set: plan, serve and move take it from the cluster ({}), Kubewarden \
              can't",

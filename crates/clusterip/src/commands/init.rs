@@ -23,16 +23,16 @@ use crate::starter::pools::{Os, pools};
 
 /// The text at the end of `clusterip init --help`.
 pub const HELP: &str = "\
-A cluster whose Nodes have one operating system gets one pool. A cluster with Linux and Windows Nodes gets two. A \
-dual-stack cluster gets pools with both families. The command changes nothing in the cluster: it reads \
-ServiceCIDRs, Nodes, and before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
-
 Examples:
   For the cluster of the current context:
     clusterip init >settings.yaml
     clusterip validate --cluster settings.yaml
   Without a cluster:
     clusterip init --service-cidr 10.96.0.0/12 --os linux,windows
+
+A cluster whose Nodes have one operating system gets one pool. A cluster with Linux and Windows Nodes gets two. A \
+dual-stack cluster gets pools with both families. The command changes nothing in the cluster: it reads \
+ServiceCIDRs, Nodes, and before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
 
 Exit status: 0; 2 if the cluster can't be read, its Service ranges are unknown or too small, or the settings \
 can't be written.";

@@ -53,18 +53,19 @@ Examples:
   The Services with these labels:
     clusterip move --all-namespaces --selector app=web,tier!=back --dry-run
   With a settings file, if no server runs:
-    clusterip move --settings settings.yaml
+    clusterip init >settings.yaml
+    clusterip move --settings settings.yaml --dry-run
 
 No Service is deleted: it has type ExternalName for some milliseconds, and then the new address. \
 All other fields stay unchanged. Addresses set by hand are never changed. If a server \
 (`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out \
 the moves.
 
-Ctrl-C or SIGTERM starts no further move: the command finishes the moves that have begun, for at most
-about a minute, and then ends. The other Services keep their addresses. Before the first move, the
+Ctrl-C or SIGTERM starts no further move: the command finishes the moves that have begun, for at most \
+about a minute, and then ends. The other Services keep their addresses. Before the first move, the \
 command ends at once.
 
-Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command
+Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command \
 can't start.";
 
 /// Arguments of `move`.

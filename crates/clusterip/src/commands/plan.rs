@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::complete;
+use clusterip_host::live_settings::{LiveSettings, complete};
 use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
@@ -34,6 +35,15 @@ use crate::snapshot_kinds::SnapshotKinds;
 
 /// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\
+Examples:
+  Without a cluster:
+    clusterip plan examples/shop --settings examples/settings/k2s.yaml
+  The manifests, with the addresses filled in:
+    clusterip plan examples/shop -s examples/settings/k2s.yaml -o yaml
+  With the objects of the cluster of the current context:
+    clusterip init >settings.yaml
+    clusterip plan examples/shop --cluster --settings settings.yaml
+
 All workloads, Pods, Nodes and Namespaces of the manifests are evidence, in any order, and all addresses set by hand \
 count as used. Addresses are a forecast, unless they are filled in (-o yaml). If the settings have pools of Nodes, \
 Nodes get pod CIDRs. If they have pools of external addresses, Services get external addresses, as `clusterip serve` \
@@ -118,7 +128,8 @@ impl Plan {
         let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
         super::check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))?;
         let written = settings_file::read(self.settings.as_deref())?;
-        if self.cluster && self.settings.is_none() {
+        let has_objects_of_cluster = self.uses_cluster() || self.snapshot.is_some();
+        if has_objects_of_cluster && self.settings.is_none() {
             notice(super::DEFAULT_POOLS_NOTICE);
         }
         let Input { sources, manifests, skipped, outside } = self.input()?;
@@ -130,22 +141,16 @@ impl Plan {
         let there = match &self.snapshot {
             Some(file) => super::read_snapshot(file)?,
             None if self.uses_cluster() => {
-                let settings = settings_file::check(
-                    &module,
-                    &complete(written.clone(), &ServiceRanges::default()),
-                    self.settings.as_deref(),
-                )?;
-                self.read_cluster(&settings)?
+                let unknown = ServiceRanges::default();
+                let live = settings_file::check(&module, written.clone(), &unknown, self.settings.as_deref())?;
+                self.read_cluster(&live.settings)?
             }
             None => Vec::new(),
         };
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace, &there, &manifests)?;
         }
-        let known = there.iter().map(Cow::Borrowed);
-        let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
-        let document = complete(written, &ServiceRanges::of(known));
-        let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
+        let LiveSettings { document, settings, .. } = self.check_settings(&module, written, &there, &manifests)?;
         if let Some(file) = &self.snapshot {
             let kinds = SnapshotKinds::of(&there);
             kinds.check(&settings).with_context(|| format!("snapshot: {}", file.display()))?;
@@ -197,6 +202,31 @@ impl Plan {
         }
         let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
         Ok(manifest_files::load(&paths, namespace)?)
+    }
+
+    /// Checks the settings against the cluster and the manifests, and prints the warnings.
+    ///
+    /// # Errors
+    /// If the settings have mistakes.
+    fn check_settings(
+        &self,
+        module: &Module,
+        written: Value,
+        there: &[Value],
+        manifests: &[Manifest],
+    ) -> anyhow::Result<LiveSettings> {
+        let known = there.iter().map(Cow::Borrowed);
+        let ranges =
+            ServiceRanges::of(known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value()))));
+        let file = self.settings.as_deref();
+        let live = if ServiceRanges::of(there).all.is_empty() {
+            // The manifests may contain only some of the cluster's ServiceCIDRs, so they can't contradict the settings.
+            settings_file::check(module, complete(written, &ranges), &ServiceRanges::default(), file)?
+        } else {
+            settings_file::check(module, written, &ranges, file)?
+        };
+        settings_file::print_warnings(&live, file);
+        Ok(live)
     }
 
     /// The objects of the cluster.
@@ -251,16 +281,17 @@ fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
 /// cluster or in the manifests has that address.
 fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manifest]) {
-    let Some(dns) = settings.pool_with_dns_address() else { return };
-    let has = |object: &Value| match object::kind(object) {
-        "IPAddress" => object::name(object).parse() == Ok(dns.address),
-        "Service" => addresses(object).contains(&dns.address),
-        _ => false,
+    let is_used = |address: IpAddr| {
+        let has = |object: &Value| match object::kind(object) {
+            "IPAddress" => object::name(object).parse() == Ok(address),
+            "Service" => addresses(object).contains(&address),
+            _ => false,
+        };
+        there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value()))
     };
-    if there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value())) {
-        return;
+    if let Some(dns) = settings.unused_dns_address(is_used) {
+        warn(&dns.to_string());
     }
-    warn(&dns.to_string());
 }
 
 /// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not

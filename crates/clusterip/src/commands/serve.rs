@@ -38,8 +38,8 @@ Examples:
   In the cluster, as in deploy/webhook:
     clusterip serve --settings-configmap clusterip-settings
   Outside of the cluster, to try it; the API server must be able to reach the URL:
-    clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 \\
-      --register-url https://127.0.0.1:8443
+    clusterip serve --settings examples/settings/k2s.yaml \\
+      --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
 
 Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.";
 
@@ -96,7 +96,7 @@ pub struct Serve {
     /// How to answer a request if the policy fails
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     on_error: OnError,
-    /// Run only the controller, without a webhook, because another program does admission
+    /// Run only the controllers, without a webhook, because another program does admission
     #[arg(long, conflicts_with_all = ["register_url", "tls_cert", "on_error"])]
     no_webhook: bool,
     /// Where addresses in flight are recorded; several replicas need `lease`
@@ -109,7 +109,13 @@ pub struct Serve {
     #[arg(long)]
     move_load_balancers: bool,
     /// Serve the map of all pools over plain HTTP. Without an address, only this machine can connect
-    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        num_args = 0..=1,
+        default_missing_value = "127.0.0.1:8080",
+        value_parser = ui_address
+    )]
     ui: Option<SocketAddr>,
     #[command(flatten)]
     logging: Logging,
@@ -118,6 +124,11 @@ pub struct Serve {
 /// Parses the value of `--listen`.
 fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected ADDR:PORT such as 0.0.0.0:8443")
+}
+
+/// Parses the value of `--ui`.
+fn ui_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected ADDR:PORT such as 127.0.0.1:8080")
 }
 
 /// Which misplaced Services are moved.

@@ -34,10 +34,12 @@ use crate::{own_leases, snapshot_kinds};
 /// The text at the end of `clusterip snapshot --help`.
 pub const HELP: &str = "\
 Examples:
-  Audit a cluster, and plan manifests for it, without access to it:
+  Audit a cluster, and plan manifests for it, without access to it (the first
+  two commands need it):
+    clusterip init >settings.yaml
     clusterip snapshot >snapshot.json
-    clusterip audit --snapshot snapshot.json --settings settings.yaml
-    clusterip plan -f shop --snapshot snapshot.json --settings settings.yaml
+    clusterip audit --snapshot snapshot.json -s settings.yaml
+    clusterip plan examples/shop --snapshot snapshot.json -s settings.yaml
 
 The snapshot contains the objects that `audit` and `plan` read, with only the fields that they read: Services, \
 workloads, Pods, Namespaces, Nodes, RuntimeClasses, IPAddresses, ServiceCIDRs, the Leases of clusterip, and which \

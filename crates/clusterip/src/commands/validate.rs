@@ -26,15 +26,19 @@ use crate::starter::facts;
 
 /// The text at the end of `clusterip validate --help`.
 pub const HELP: &str = "\
+Examples:
+  Without a cluster:
+    clusterip validate deploy/webhook/settings.yaml
+  Against the cluster of the current context:
+    clusterip init >settings.yaml
+    clusterip validate --cluster settings.yaml
+  The settings of a server:
+    kubectl get configmap clusterip-settings --namespace clusterip-policy \\
+      -o yaml | clusterip validate -
+
 All mistakes of all files are printed, as `clusterip serve` reports them. Against a cluster, pools must lie inside of \
 its Service ranges. A file may also be a ClusterAdmissionPolicy or AdmissionPolicy of Kubewarden (its spec.settings), \
 or a ConfigMap (its key settings.yaml).
-
-Examples:
-  clusterip validate settings.yaml
-  clusterip validate --cluster deploy/webhook/settings.yaml
-  kubectl get configmap clusterip-settings --namespace clusterip-policy -o yaml \\
-    | clusterip validate -
 
 Exit status: 0 if all settings are valid, with or without warnings; 1 if some have mistakes; 2 if a file or the \
 cluster can't be read.";

@@ -19,9 +19,9 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 
+use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::text;
@@ -343,7 +343,7 @@ fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>,
         // with some of them.
         if let Inspection::Misplaced(found) = inspection
             && found.verdict == Verdict::Move
-            && !set_by_hand(&service)
+            && !may_be_set_by_hand(&service)
         {
             misplaced.insert(id.clone());
         }

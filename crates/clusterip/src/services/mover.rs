@@ -36,9 +36,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::looks_half_moved;
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use clusterip_host::object::service_path;
 use jiff::Timestamp;
 use kube::Client;
@@ -246,7 +246,7 @@ impl<'m> Run<'m> {
         targets: &dyn Targets,
     ) -> Result<Outcome, MoveError> {
         let mut to = order.addresses.clone();
-        let was_by_hand = set_by_hand(&service);
+        let was_by_hand = may_be_set_by_hand(&service);
         loop {
             if looks_half_moved(&service) {
                 return self.finish_recorded(service, targets).await;
@@ -277,7 +277,9 @@ impl<'m> Run<'m> {
             }
             match self.read("read").await? {
                 // A user may have set the address by hand since the Service was looked at.
-                Some(now) if set_by_hand(&now) && !was_by_hand => return Ok(Outcome::Unmoved(Unmoved::SetByHand)),
+                Some(now) if may_be_set_by_hand(&now) && !was_by_hand => {
+                    return Ok(Outcome::Unmoved(Unmoved::SetByHand));
+                }
                 Some(now) => service = now,
                 None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
             }

@@ -209,7 +209,7 @@ impl Component for ServiceMetrics {
             "Services outside of their pool, by whether they are moved or why not",
             self.misplaced.clone(),
         );
-        registry.register("leader", "Whether this process moves Services", self.leader.clone());
+        registry.register("leader", "Whether this process is the leader", self.leader.clone());
         for &result in MoveResult::ALL {
             drop(self.moves.get_or_create(&MoveLabels { result }));
         }

@@ -25,7 +25,7 @@ pub use self::follower::Follower;
 pub use self::mistakes::{CheckError, DocumentError};
 pub use self::settings_object::settings_in;
 pub use self::settings_source::{KEY, SettingsSource, written};
-pub use self::validation::{check_settings, version, why_default_pools_do_not_fit};
+pub use self::validation::{check_settings, version};
 
 /// Settings in use.
 #[derive(Clone, Debug, PartialEq)]

@@ -23,9 +23,9 @@ pub fn range(
     let held = held.map(|held| held.range(inside.clone()).count() as u128);
     let addresses: Vec<ExternalAddress> = used.range(inside).map(|(_, address)| address.clone()).collect();
     let usage = Usage::of(&candidates, addresses.iter().map(|address| (address.address, address.state)));
-    let Usage { usable, used, claimed, free, used_anyway } = usage;
+    let Usage { usable, used, in_flight, free, used_anyway } = usage;
     let excluded = withheld.iter().fold(0_u128, |sum, span| sum.saturating_add(span.count()));
-    let counts = ExternalCounts { usable, used, claimed, free, excluded, used_anyway, held };
+    let counts = ExternalCounts { usable, used, in_flight, free, excluded, used_anyway, held };
     let in_model = |span: Span| model::Span { first: span.first(), last: span.last(), why: WithheldReason::Excluded };
     ExternalRange {
         range: range.to_string(),
@@ -85,7 +85,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 6,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 6,
                     excluded: 2,
                     used_anyway: 0,
@@ -104,7 +104,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 25,
                     used: 1,
-                    claimed: 1,
+                    in_flight: 1,
                     free: 23,
                     excluded: 6,
                     used_anyway: 1,
@@ -123,7 +123,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 1,
                     used: 1,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 0,
                     excluded: 0,
                     used_anyway: 0,
@@ -142,7 +142,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 12,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 12,
                     excluded: 0,
                     used_anyway: 0,
@@ -161,7 +161,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 3,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 3,
                     excluded: 1,
                     used_anyway: 0,
@@ -180,7 +180,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 1 << 119,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 1 << 119,
                     excluded: 1 << 119,
                     used_anyway: 0,

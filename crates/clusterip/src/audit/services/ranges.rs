@@ -18,9 +18,9 @@ pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAd
     let addresses: Vec<Address> =
         used.range(cidr.network()..=cidr.broadcast()).map(|(_, address)| address.clone()).collect();
     let usage = Usage::of(&candidates, addresses.iter().map(|address| (address.address, address.state)));
-    let Usage { usable, used, claimed, free, used_anyway } = usage;
+    let Usage { usable, used, in_flight, free, used_anyway } = usage;
     let reserved = withheld.iter().filter(|withheld| withheld.is_reserved).map(|withheld| withheld.span.count()).sum();
-    let counts = Counts { usable, used, claimed, free, reserved, used_anyway };
+    let counts = Counts { usable, used, in_flight, free, reserved, used_anyway };
     Range { cidr, counts, withheld: withheld.into_iter().map(span).collect(), addresses }
 }
 
@@ -59,7 +59,7 @@ mod tests {
                 used: &[],
                 in_flight: &[],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Counts { usable: 6, used: 0, claimed: 0, free: 6, reserved: 0, used_anyway: 0 },
+                expected_counts: Counts { usable: 6, used: 0, in_flight: 0, free: 6, reserved: 0, used_anyway: 0 },
             },
             Case {
                 name: "the network address counts as one of the reserved addresses",
@@ -67,7 +67,7 @@ mod tests {
                 used: &["10.0.0.2", "10.0.0.4"],
                 in_flight: &["10.0.0.5"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Counts { usable: 4, used: 1, claimed: 1, free: 2, reserved: 2, used_anyway: 1 },
+                expected_counts: Counts { usable: 4, used: 1, in_flight: 1, free: 2, reserved: 2, used_anyway: 1 },
             },
             Case {
                 name: "an excluded address in the reserved part counts as excluded",
@@ -75,7 +75,7 @@ mod tests {
                 used: &["10.0.0.5"],
                 in_flight: &["10.0.0.4"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.3 r, 10.0.0.4-10.0.0.7 x, 10.0.0.15-10.0.0.15 x",
-                expected_counts: Counts { usable: 7, used: 0, claimed: 0, free: 7, reserved: 3, used_anyway: 2 },
+                expected_counts: Counts { usable: 7, used: 0, in_flight: 0, free: 7, reserved: 3, used_anyway: 2 },
             },
             Case {
                 name: "the address of default/kubernetes",
@@ -83,7 +83,7 @@ mod tests {
                 used: &["172.30.0.1"],
                 in_flight: &[],
                 expected_kept: "172.30.0.0-172.30.0.1 x, 172.30.0.7-172.30.0.7 x",
-                expected_counts: Counts { usable: 5, used: 0, claimed: 0, free: 5, reserved: 0, used_anyway: 1 },
+                expected_counts: Counts { usable: 5, used: 0, in_flight: 0, free: 5, reserved: 0, used_anyway: 1 },
             },
             Case {
                 name: "the last address of an IPv6 range is usable",
@@ -91,7 +91,7 @@ mod tests {
                 used: &["fd00::3", "10.0.0.1"],
                 in_flight: &[],
                 expected_kept: "fd00::-fd00:: x",
-                expected_counts: Counts { usable: 3, used: 1, claimed: 0, free: 2, reserved: 0, used_anyway: 0 },
+                expected_counts: Counts { usable: 3, used: 1, in_flight: 0, free: 2, reserved: 0, used_anyway: 0 },
             },
             Case {
                 name: "a range that is full",
@@ -99,7 +99,7 @@ mod tests {
                 used: &["10.0.0.1"],
                 in_flight: &["10.0.0.2"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.3-10.0.0.3 x",
-                expected_counts: Counts { usable: 2, used: 1, claimed: 1, free: 0, reserved: 0, used_anyway: 0 },
+                expected_counts: Counts { usable: 2, used: 1, in_flight: 1, free: 0, reserved: 0, used_anyway: 0 },
             },
             Case {
                 name: "a large range",
@@ -110,7 +110,7 @@ mod tests {
                 expected_counts: Counts {
                     usable: (1 << 64) - 1,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: (1 << 64) - 1,
                     reserved: 0,
                     used_anyway: 0,

@@ -72,14 +72,14 @@ fn range(cidr: &str, withheld: Vec<Span>, addresses: Vec<Address>) -> Range {
         withheld.iter().any(|span| (number(span.first)..=number(span.last)).contains(&number(address.address)))
     };
     let used_anyway = addresses.iter().filter(is_kept).count() as u128;
-    let claimed = addresses.iter().filter(|address| address.state == State::InFlight && !is_kept(address)).count();
+    let in_flight = addresses.iter().filter(|address| address.state == State::InFlight && !is_kept(address)).count();
     let usable = 2_u128.pow(bits) - withheld.iter().map(size).sum::<u128>();
-    let used = addresses.len() as u128 - used_anyway - claimed as u128;
-    let free = usable - used - claimed as u128;
+    let used = addresses.len() as u128 - used_anyway - in_flight as u128;
+    let free = usable - used - in_flight as u128;
     let reserved = withheld.iter().filter(|span| span.why == WithheldReason::Reserved).map(size).sum();
     Range {
         cidr,
-        counts: Counts { usable, used, claimed: claimed as u128, free, reserved, used_anyway },
+        counts: Counts { usable, used, in_flight: in_flight as u128, free, reserved, used_anyway },
         withheld,
         addresses,
     }

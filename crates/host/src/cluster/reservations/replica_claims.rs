@@ -114,6 +114,18 @@ fn is_active(other: &Observed<Other>, now: Instant) -> bool {
     !other.is_unchanged_for(other.value.duration, now)
 }
 
+/// Whether the policy chose this address for the Service with this namespace and name, here or in another replica. With
+/// `claims`, the API server may have to be asked.
+pub fn is_chosen_by_any_replica(
+    ledger: &Ledger,
+    claims: Option<&Claims>,
+    address: IpAddr,
+    (namespace, name): (&str, &str),
+) -> bool {
+    let is_claimed = || claims.is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
+    ledger.is_chosen_for(address, namespace, name) || is_claimed()
+}
+
 impl Claims {
     /// Claims in `namespace`, for the replica `me`. The claims of other replicas are recorded in `ledger` as long as
     /// [`Self::run`] runs. Requests are sent on the runtime that this function is called on.
@@ -152,7 +164,7 @@ impl Claims {
 
     /// Whether any replica has claimed an address for the Service with this namespace and name. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
-    pub fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
+    fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
         let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&name(address))).await };
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {

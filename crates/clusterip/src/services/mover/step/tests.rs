@@ -1,4 +1,4 @@
-use clusterip_host::cluster::watch::address_set_by_hand::MANAGER;
+use clusterip_core::address_set_by_hand::MANAGER;
 
 use super::*;
 
