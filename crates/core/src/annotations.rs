@@ -6,12 +6,12 @@
 //! parser returns the same result for both, so a host with a cache decides as one without.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::address::Family;
+use crate::address::{Family, parse_address};
 use crate::json::{field_mut, quote};
 use crate::label_selector::Labels;
 use crate::settings::unknown_name_message;
@@ -345,7 +345,7 @@ fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
     if is_too_long_for_addresses(text) {
         return found;
     }
-    for address in parts(text).filter_map(address) {
+    for address in parts(text).filter_map(parse_address) {
         let is_duplicate = |other: &IpAddr| {
             if one_of_each_family { other.is_ipv4() == address.is_ipv4() } else { *other == address }
         };
@@ -359,26 +359,6 @@ fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
 /// The parts of a text between its commas, without surrounding white space and without empty parts.
 pub(crate) fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
-}
-
-/// Parses an address as any program that acts on it might: Kubernetes reads octets with leading zeros as decimal, and
-/// an IPv4-mapped IPv6 address is that IPv4 address. A stricter parser would let a Service claim an address of a pool
-/// in a form that this policy does not recognise.
-pub(crate) fn address(text: &str) -> Option<IpAddr> {
-    let address = text.parse().ok().or_else(|| {
-        let (before, dotted) = text.split_at(text.rfind(':').map_or(0, |colon| colon + 1));
-        let mut octets = [0_u8; 4];
-        let mut parts = dotted.split('.');
-        for octet in &mut octets {
-            let part = parts.next()?;
-            let digits = part.trim_start_matches('0');
-            let is_number = !part.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            *octet = if is_number && digits.is_empty() { 0 } else { digits.parse().ok().filter(|_| is_number)? };
-        }
-        let is_all = parts.next().is_none();
-        format!("{before}{}", Ipv4Addr::from(octets)).parse::<IpAddr>().ok().filter(|_| is_all)
-    })?;
-    Some(address.to_canonical())
 }
 
 /// The labels in a value of [`NODE_SELECTOR_ANNOTATION`], and its parts that are not `key=value`. A value that is too

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields};
 use super::pool::{Claimant, OUTSIDE, Right};
-use crate::address::Family;
+use crate::address::{Family, parse_address};
 use crate::annotations::{
-    MAX_ADDRESSES, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address,
-    is_too_long_for_addresses, parts,
+    MAX_ADDRESSES, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, TOO_LONG_FOR_ADDRESSES, is_too_long_for_addresses,
+    parts,
 };
 use crate::json::quote;
 use crate::lookups::LookupError;
@@ -75,7 +75,7 @@ pub(super) fn check_requested(
         }
         let mut seen: Vec<Family> = Vec::new();
         for text in parts(&now) {
-            let address = address(text);
+            let address = parse_address(text);
             let is_duplicate = address.is_some_and(|address| seen.contains(&Family::of(address)));
             seen.extend(address.map(Family::of));
             if parts(&old).any(|other| other == text) {

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::slice::from_ref;
 
-use crate::annotations::{FOREIGN_ANNOTATIONS, address, claimed_addresses, parts};
+use crate::address::parse_address;
+use crate::annotations::{FOREIGN_ANNOTATIONS, claimed_addresses, parts};
 use crate::service::Service;
 
 /// `spec.externalIPs` as a field that claims addresses.
@@ -48,7 +49,7 @@ impl ClaimField<'_> {
         let counted = self.counted();
         for text in self.texts {
             for part in parts(text) {
-                if let Some(address) = address(part)
+                if let Some(address) = parse_address(part)
                     && !counted.contains(&address)
                     && matters(address)
                 {

@@ -35,7 +35,7 @@ impl DnsAddress {
     /// What the user can do about it.
     pub const REMEDY: &str = "exclude it from the pool, or reserve it";
 
-    /// What is wrong, without the pool_index in the settings and without the remedy.
+    /// What is wrong, without its place in the settings and without the remedy.
     pub fn problem(&self) -> String {
         let Self { pool, address, service_cidr, .. } = self;
         format!(
