@@ -94,11 +94,11 @@ fn node_findings() -> Vec<Finding> {
 pub fn nodes() -> Audit {
     let withheld = |first: &str, last: &str, why| block_usage::Span { first: net(first), last: net(last), why };
     let service = used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), "os=linux (setting assumeOS)");
-    let withheld = vec![span("172.21.0.0", "172.21.0.49", WithheldReason::Reserved)];
+    let reserved = vec![span("172.21.0.0", "172.21.0.49", WithheldReason::Reserved)];
     let pool = |name: &str, ranges: Vec<BlockRange>| NodePool { name: name.to_owned(), ranges };
     // The range is in a pool of Nodes, which withholds its blocks.
     let inside = range("172.20.62.0/24", Vec::new(), Vec::new());
-    let ranges = vec![range("172.21.0.0/24", withheld, vec![service]), inside];
+    let ranges = vec![range("172.21.0.0/24", reserved, vec![service]), inside];
     Audit {
         pools: vec![Pool { name: "linux".to_owned(), ranges }],
         nodes: Some(Nodes {
