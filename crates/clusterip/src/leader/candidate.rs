@@ -68,6 +68,7 @@ pub struct Candidate {
     state: watch::Sender<Leadership>,
     term: watch::Sender<Option<Instant>>,
     competing_server: watch::Sender<CompetingServer>,
+    contact: watch::Sender<Instant>,
 }
 
 impl Candidate {
@@ -86,6 +87,7 @@ impl Candidate {
             state: watch::Sender::new(Leadership::Following { holder: None }),
             term: watch::Sender::new(None),
             competing_server: watch::Sender::new(CompetingServer::Unclear(None)),
+            contact: watch::Sender::new(Instant::now()),
         }
     }
 
@@ -110,6 +112,12 @@ impl Candidate {
     /// A receiver that tells whether another server is at work, now and after each change.
     pub fn competing_server(&self) -> watch::Receiver<CompetingServer> {
         self.competing_server.subscribe()
+    }
+
+    /// A receiver that tells when the API server last answered a request for the Lease. Until the first answer, this is
+    /// when the candidate was made.
+    pub fn contact(&self) -> watch::Receiver<Instant> {
+        self.contact.subscribe()
     }
 
     /// The identity of this process.
@@ -324,7 +332,12 @@ impl Candidate {
 
     async fn read(&self) -> Result<Option<Lease>, LeaderError> {
         let request = LeaseRequest::Read;
-        self.bounded(request, self.leases.get_opt(LEASE)).await?.map_err(|error| self.failed(request, &error))
+        let read = self.bounded(request, self.leases.get_opt(LEASE)).await?;
+        // A refusal is an answer, too. An API server without etcd answers with an error of the server.
+        if matches!(&read, Ok(_)) || matches!(&read, Err(KubeError::Api(status)) if status.code < 500) {
+            self.contact.send_replace(Instant::now());
+        }
+        read.map_err(|error| self.failed(request, &error))
     }
 
     async fn bounded<T>(&self, request: LeaseRequest, sent: impl Future<Output = T>) -> Result<T, LeaderError> {
