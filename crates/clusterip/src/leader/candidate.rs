@@ -324,7 +324,11 @@ impl Candidate {
         let parameters = DeleteParams::default().preconditions(preconditions(&Version::of(lease)));
         match self.bounded(LeaseRequest::Delete, self.leases.delete(LEASE, &parameters)).await? {
             Ok(_) => Ok(Deletion::Done),
-            Err(KubeError::Api(status)) if status.code == 403 => Ok(Deletion::Refused),
+            Err(error) if matches!(&error, KubeError::Api(status) if status.code == 403) => {
+                let error = error_message(&error);
+                tracing::warn!(error, "the lease {}/{LEASE} could not be deleted", self.namespace);
+                Ok(Deletion::Refused)
+            }
             Err(error) if raced(&error) => Ok(Deletion::Raced),
             Err(error) => Err(self.failed(LeaseRequest::Delete, &error)),
         }
@@ -377,7 +381,7 @@ enum Deletion {
     Done,
     /// Another process has changed or deleted the Lease.
     Raced,
-    /// This process has no permission to delete the Lease.
+    /// This process has no permission to delete the Lease. A warning was logged.
     Refused,
 }
 
