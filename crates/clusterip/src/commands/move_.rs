@@ -290,11 +290,14 @@ impl Move {
             ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
         self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
         self.print_json(rows, &ended)?;
-        for (ServiceKey { namespace, name }, reason) in &failed {
+        // The last line counts the Services whose moves have not begun.
+        let (interrupted, tried): (Vec<_>, Vec<_>) =
+            failed.iter().partition(|(_, reason)| matches!(reason, NotMoved::Interrupted));
+        for (ServiceKey { namespace, name }, reason) in tried {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
-        if failed.iter().any(|(_, reason)| matches!(reason, NotMoved::Interrupted)) {
+        if !interrupted.is_empty() {
             let text = format!("interrupted: {} of {count} Services were moved", count - failed.len());
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
