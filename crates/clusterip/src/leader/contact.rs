@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// How long the API server may give no answer until the server is not ready: a request for the Lease ends after 5 s
 /// without an answer, so at least two requests have failed by then.
-const MAX_SILENCE: Duration = Duration::from_secs(15);
+pub const MAX_SILENCE: Duration = Duration::from_secs(15);
 
 /// Why a server that got the last answer of the API server at `last` is not ready; `None` if it is ready.
 pub fn problem(last: Instant, now: Instant) -> Option<String> {

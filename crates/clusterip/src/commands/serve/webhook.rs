@@ -122,10 +122,17 @@ impl Startup<'_> {
         election: &Election,
     ) -> Backend {
         let (metrics, leadership) = (Arc::clone(&self.metrics), election.leadership.clone());
-        let gauges = Gauges { metrics, reconciler, leadership, certificate: certificate.clone() };
+        let last_contact = election.contact.clone();
+        let gauges = Gauges {
+            metrics,
+            reconciler,
+            leadership,
+            certificate: certificate.clone(),
+            last_contact: last_contact.clone(),
+        };
         let (evaluator, metrics) = (self.evaluator.clone(), self.metrics.admission.clone());
         let (stores, certificate) = (self.stores.clone(), certificate.clone());
-        let (competing_server, last_contact) = (self.competing_server(election), election.contact.clone());
+        let competing_server = self.competing_server(election);
         Backend {
             reviewer: Arc::new(Admission::new(evaluator, metrics, self.arguments.on_error)),
             not_ready: Arc::new(move || {
