@@ -301,7 +301,7 @@ async fn start_fails_with_invalid_settings() {
     let (name, source) = (broken.display(), SettingsSource::File(broken.clone()));
     assert_eq!(start(&source).await, Some(format!("settings: {name}\n{mistakes}")), "a file");
     let (name, source) = (absent.display(), SettingsSource::File(absent.clone()));
-    let expected = format!("settings: {name}\n{name}: No such file or directory (os error 2)");
+    let expected = format!("settings: {name}\nNo such file or directory (os error 2)");
     assert_eq!(start(&source).await, Some(expected), "no file");
     assert_eq!(start(&SettingsSource::Defaults).await, None, "defaults");
 }
