@@ -287,4 +287,8 @@ fn api_server_that_can_not_be_reached_is_reported() {
         let done = folder.run_with(args, "", &[("KUBECONFIG", folder.path("config").to_str().unwrap())]);
         assert_eq!(done, expected, "{args:?}");
     }
+    let config = folder.path("config").display().to_string();
+    for list in [format!("/nosuch:{config}"), format!("{config}:/nosuch")] {
+        assert_eq!(folder.run_with(&["snapshot"], "", &[("KUBECONFIG", &list)]), expected, "{list}");
+    }
 }
