@@ -339,10 +339,16 @@ default    web      linux       10.0.0.9    unchanged: set by hand; os=linux (se
 }
 
 #[test]
-fn empty_standard_input_is_refused() {
-    for input in ["", "\n", "# nothing\n", "---\n---\n"] {
-        let done = Folder::new("no-input").run_with(&["plan", "-"], input, &[]);
+fn empty_input_is_refused() {
+    for input in ["", "\n", "# nothing\n", "---", "---\n---\n"] {
+        let folder = Folder::new("no-input");
+        folder.write("empty.yaml", input).write("web.yaml", service_manifest("web", "{}"));
+        let done = folder.run_with(&["plan", "-"], input, &[]);
         assert_eq!(done, Done::refused("-: no manifests: standard input has no Kubernetes objects"), "{input:?}");
+        for args in [&["plan", "empty.yaml"][..], &["plan", "web.yaml", "-f", "empty.yaml"]] {
+            let expected = Done::refused("empty.yaml: no manifests: the file has no Kubernetes objects");
+            assert_eq!(folder.run(args), expected, "{input:?}");
+        }
     }
 }
 
