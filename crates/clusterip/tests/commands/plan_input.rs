@@ -309,6 +309,33 @@ default    web      linux       172.21.0.173  os=linux (setting assumeOS)
 }
 
 #[test]
+fn manifest_whose_type_is_almost_that_of_a_service_gives_a_warning() {
+    struct Case {
+        api_version: &'static str,
+        kind: &'static str,
+        warned: bool,
+    }
+    let cases = [
+        Case { api_version: "v1", kind: "service", warned: true },
+        Case { api_version: "v1", kind: "Services", warned: true },
+        Case { api_version: "v2", kind: "Service", warned: true },
+        Case { api_version: "v1", kind: "Service", warned: false },
+        Case { api_version: "serving.knative.dev/v1", kind: "Service", warned: false },
+        Case { api_version: "v1", kind: "ServiceAccount", warned: false },
+    ];
+    for Case { api_version, kind, warned } in cases {
+        let input = format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {{}}\n");
+        let done = Folder::new("almost-service").run_with(&["plan", "-"], &input, &[]);
+        let warning = format!(
+            "warning: -: document 1, line 1: {api_version} {kind} default/web is not planned: did you mean v1 \
+             Service?\n"
+        );
+        let expected = if warned { warning } else { String::new() };
+        assert_eq!((done.status, done.stderr), (0, expected), "{api_version} {kind}");
+    }
+}
+
+#[test]
 fn address_outside_of_pools_and_folder_without_services_are_accepted() {
     struct Case {
         input: String,
