@@ -306,6 +306,9 @@ impl Move {
         if let (true, Some(named)) = (wanted.is_empty(), named) {
             bail!("there is no Service {named}");
         }
+        if let Some(unknown) = self.called_by_control_plane.iter().find(|id| stores.service(id).is_none()) {
+            bail!("there is no Service {unknown}: check --called-by-control-plane");
+        }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
             let Some(service) = stores.service(&id) else { continue };
