@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::api_server_lists;
@@ -58,7 +59,7 @@ pub struct Plan {
     kustomize: Option<PathBuf>,
     /// The namespace of objects without one. An object with another namespace is an error [default: with --cluster the
     /// namespace of the context, otherwise `default`; objects may then have any namespace]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
     /// Only Services with these labels, such as app=web,tier!=back or 'env in (test,prod)'. The addresses in the
     /// manifests of other Services count as used

@@ -57,6 +57,25 @@ fn unusable_certificate_files_are_refused_before_a_cluster_is_needed() {
 }
 
 #[test]
+fn empty_name_is_refused() {
+    let commands: [(&[&str], &str); 8] = [
+        (&["agent", "--node", ""], "--node <NAME>"),
+        (&["agent", "--node", "a", "--namespace", ""], "--namespace <NAMESPACE>"),
+        (&["serve", "--service", ""], "--service <NAME>"),
+        (&["serve", "--settings-configmap", ""], "--settings-configmap <NAME>"),
+        (&["audit", "-n", ""], "--namespace <NAMESPACE>"),
+        (&["audit", "--context", ""], "--context <NAME>"),
+        (&["move", "--server-namespace", ""], "--server-namespace <NAMESPACE>"),
+        (&["plan", "-", "-n", ""], "--namespace <NAMESPACE>"),
+    ];
+    for (args, option) in commands {
+        let done = Folder::new("empty-name").run(args);
+        let reason = format!("error: a value is required for '{option}' but none was supplied");
+        assert!(done.status == 2 && done.stderr.contains(&reason), "{args:?}: {done:?}");
+    }
+}
+
+#[test]
 fn wrong_request_timeout_is_refused() {
     let folder = Folder::new("bad-request-timeout");
     for command in ["serve", "move", "audit"] {
