@@ -482,4 +482,51 @@ mod tests {
         assert_eq!(errors(&arguments).await, expected(&url, "no answer within 300ms (--request-timeout)"));
         half.abort();
     }
+
+    #[tokio::test]
+    async fn refusal_names_the_server_and_a_remedy() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        struct Case {
+            name: &'static str,
+            response: &'static str,
+            /// The error after the name of the server.
+            expected: &'static str,
+        }
+        let cases = [
+            Case {
+                name: "unauthorized",
+                response: "HTTP/1.1 401 Unauthorized\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+                expected: " refuses the request: Unauthorized; check the user of the context, whose token or \
+                           certificate may have expired, and that --kubeconfig and --context name the right cluster",
+            },
+            Case {
+                name: "https",
+                response: "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
+                expected: " refuses the request: it expects HTTPS; write https:// instead of http:// in the \
+                           cluster's `server` in the kubeconfig",
+            },
+        ];
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        for Case { name, response, expected } in cases {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            tokio::spawn(async move {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                // An answer before the end of the request is another error.
+                let (mut request, mut part) = (Vec::new(), [0; 1024]);
+                while !request.ends_with(b"\r\n\r\n") {
+                    let length = connection.read(&mut part).await.unwrap();
+                    request.extend_from_slice(&part[..length]);
+                }
+                connection.write_all(response.as_bytes()).await.unwrap();
+                connection.shutdown().await.unwrap();
+            });
+            let arguments = arguments(name, &url, "10s");
+            let client = arguments.client().await.unwrap();
+            std::fs::remove_file(arguments.kubeconfig.as_ref().unwrap()).unwrap();
+            let failure = RequestFailure::from(&client.apiserver_version().await.unwrap_err());
+            assert_eq!(failure.to_string(), format!("the API server {url} (context a){expected}"), "{name}");
+        }
+    }
 }
