@@ -132,6 +132,10 @@ async fn only_services_that_are_selected_are_listed() {
     let unknown = clusterip(plane, &["-n", "late", "--service", "missing", "--yes"]).await;
     assert_eq!(unknown.status, 2);
     assert_eq!(unknown.stderr, "settings: FILE\nerror: there is no Service late/missing\n");
+    let called = clusterip(plane, &["-n", "late", "--dry-run", "--called-by-control-plane", "late/missing"]).await;
+    assert_eq!(called.status, 2);
+    let error = "error: there is no Service late/missing: check --called-by-control-plane\n";
+    assert_eq!(called.stderr, format!("settings: FILE\n{error}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

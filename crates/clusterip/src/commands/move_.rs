@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
@@ -79,7 +80,7 @@ pub struct Move {
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     server_namespace: Option<String>,
     #[command(flatten)]
     scope: Scope,
@@ -338,6 +339,9 @@ impl Move {
         let wanted: Vec<ServiceKey> = wanted.collect();
         if let (true, Some(named)) = (wanted.is_empty(), named) {
             bail!("there is no Service {named}");
+        }
+        if let Some(unknown) = self.called_by_control_plane.iter().find(|id| stores.service(id).is_none()) {
+            bail!("there is no Service {unknown}: check --called-by-control-plane");
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
