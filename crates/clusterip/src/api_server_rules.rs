@@ -2,8 +2,9 @@
 //! promise an address with which the API server would refuse the Service, even if the policy allows it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
+use clusterip_core::address::parse_address;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::addresses;
@@ -182,7 +183,7 @@ fn values(service: &Value) -> Vec<(String, &Value)> {
 
 /// The values that are neither an IP address nor `None`.
 fn invalid(service: &Value) -> Vec<String> {
-    let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parsed(text).is_some());
+    let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parse_address(text).is_some());
     let wrong = values(service).into_iter().filter(|(_, value)| !is_valid(value));
     wrong.map(|(path, value)| format!("{path}: {value} is not an IP address")).collect()
 }
@@ -200,23 +201,13 @@ fn changed(old: &Value, new: &Value) -> Vec<String> {
     for (index, path) in ["spec.clusterIP", "spec.clusterIPs[1]"].into_iter().enumerate() {
         if let (Some(before), Some(after)) = (address(old, index), address(new, index))
             && before != after
-            && (parsed(&before).is_none() || parsed(&before) != parsed(&after))
+            && (parse_address(&before).is_none() || parse_address(&before) != parse_address(&after))
         {
             reasons
                 .push(format!("{path} can't change from {before} to {after}: delete the Service, and create it again"));
         }
     }
     reasons
-}
-
-/// An IP address as the API server reads it: an IPv4 address may have leading zeros.
-fn parsed(text: &str) -> Option<IpAddr> {
-    let with_zeros = || {
-        let part = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<u8>().ok())?;
-        let parts: Vec<u8> = text.split('.').map(part).collect::<Option<_>>()?;
-        Some(Ipv4Addr::from(<[u8; 4]>::try_from(parts).ok()?).into())
-    };
-    text.parse().ok().or_else(with_zeros)
 }
 
 #[cfg(test)]
