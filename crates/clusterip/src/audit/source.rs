@@ -238,7 +238,7 @@ pub async fn of_stores(
 
 /// A note about Leases that can't be listed.
 fn note_about_leases(failure: &RequestFailure) -> String {
-    let note = format!("the addresses in flight are unknown: leases can't be listed: {failure}");
+    let note = format!("the addresses in flight are unknown: Leases can't be listed: {failure}");
     match failure.unreachable() {
         Some(_) => note,
         None => format!("{note}; name their namespaces with --server-namespace and --agents-namespace"),

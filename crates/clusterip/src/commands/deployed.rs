@@ -350,7 +350,7 @@ async fn may_be_starting(client: &Client, given: Option<&str>) -> bool {
 async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Lease>> {
     match Api::<Lease>::namespaced(client.clone(), namespace).get_opt(LEASE).await {
         Ok(lease) => Ok(lease),
-        Err(error) => Err(failed(&format!("lease {namespace}/{LEASE} can't be read"), &error)),
+        Err(error) => Err(failed(&format!("Lease {namespace}/{LEASE} can't be read"), &error)),
     }
 }
 

@@ -191,7 +191,7 @@ impl Candidate {
                 sleep_until(deadline).await;
                 self.note_renewal(None);
                 tracing::warn!(
-                    "the lease {}/{LEASE} could not be renewed in time: this process stops leading",
+                    "the Lease {}/{LEASE} could not be renewed in time: this process stops leading",
                     self.namespace
                 );
                 self.publish(Leadership::Following { holder: None });
@@ -311,11 +311,11 @@ impl Candidate {
             }
         });
         match released.await {
-            Ok(Ok(())) => tracing::info!("released the lease {}/{LEASE}", self.namespace),
+            Ok(Ok(())) => tracing::info!("released the Lease {}/{LEASE}", self.namespace),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "leader election: the next leader must wait until the lease expires")
+                tracing::warn!(%error, "leader election: the next leader must wait until the Lease expires")
             }
-            Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
+            Err(_) => tracing::warn!("the Lease {}/{LEASE} could not be released in time", self.namespace),
         }
     }
 
@@ -326,7 +326,7 @@ impl Candidate {
             Ok(_) => Ok(Deletion::Done),
             Err(error) if matches!(&error, KubeError::Api(status) if status.code == 403) => {
                 let error = error_message(&error);
-                tracing::warn!(error, "the lease {}/{LEASE} could not be deleted", self.namespace);
+                tracing::warn!(error, "the Lease {}/{LEASE} could not be deleted", self.namespace);
                 Ok(Deletion::Refused)
             }
             Err(error) if raced(&error) => Ok(Deletion::Raced),

@@ -14,7 +14,7 @@ pub fn problem(last: Instant, now: Instant) -> Option<String> {
     let silence = now.saturating_duration_since(last);
     (silence > MAX_SILENCE).then(|| {
         format!(
-            "the API server has not answered for {} s: the lease of the leader could not be read",
+            "the API server has not answered for {} s: the Lease of the leader could not be read",
             silence.as_secs()
         )
     })
@@ -35,7 +35,7 @@ mod tests {
             Case { seconds: 15, expected: None },
             Case {
                 seconds: 16,
-                expected: Some("the API server has not answered for 16 s: the lease of the leader could not be read"),
+                expected: Some("the API server has not answered for 16 s: the Lease of the leader could not be read"),
             },
         ];
         let last = Instant::now();
