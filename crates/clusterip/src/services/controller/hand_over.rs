@@ -26,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub enum HandOverError {
     /// The request can't be written. The message names the permissions that are needed.
     #[error(
-        "the server in namespace {namespace} can't be asked: {reason}; it takes requests as controllerrevisions of \
+        "the server in namespace {namespace} can't be asked: {reason}; it takes requests as ControllerRevisions of \
          that namespace (verbs create, get, delete)"
     )]
     NotAsked {
