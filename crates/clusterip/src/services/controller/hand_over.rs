@@ -39,7 +39,7 @@ pub enum HandOverError {
     #[error("{0}")]
     Request(String),
     /// The server has not dealt with the request in time.
-    #[error("the server did not take it up within {} s", MAX_WAIT.as_secs())]
+    #[error("the server did not deal with the request within {} s", MAX_WAIT.as_secs())]
     NotTakenUp,
     /// The Service does not exist any more.
     #[error("it is gone")]

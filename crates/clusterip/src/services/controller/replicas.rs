@@ -215,7 +215,7 @@ impl Replicas {
                 Some(event) = events.next() => match event {
                     Ok(event) => self.others.apply(event, &self.name, Instant::now()),
                     Err(error) => {
-                        tracing::warn!(error = error_chain(&error), "watching the replicas failed, and is tried again");
+                        tracing::warn!(error = error_chain(&error), "watching the replicas failed, trying again");
                     }
                 },
             }
