@@ -36,8 +36,8 @@ const UNFINISHED: Duration = Duration::from_secs(2);
 const STALE: Duration = Duration::from_millis(200);
 /// How soon a Service is looked at again if it can't move for a reason that no watch reports.
 const REPORTED: Duration = Duration::from_secs(60);
-/// How often the controller tries to remove the annotation of a wish that it has answered, while other clients change
-/// the Service.
+/// How often the controller tries to remove the annotation that asked for a move, while other clients change the
+/// Service.
 const ANSWER_TRIES: usize = 3;
 
 /// How soon a Service is looked at again if the replicas use different settings.
