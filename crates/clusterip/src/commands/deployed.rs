@@ -354,7 +354,7 @@ async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Le
     }
 }
 
-/// The error of a request.
+/// An error that begins with `what`, and whose cause is the failed request.
 fn failed(what: &str, error: &kube::Error) -> Error {
     Error::new(RequestFailure::from(error)).context(what.to_owned())
 }

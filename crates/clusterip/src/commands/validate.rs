@@ -122,7 +122,7 @@ impl Validate {
     }
 }
 
-/// What is read from the cluster.
+/// What the command reads from the cluster.
 fn reads() -> Reads {
     let need = |verb, resource| Need::read(verb, "networking.k8s.io", resource, None);
     Reads { more: vec![need("list", "servicecidrs"), need("get", "ipaddresses")], ..Reads::default() }

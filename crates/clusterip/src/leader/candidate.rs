@@ -129,7 +129,7 @@ impl Candidate {
     /// taken.
     ///
     /// # Errors
-    /// [`LeaderError`] where the Lease can't be read.
+    /// [`LeaderError`] if the Lease can't be read.
     pub async fn look(&mut self) -> Result<(), LeaderError> {
         let found = self.read().await?;
         let now = Instant::now();
@@ -137,11 +137,11 @@ impl Candidate {
         Ok(())
     }
 
-    /// Takes the Lease, or finds out that its holder is alive. The Lease of a dead process is waited for. So this
+    /// Takes the Lease, or finds out that its holder is alive. Waits until the Lease of a dead process expires. So this
     /// takes a try or two beside a living leader, and at most the duration of the Lease otherwise.
     ///
     /// # Errors
-    /// [`LeaderError`] where the Lease can't be read or written.
+    /// [`LeaderError`] if the Lease can't be read or written.
     pub async fn try_acquire(&mut self) -> Result<Acquisition, LeaderError> {
         loop {
             self.attempt().await?;
@@ -157,8 +157,8 @@ impl Candidate {
         }
     }
 
-    /// Leads whenever possible until `shutdown`, then gives the Lease back. Whatever relies on leadership must have
-    /// ended by then.
+    /// Leads whenever possible until `shutdown`, then gives the Lease back. Everything that relies on leadership must
+    /// have ended by then.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {

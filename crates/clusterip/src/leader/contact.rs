@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the API server may give no answer until the server is not ready: a request for the Lease ends after 5 s
+/// How long the API server may give no answer before this server is not ready. A request for the Lease ends after 5 s
 /// without an answer, so at least two requests have failed by then.
 pub const MAX_SILENCE: Duration = Duration::from_secs(15);
 
