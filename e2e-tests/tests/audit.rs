@@ -260,7 +260,7 @@ async fn settings_of_a_running_server_are_found() {
     let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
     let namespace = &cluster.namespace;
     let from = format!(
-        "settings: configmap {namespace}/clusterip-settings, key settings.yaml (server in namespace {namespace})\n"
+        "settings: ConfigMap {namespace}/clusterip-settings, key settings.yaml (server in namespace {namespace})\n"
     );
     assert_eq!((status, stderr), (0, from));
     let audit: Value = serde_json::from_str(&json).unwrap();

@@ -71,7 +71,7 @@ async fn settings_of_the_leading_server_are_used() {
     let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
-    let from = format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
+    let from = format!("settings: ConfigMap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
 
     // With the pools of K2s, the Service would be in its pool.
     let shown = clusterip(&plane, &["move", "-n", &shop, "--dry-run", "-o", "json"]).await;
@@ -88,7 +88,7 @@ async fn settings_of_the_leading_server_are_used() {
     let refused = clusterip(&plane, &["move", "-n", &shop, "--yes", "--settings", "other.yaml"]).await;
     assert_eq!(refused.status, 2, "{}", refused.stdout);
     let expected = format!(
-        "the server in namespace {namespace} uses the settings of configmap {namespace}/pools, not those of this \
+        "the server in namespace {namespace} uses the settings of ConfigMap {namespace}/pools, not those of this \
          command"
     );
     assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
@@ -171,7 +171,7 @@ async fn finished_trial_leaves_nothing_behind() {
     for arguments in [&["audit"][..], &["move", "--yes"][..]] {
         let ended = clusterip(&plane, arguments).await;
         let from =
-            format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
+            format!("settings: ConfigMap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
         assert_eq!((ended.status, ended.stderr), (0, from), "{arguments:?}");
     }
     assert_eq!(server.terminate().await, 0);
@@ -252,7 +252,7 @@ async fn user_of_one_namespace_is_told_what_is_missing() {
         .unwrap();
 
     let list = format!("error: listing v1/Service failed: services is forbidden: User {user:?} cannot list resource");
-    let unknown_server = "error: controllerrevisions can't be listed in all namespaces, so it is unknown where a \
+    let unknown_server = "error: ControllerRevisions can't be listed in all namespaces, so it is unknown where a \
                           server leads (--server-namespace names its namespace): controllerrevisions.apps is forbidden";
     let settings = ["--settings", "server.yaml"];
     struct Case<'a> {

@@ -166,7 +166,7 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
     assert!(mistakes.lines().count() >= 3, "{mistakes}");
     let mut expected = vec![
         format!("settings refused, the previous ones stay in use:\n{mistakes}"),
-        "settings refused, the previous ones stay in use:\nthe configmap has no key settings.yaml, but settings.yml"
+        "settings refused, the previous ones stay in use:\nthe ConfigMap has no key settings.yaml, but settings.yml"
             .to_owned(),
     ];
     expected.sort();
@@ -262,10 +262,10 @@ async fn start_fails_with_invalid_settings() {
 
     let from = config_map(&client, &namespace);
     let missing = format!(
-        "settings: there is no configmap {namespace}/{NAME}: create it, with the settings in its key settings.yaml \
+        "settings: there is no ConfigMap {namespace}/{NAME}: create it, with the settings in its key settings.yaml \
          (`{{}}` stands for the defaults)"
     );
-    assert_eq!(start(&from).await, Some(missing), "no configmap");
+    assert_eq!(start(&from).await, Some(missing), "no ConfigMap");
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
     let mistakes = clusterip_host::live_settings::check_settings(&MODULE, written, &ServiceRanges::default())
         .unwrap_err()
@@ -278,7 +278,7 @@ async fn start_fails_with_invalid_settings() {
         expected: Option<&'a str>,
     }
     let cases = [
-        Case { name: "no key", data: json!({}), expected: Some("the configmap has no key settings.yaml, but no key") },
+        Case { name: "no key", data: json!({}), expected: Some("the ConfigMap has no key settings.yaml, but no key") },
         Case {
             name: "mistakes",
             data: json!({ "settings.yaml": "services: {oder: lowest, order: so}" }),
@@ -295,7 +295,7 @@ async fn start_fails_with_invalid_settings() {
     for Case { name, data, expected } in cases {
         write(plane, &namespace, data).await;
         let expected =
-            expected.map(|text| format!("settings: configmap {namespace}/{NAME}, key settings.yaml\n{text}"));
+            expected.map(|text| format!("settings: ConfigMap {namespace}/{NAME}, key settings.yaml\n{text}"));
         assert_eq!(start(&from).await, expected, "{name}");
     }
     let (name, source) = (broken.display(), SettingsSource::File(broken.clone()));

@@ -95,7 +95,7 @@ async fn forged_server_is_ignored_beside_a_server() {
     scene.plane.apply(&settings.to_string()).await;
     let server = ServerBuilder::new(&scene.plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
     let mut server = server.args(&["--no-webhook", "--move", "never"]).start().await;
-    let from = format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
+    let from = format!("settings: ConfigMap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
     with_each_lease(&mallory, async |lease: &str| {
         let audit = clusterip(&scene.plane, &["audit", "-o", "json"]).await;
         assert_eq!((audit.status, &audit.stderr), (0, &from), "{lease}");

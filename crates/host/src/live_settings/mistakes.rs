@@ -26,13 +26,13 @@ pub enum DocumentError {
     #[error("{0}")]
     ConfigMap(String),
     /// The ConfigMap has no settings.
-    #[error("the configmap has no key {KEY}, but {keys}")]
+    #[error("the ConfigMap has no key {KEY}, but {keys}")]
     NoKey {
         /// The keys of the ConfigMap.
         keys: String,
     },
     /// The ConfigMap was deleted.
-    #[error("the configmap was deleted")]
+    #[error("the ConfigMap was deleted")]
     Deleted,
     /// The settings of a group of policies are in its policies.
     #[error(

@@ -56,7 +56,7 @@ pub enum SettingsError {
     },
     /// The ConfigMap does not exist.
     #[error(
-        "settings: there is no configmap {namespace}/{name}: create it, with the settings in its key {KEY} \
+        "settings: there is no ConfigMap {namespace}/{name}: create it, with the settings in its key {KEY} \
          (`{{}}` stands for the defaults)"
     )]
     NoConfigMap {

@@ -105,7 +105,7 @@ mod tests {
             Case {
                 name: "a ConfigMap with another key",
                 text: "apiVersion: v1\nkind: ConfigMap\ndata: {pools.yaml: x}",
-                expected: Err("the configmap has no key settings.yaml, but pools.yaml"),
+                expected: Err("the ConfigMap has no key settings.yaml, but pools.yaml"),
             },
             Case {
                 name: "a ConfigMap of the wrong shape",

@@ -64,7 +64,7 @@ impl fmt::Display for SettingsSource {
         match self {
             Self::Defaults => f.write_str("the default settings"),
             Self::File(file) => write!(f, "{}", file.display()),
-            Self::ConfigMap { namespace, name, .. } => write!(f, "configmap {namespace}/{name}, key {KEY}"),
+            Self::ConfigMap { namespace, name, .. } => write!(f, "ConfigMap {namespace}/{name}, key {KEY}"),
         }
     }
 }
@@ -193,9 +193,9 @@ mod tests {
         assert_eq!(with(&["settings.yaml"]), Ok(json!({})));
         assert_eq!(
             with(&["settings.yml", "a"]),
-            Err("the configmap has no key settings.yaml, but a, settings.yml".into())
+            Err("the ConfigMap has no key settings.yaml, but a, settings.yml".into())
         );
-        assert_eq!(with(&[]), Err("the configmap has no key settings.yaml, but no key".into()));
-        assert_eq!(read(&ConfigMap::default()), Err("the configmap has no key settings.yaml, but no key".into()));
+        assert_eq!(with(&[]), Err("the ConfigMap has no key settings.yaml, but no key".into()));
+        assert_eq!(read(&ConfigMap::default()), Err("the ConfigMap has no key settings.yaml, but no key".into()));
     }
 }

@@ -122,12 +122,12 @@ in a Role of namespace own:
     let cases = [
         Case { name: "with a file", duties: agent(), expected: expected.to_owned() },
         Case {
-            name: "with a configmap",
+            name: "with a ConfigMap",
             duties: Duties { settings: Some("on".into()), ..agent() },
             expected: format!("{expected}{settings}"),
         },
         Case {
-            name: "with a configmap in the namespace of the server",
+            name: "with a ConfigMap in the namespace of the server",
             duties: Duties { settings: Some("on".into()), settings_namespace: Some("server".into()), ..agent() },
             expected: format!("{expected}\nin a Role of namespace server:{settings}"),
         },
