@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use clusterip_core::address::parse_address;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{Settings, is_dns_label};
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::object;
 use ipnet::IpNet;
@@ -135,16 +135,15 @@ fn allocates(range: &IpNet, address: IpAddr) -> bool {
     range.contains(&address) && address != range.network() && !is_broadcast
 }
 
-fn is_namespace(object: &Value) -> bool {
+/// Whether an object is a Namespace.
+pub fn is_namespace(object: &Value) -> bool {
     (object::api_version(object), object::kind(object)) == ("v1", "Namespace")
 }
 
 /// The error for a name that is not a DNS label. A name that is yet to be generated is not checked.
 fn invalid_name(service: &Value) -> Option<String> {
     let name = object::name(service);
-    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    let is_label = name.len() <= 63 && name.bytes().all(is_inner) && !name.starts_with('-') && !name.ends_with('-');
-    (!is_label).then(|| format!("metadata.name: {name:?} is not a DNS label"))
+    (!name.is_empty() && !is_dns_label(name)).then(|| format!("metadata.name: {name:?} is not a DNS label"))
 }
 
 /// The error for a type that does not exist.

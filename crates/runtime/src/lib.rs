@@ -8,6 +8,7 @@ pub mod background;
 pub mod backoff;
 pub mod connect;
 pub mod http;
+pub mod list_pages;
 pub mod logging;
 pub mod metrics;
 pub mod shutdown;

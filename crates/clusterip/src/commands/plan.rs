@@ -27,6 +27,7 @@ use serde_json::Value;
 use super::missing_permissions::Reads;
 use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
 use super::{scope, settings_file};
+use crate::api_server_rules::is_namespace;
 use crate::kustomization::{self, Built};
 use crate::manifest_planner::Planner;
 use crate::report;
@@ -133,7 +134,8 @@ impl Plan {
         if has_objects_of_cluster && self.settings.is_none() {
             notice(super::DEFAULT_POOLS_NOTICE);
         }
-        let Input { sources, manifests, skipped, outside } = self.input()?;
+        let of_context = self.namespace_of_context();
+        let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
         self.tell_skipped(&skipped);
         for link in outside {
             notice(&format!("skipped: {link}: a link to a file outside of the folder"));
@@ -148,8 +150,8 @@ impl Plan {
             }
             None => Vec::new(),
         };
-        if let Some(namespace) = self.namespace_of_context() {
-            check_namespace(&namespace, "the context", &there, &manifests)?;
+        if let Some(namespace) = &of_context {
+            check_namespace(namespace, "the context", &there, &manifests)?;
         }
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace, "--namespace", &there, &manifests)?;
@@ -190,15 +192,14 @@ impl Plan {
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// Reads the manifests.
-    fn input(&self) -> anyhow::Result<Input> {
-        let of_context = self.namespace_of_context();
-        if let Some(namespace) = &of_context {
+    /// Reads the manifests. `of_context` is that of [`Self::namespace_of_context`].
+    fn input(&self, of_context: Option<&str>) -> anyhow::Result<Input> {
+        if let Some(namespace) = of_context {
             notice(&format!("namespace: {namespace} (of the context)"));
         }
         let namespace = match &self.namespace {
             Some(namespace) => Namespace::Only(namespace),
-            None => Namespace::Default(of_context.as_deref().unwrap_or("default")),
+            None => Namespace::Default(of_context.unwrap_or("default")),
         };
         if let Some(folder) = &self.kustomize {
             let Built { source, messages } = kustomization::build(folder)?;
@@ -273,7 +274,6 @@ impl Plan {
 /// Checks that the namespace of `--namespace` or of the context exists in the cluster or in the manifests. A snapshot
 /// without Namespaces does not show which ones exist. `named_by` is what names the namespace.
 fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
-    let is_namespace = |object: &Value| object::kind(object) == "Namespace" && object::api_version(object) == "v1";
     let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
     let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
         || manifests.iter().any(|manifest| is_it(&manifest.object.value()));

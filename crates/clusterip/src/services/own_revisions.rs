@@ -2,14 +2,12 @@
 //! in use.
 
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
+use clusterip_runtime::list_pages::visit_pages;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::Error as KubeError;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};
 use serde::Serialize;
 use serde_json::{Value, json};
-
-/// How many objects are listed at a time.
-const PAGE: u32 = 500;
 
 /// An object with this name and data. `label` is its value of [`MOVE_OBJECT_LABEL`].
 pub fn object(name: &str, label: &str, data: &impl Serialize) -> Value {
@@ -34,16 +32,11 @@ pub async fn list(
     api: &Api<ControllerRevision>,
     label: &str,
 ) -> Result<Vec<PartialObjectMeta<ControllerRevision>>, KubeError> {
-    let mut page = ListParams::default().labels(&format!("{MOVE_OBJECT_LABEL}={label}")).limit(PAGE);
     let mut all = Vec::new();
-    loop {
-        let found = api.list_metadata(&page).await?;
-        all.extend(found.items);
-        match found.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(all),
-        }
-    }
+    let parameters = ListParams::default().labels(&format!("{MOVE_OBJECT_LABEL}={label}"));
+    let list = |page| async move { api.list_metadata(&page).await };
+    visit_pages(parameters, list, |object| all.push(object)).await?;
+    Ok(all)
 }
 
 /// Deletes an object, if it exists.

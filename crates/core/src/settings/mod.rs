@@ -25,7 +25,7 @@ pub use self::check_services::is_outside_service_ranges;
 pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
-pub use self::reader::{parse_cidr, unknown_name_message};
+pub use self::reader::{is_dns_label, parse_cidr, unknown_name_message};
 pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::label_selector::{LabelSelector, Labels};

@@ -207,7 +207,8 @@ impl Reader {
     }
 }
 
-fn is_dns_label(text: &str) -> bool {
+/// Whether `text` is a DNS label in lower case: 1 to 63 of a-z, 0-9 and -, without - at either end.
+pub fn is_dns_label(text: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(good) && !text.starts_with('-') && !text.ends_with('-')
 }

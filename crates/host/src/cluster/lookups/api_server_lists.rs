@@ -6,6 +6,7 @@ use std::io;
 use clusterip_core::settings::Settings;
 use clusterip_runtime::api_error::RequestFailure;
 use clusterip_runtime::connect::{ClusterArguments, ConnectError};
+use clusterip_runtime::list_pages::visit_pages;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::DynamicResourceScope;
 use kube::{Api, Client};
@@ -55,9 +56,6 @@ impl<K> Listed for K where
         + Send
 {
 }
-
-/// How many objects are requested at a time.
-const PAGE: u32 = 500;
 
 /// Lists all objects that a decision may ask about. A kind that the cluster does not have has no objects.
 ///
@@ -115,7 +113,7 @@ pub async fn each<K: Listed>(
     let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(kind, &error))? else {
         return Ok(());
     };
-    match visit_pages(&Api::all_with(client.clone(), &resource), visit).await {
+    match visit_all(&Api::all_with(client.clone(), &resource), visit).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         done => done.map_err(|error| failed(kind, &error)),
     }
@@ -136,7 +134,7 @@ pub async fn pages(
     objects: &mut Vec<Value>,
 ) -> Result<(), kube::Error> {
     let mut unwritten = None;
-    visit_pages(api, &mut |object| match value(object, api_version, kind) {
+    visit_all(api, &mut |object| match value(object, api_version, kind) {
         Ok(object) => objects.push(object),
         Err(error) => unwritten = unwritten.take().or(Some(error)),
     })
@@ -144,16 +142,8 @@ pub async fn pages(
     unwritten.map_or(Ok(()), Err)
 }
 
-async fn visit_pages<K: Listed>(api: &Api<K>, visit: &mut (dyn FnMut(K) + Send)) -> Result<(), kube::Error> {
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let list = api.list(&page).await?;
-        list.items.into_iter().for_each(&mut *visit);
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
-            None => return Ok(()),
-        }
-    }
+async fn visit_all<K: Listed>(api: &Api<K>, visit: &mut (dyn FnMut(K) + Send)) -> Result<(), kube::Error> {
+    visit_pages(ListParams::default(), |page| async move { api.list(&page).await }, visit).await
 }
 
 /// Adds the object with this name to `objects`, if it exists.
