@@ -27,12 +27,6 @@ impl Reader {
         let Some(fields) = self.fields(at, &KEYS) else { return origins };
         if let Some(pools) = fields.get("pools") {
             (settings.pools, origins) = self.list(pools, Self::pool).into_iter().unzip();
-            if pools.value.as_array().is_some_and(Vec::is_empty) {
-                self.mistake(
-                    pools.path.clone(),
-                    "no pool: give at least one, or leave the key out for the pools of K2s",
-                );
-            }
         }
         if let Some(evidence) = fields.get("evidence") {
             self.evidence(evidence, settings);

@@ -1,0 +1,107 @@
+//! The status of the objects.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// The type of the condition that every object has.
+pub const READY: &str = "Ready";
+
+/// How many addresses a pool has, for both families together and for each family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Addresses {
+    /// Addresses that objects have, of both families.
+    pub used: i64,
+    /// Free addresses of the family that has fewer of them.
+    pub free: i64,
+    /// Addresses of objects that belong to another pool, of both families.
+    pub misplaced: i64,
+    /// IPv4 addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv4: Option<AddressCounts>,
+    /// IPv6 addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<AddressCounts>,
+}
+
+/// How many addresses of one family a pool has. A number above 2^63 - 1 is reported as 2^63 - 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressCounts {
+    /// Addresses that the pool may hand out, used or free.
+    pub usable: i64,
+    /// Addresses that objects have, including those that the pool may not hand out.
+    pub used: i64,
+    /// Usable addresses that nobody has.
+    pub free: i64,
+    /// Addresses that were handed out in the last moments and are not yet in any object.
+    pub in_flight: i64,
+    /// Used addresses of objects that belong to another pool.
+    pub misplaced: i64,
+}
+
+/// The reason of the condition [`READY`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The object is in use.
+    InUse,
+    /// The object has a mistake that concerns no other object.
+    Invalid,
+    /// A range overlaps a range of another pool.
+    Overlaps,
+    /// A range lies outside of the Service ranges of the cluster.
+    OutsideServiceCIDRs,
+    /// A pool with a higher priority matches everything that this pool matches.
+    NeverUsed,
+    /// No ServiceCIDR has the labels that the pool selects.
+    NoRanges,
+}
+
+impl Reason {
+    /// The reason as the condition shows it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InUse => "InUse",
+            Self::Invalid => "Invalid",
+            Self::Overlaps => "Overlaps",
+            Self::OutsideServiceCIDRs => "OutsideServiceCIDRs",
+            Self::NeverUsed => "NeverUsed",
+            Self::NoRanges => "NoRanges",
+        }
+    }
+}
+
+/// The condition [`READY`] of an object of this generation: true with [`Reason::InUse`], otherwise false.
+///
+/// The time of the last transition is that of `before` if the status has not changed, and `now` otherwise.
+pub fn ready_condition(
+    generation: Option<i64>,
+    reason: Reason,
+    message: String,
+    before: Option<&Condition>,
+    now: Time,
+) -> Condition {
+    let status = if reason == Reason::InUse { "True" } else { "False" };
+    let unchanged = before.filter(|before| before.status == status);
+    Condition {
+        type_: READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.as_str().to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time: unchanged.map_or(now, |before| before.last_transition_time.clone()),
+    }
+}
+
+/// Conditions as a list that server-side apply merges by type.
+pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "description": "Ready is true if the object is in use as it was written last.",
+        "type": "array",
+        "maxItems": 8,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+        "items": generator.subschema_for::<Condition>(),
+    })
+}
