@@ -64,14 +64,14 @@ compare() {
 }
 
 @test "a kind that kwctl does not grant is named in the denial" {
-    run response "$ROOT/e2e-tests/sessions/21-evidence-from-a-deployment"
+    run response "$ROOT/e2e-tests/sessions/evidence-from-a-deployment"
     echo "$output"
     [ "$(jq .allowed <<<"$output")" = false ]
     [[ "$(jq -r .status.message <<<"$output")" == "Service shop/web: no permission to read apps/v1/Deployment: "* ]]
 }
 
 @test "a host call that kwctl does not grant is named in the denial" {
-    run response "$ROOT/e2e-tests/sessions/21-evidence-from-a-deployment" --allow-context-aware \
+    run response "$ROOT/e2e-tests/sessions/evidence-from-a-deployment" --allow-context-aware \
         --allowed-host-capabilities=kubernetes/get_resource
     echo "$output"
     [ "$(jq .allowed <<<"$output")" = false ]
@@ -80,7 +80,7 @@ compare() {
 
 @test "kwctl refuses settings with a mistake, and says where" {
     echo '{"services": {"ordr": "lowest"}}' >"$BATS_TEST_TMPDIR/settings.json"
-    run "$KWCTL" run --request-path "$ROOT/e2e-tests/sessions/06-leave-headless/request.json" \
+    run "$KWCTL" run --request-path "$ROOT/e2e-tests/sessions/leave-headless/request.json" \
         --settings-path "$BATS_TEST_TMPDIR/settings.json" "$MODULE"
     echo "$output"
     [ "$status" -ne 0 ]

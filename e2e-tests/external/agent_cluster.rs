@@ -47,7 +47,7 @@ pub struct AgentCluster {
     kubeconfigs: Vec<std::path::PathBuf>,
     arguments: Vec<String>,
     folder: tempfile::TempDir,
-    host: Option<Server>,
+    server: Option<Server>,
 }
 
 /// How agents are started, and their accounts.
@@ -117,7 +117,7 @@ impl AgentCluster {
             kubeconfigs: vec![],
             arguments: options.arguments.clone(),
             folder,
-            host: None,
+            server: None,
         };
         for index in 0..3_u8 {
             let name = format!("{}-node-{}", cluster.namespace, index + 1);
@@ -177,9 +177,9 @@ impl AgentCluster {
 
     /// The metrics of the agent of a node, or of the controller: the lines with this prefix, sorted.
     pub fn measured(&self, agent: Option<usize>, prefix: &str) -> Vec<String> {
-        let answer = match (agent, &self.host) {
+        let answer = match (agent, &self.server) {
             (Some(index), _) => self.get(index, "/metrics"),
-            (None, Some(host)) => RUNTIME.block_on(host.get("/metrics")),
+            (None, Some(server)) => RUNTIME.block_on(server.get("/metrics")),
             (None, None) => None,
         };
         let Some((200, text)) = answer else { return vec![] };
@@ -297,10 +297,10 @@ impl AgentCluster {
 
     /// Starts the controller.
     pub fn control(&mut self) {
-        let host =
+        let server =
             ServerBuilder::new(ControlPlane::shared()).arg("--no-webhook").args(&["--namespace", &self.namespace]);
-        let host = host.arg("--settings").arg(self.folder.path().join("settings.yaml"));
-        self.host = Some(RUNTIME.block_on(host.start()));
+        let server = server.arg("--settings").arg(self.folder.path().join("settings.yaml"));
+        self.server = Some(RUNTIME.block_on(server.start()));
     }
 
     /// Replaces the settings of the agents, which read their file again.

@@ -117,9 +117,9 @@ fn serve(plane: &ControlPlane, recorder: &PermissionRecorder, port: u16) -> Serv
     let ["serve", "--listen", _, rest @ ..] = &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
         panic!("{arguments:?}")
     };
-    let host =
+    let server =
         ServerBuilder::as_user(&kubeconfig).port(port).args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]);
-    RUNTIME.block_on(async { host.args(rest).start().await })
+    RUNTIME.block_on(async { server.args(rest).start().await })
 }
 
 /// Creates a Service; returns the error of `kubectl` if it is refused.

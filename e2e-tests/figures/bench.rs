@@ -85,8 +85,8 @@ impl Bench {
     /// Starts `clusterip serve` with its webhook, and waits until the API server calls it and until it has processed
     /// all objects. `claims` is where it stores reservations: `memory` or `lease`.
     pub async fn serve(&self, claims: &str) -> Server {
-        let host = ServerBuilder::new(&self.plane).settings(SETTINGS).args(&["--claims", claims]).registered();
-        let host = host.start().await;
+        let server = ServerBuilder::new(&self.plane).settings(SETTINGS).args(&["--claims", claims]).registered();
+        let server = server.start().await;
         self.namespace("probe").await;
         let path = format!("{}?dryRun=All", services("full"));
         self.namespace("full").await;
@@ -99,13 +99,13 @@ impl Bench {
             (in_a_row == 3).then_some(())
         })
         .await;
-        quiet(&host).await;
-        host
+        quiet(&server).await;
+        server
     }
 
     /// Stops the server, which deletes its webhook configuration.
-    pub async fn end(&self, mut host: Server) {
-        assert_eq!(host.terminate().await, 0, "{:?}", host.log().last());
+    pub async fn end(&self, mut server: Server) {
+        assert_eq!(server.terminate().await, 0, "{:?}", server.log().last());
         let list = self.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations").await;
         assert_eq!(list["items"].as_array().map(Vec::len), Some(0), "a webhook is left: {list}");
     }
@@ -201,16 +201,16 @@ fn ipnet(prefix: &'static str) -> impl Fn(&Value) -> bool {
 }
 
 /// Waits until a process is idle, because it has processed all Services.
-async fn quiet(host: &Server) {
+async fn quiet(server: &Server) {
     const LOOK: Duration = Duration::from_millis(500);
     const NOTHING: Duration = Duration::from_millis(20);
     /// Enough for ten thousand Services on a busy machine.
     const LOOKS: usize = 600;
-    host.logged("leading").await;
+    server.logged("leading").await;
     for _ in 0..LOOKS {
-        let before = processor_time(host.pid());
+        let before = processor_time(server.pid());
         tokio::time::sleep(LOOK).await;
-        if processor_time(host.pid()) - before <= NOTHING {
+        if processor_time(server.pid()) - before <= NOTHING {
             return;
         }
     }
@@ -218,8 +218,8 @@ async fn quiet(host: &Server) {
 }
 
 /// The value of a metric in `/metrics`, by its exposed name and labels.
-pub async fn metric(host: &Server, name: &str) -> f64 {
-    let (_, text) = host.get("/metrics").await.unwrap();
+pub async fn metric(server: &Server, name: &str) -> f64 {
+    let (_, text) = server.get("/metrics").await.unwrap();
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
     value.unwrap_or_else(|| panic!("no metric {name} in {text}"))
 }

@@ -28,11 +28,11 @@ pub struct Full {
 /// Fills the pool and empties it again, in this number of rounds.
 pub async fn measure(bench: &Bench, rounds: usize) -> Full {
     let mut full = Full::default();
-    let host = bench.serve("memory").await;
+    let server = bench.serve("memory").await;
     let path = services(NAMESPACE);
     for round in 0..rounds {
         eventually("all addresses of the pool to be free", async || {
-            let free = metric(&host, r#"clusterip_pool_free_addresses{pool="full",family="IPv4"}"#).await;
+            let free = metric(&server, r#"clusterip_pool_free_addresses{pool="full",family="IPv4"}"#).await;
             (free as usize == USABLE).then_some(())
         })
         .await;
@@ -52,7 +52,7 @@ pub async fn measure(bench: &Bench, rounds: usize) -> Full {
         }
         bench.clear(&path).await;
     }
-    bench.end(host).await;
+    bench.end(server).await;
     full
 }
 

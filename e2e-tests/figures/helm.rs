@@ -52,11 +52,11 @@ pub async fn measure(bench: &Bench, rounds: usize) -> [Moves; 2] {
         bench.namespace(way.namespace).await;
     }
     for _ in 0..rounds {
-        let host = bench.serve("memory").await;
+        let server = bench.serve("memory").await;
         for (way, moves) in WAYS.iter().zip(&mut moves) {
             round(bench, way, moves).await;
         }
-        bench.end(host).await;
+        bench.end(server).await;
         for way in &WAYS {
             bench.clear(&services(way.namespace)).await;
             bench.clear(&deployments(way.namespace)).await;

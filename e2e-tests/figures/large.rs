@@ -70,13 +70,13 @@ pub async fn measure(bench: &Bench) -> Large {
 /// Starts a server, and stops it when it has processed all objects.
 pub async fn start(bench: &Bench) -> Start {
     let begin = Instant::now();
-    let host = bench.serve("memory").await;
+    let server = bench.serve("memory").await;
     let start = Start {
         seconds: begin.elapsed().as_secs_f64(),
-        processor: processor_time(host.pid()).as_secs_f64(),
-        peak: peak_memory(host.pid()),
+        processor: processor_time(server.pid()).as_secs_f64(),
+        peak: peak_memory(server.pid()),
     };
-    bench.end(host).await;
+    bench.end(server).await;
     start
 }
 

@@ -57,8 +57,8 @@ pub async fn measure(bench: &Bench, rounds: usize) -> Nodes {
                 let manager = NodeIpam::allocating(bench.plane(), RANGE, SERVICE_RANGES, &limits.map(str::to_owned));
                 theirs.push(turn(bench, manager.pid(), async |_| {}).await);
             } else {
-                let host = serve(bench).await;
-                ours.push(turn(bench, host.pid(), async |_| {}).await);
+                let server = serve(bench).await;
+                ours.push(turn(bench, server.pid(), async |_| {}).await);
             }
         }
     }

@@ -72,9 +72,9 @@ async fn in_turns(bench: &Bench, rounds: usize, ways: [Option<&str>; 2]) -> [Vec
         for way in [round % 2, (round + 1) % 2] {
             turns[way].push(match ways[way] {
                 Some(claims) => {
-                    let host = bench.serve(claims).await;
-                    let turn = turn(bench, Some(&host)).await;
-                    bench.end(host).await;
+                    let server = bench.serve(claims).await;
+                    let turn = turn(bench, Some(&server)).await;
+                    bench.end(server).await;
                     turn
                 }
                 None => turn(bench, None).await,
@@ -84,10 +84,10 @@ async fn in_turns(bench: &Bench, rounds: usize, ways: [Option<&str>; 2]) -> [Vec
     turns
 }
 
-async fn turn(bench: &Bench, host: Option<&Server>) -> Turn {
+async fn turn(bench: &Bench, server: Option<&Server>) -> Turn {
     let mut turn = Turn::default();
     let path = services(NAMESPACE);
-    let before = Spent::of(host).await;
+    let before = Spent::of(server).await;
     let mut took = Duration::ZERO;
     for _ in 0..BATCHES {
         let begin = Instant::now();
@@ -105,7 +105,7 @@ async fn turn(bench: &Bench, host: Option<&Server>) -> Turn {
         bench.clear(&path).await;
     }
     turn.rate = turn.created as f64 / took.as_secs_f64();
-    let after = Spent::of(host).await;
+    let after = Spent::of(server).await;
     turn.admission = after.admission_since(&before);
     turn.processor = (after.processor - before.processor) * 1e3 / turn.created as f64;
     let mut singly = Vec::new();
@@ -117,7 +117,7 @@ async fn turn(bench: &Bench, host: Option<&Server>) -> Turn {
         created.unwrap();
     }
     turn.single = median(singly);
-    turn.admission_single = Spent::of(host).await.admission_since(&after);
+    turn.admission_single = Spent::of(server).await.admission_since(&after);
     bench.clear(&path).await;
     turn
 }
@@ -149,12 +149,12 @@ struct Spent {
 }
 
 impl Spent {
-    async fn of(host: Option<&Server>) -> Self {
-        let Some(host) = host else { return Self::default() };
+    async fn of(server: Option<&Server>) -> Self {
+        let Some(server) = server else { return Self::default() };
         Self {
-            processor: processor_time(host.pid()).as_secs_f64(),
-            admissions: metric(host, "clusterip_admission_duration_seconds_count").await,
-            seconds: metric(host, "clusterip_admission_duration_seconds_sum").await,
+            processor: processor_time(server.pid()).as_secs_f64(),
+            admissions: metric(server, "clusterip_admission_duration_seconds_count").await,
+            seconds: metric(server, "clusterip_admission_duration_seconds_sum").await,
         }
     }
 

@@ -112,7 +112,7 @@ async fn set_by_hand_is_detected_after_a_move() {
 
     // An address that was set by hand stays, and an Event reports it.
     let line =
-        async || cluster.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
+        async || cluster.server.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
     let line = eventually("a line about the Service that stays", line).await;
     assert!(line.contains("name=\"hand\"") && line.contains("reason=\"by_hand\""), "{line}");
     assert_eq!(cluster.list(&namespace).await["hand"], before["hand"]);

@@ -254,8 +254,8 @@ async fn settings_of_a_running_server_are_found() {
     let map = |settings: &str| json!({"metadata": {"name": "clusterip-settings"}, "data": {"settings.yaml": settings}});
     let maps = format!("/api/v1/namespaces/{}/configmaps", cluster.namespace);
     send(&cluster.client, Method::POST, &maps, Some(&map(&settings(&json!({}))))).await.unwrap();
-    let host = ServerBuilder::new(cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
-    let mut host = host.args(&["--settings-configmap", "clusterip-settings"]).start().await;
+    let server = ServerBuilder::new(cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
+    let mut server = server.args(&["--settings-configmap", "clusterip-settings"]).start().await;
     let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
     let namespace = &cluster.namespace;
     let from = format!(
@@ -266,7 +266,7 @@ async fn settings_of_a_running_server_are_found() {
     let names: Vec<&str> =
         audit["pools"].as_array().unwrap().iter().map(|pool| pool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["named", "labelled", "tiny", "east", "windows", "linux"]);
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 /// The kinds of the findings about the Services of this namespace.

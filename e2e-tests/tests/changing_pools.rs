@@ -43,8 +43,8 @@ fn count(services: &BTreeMap<String, (String, String)>, namespace: &str, ranges:
 async fn misplaced(cluster: &Installed, reason: &str, expected: usize) {
     let line = format!("clusterip_misplaced_services{{reason=\"{reason}\"}} {expected}");
     eventually(&line, async || {
-        let host = cluster.node.host().await;
-        let (_, metrics) = host.as_ref()?.get("/metrics").await?;
+        let server = cluster.node.server().await;
+        let (_, metrics) = server.as_ref()?.get("/metrics").await?;
         metrics.lines().any(|other| other == line).then_some(())
     })
     .await;
@@ -155,7 +155,7 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
 
     operator.does_all(&[range.clone(), create_range.clone(), wait.clone()]).await;
     cluster.node.logged("the settings can be used again").await;
-    let brake = cluster.node.logged("the settings would move a large part of the services").await;
+    let brake = cluster.node.logged("the settings would move a large part of the Services").await;
     assert!(brake.contains(&format!("misplaced={}", MANY + 20)), "{brake}");
     operator.does(write).await;
     let listed = operator.does(list).await;

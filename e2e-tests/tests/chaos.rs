@@ -123,10 +123,10 @@ async fn killed_process_loses_nothing() {
     let cluster = Cluster::alone().await;
     let port = free_port();
     let start = async |proxy: &Proxy| {
-        cluster.host(proxy, &json!({})).port(port).registered().arg("--move-load-balancers").start().await
+        cluster.server(proxy, &json!({})).port(port).registered().arg("--move-load-balancers").start().await
     };
     let mut proxy = Proxy::start(cluster.plane).await;
-    let mut host = start(&proxy).await;
+    let mut server = start(&proxy).await;
     for round in 0..rounds {
         let (when, step) = STEPS[round as usize % STEPS.len()];
         let about = format!("round {round}, seed {seed}, killed {when} {step}");
@@ -145,8 +145,8 @@ async fn killed_process_loses_nothing() {
         let kill = async {
             place.workload("windows").await;
             gate.arrived().await;
-            host.kill();
-            host.log()
+            server.kill();
+            server.log()
         };
         let (mut created, killed) = tokio::join!(load(&place, &planned), kill);
         gate.discard();
@@ -154,7 +154,7 @@ async fn killed_process_loses_nothing() {
 
         free_the_lease(&cluster).await;
         proxy = Proxy::start(cluster.plane).await;
-        host = start(&proxy).await;
+        server = start(&proxy).await;
         let mut belongs: BTreeMap<&str, &str> = planned.iter().map(|one| (one.name.as_str(), one.os)).collect();
         belongs.insert("web", "windows");
         let own = async || -> Vec<Value> {
@@ -182,7 +182,7 @@ async fn killed_process_loses_nothing() {
                         && line.contains("was replaced by another")
                 };
                 let what = format!("{about}: the log to say that a node port of {} was replaced", name(found));
-                eventually(&what, async || killed.iter().chain(&host.log()).any(line).then_some(())).await;
+                eventually(&what, async || killed.iter().chain(&server.log()).any(line).then_some(())).await;
                 without_node_ports(found);
                 without_node_ports(created);
             }
@@ -213,5 +213,5 @@ async fn killed_process_loses_nothing() {
             send(&cluster.client, Method::DELETE, &path(&place.namespace, name), None).await;
         }
     }
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }

@@ -18,8 +18,9 @@ async fn only_the_api_server_gets_reviews_answered() {
     let options = Options { webhook_client: Some(format!("127.0.0.1:{port}")), audit: false, ..Options::default() };
     let plane = ControlPlane::start(options);
     let authority = plane.folder().join("webhook-client-ca.crt");
-    let host = ServerBuilder::new(&plane).port(port).settings(SETTINGS).registered().arg("--client-ca").arg(authority);
-    let host = host.start().await;
+    let server =
+        ServerBuilder::new(&plane).port(port).settings(SETTINGS).registered().arg("--client-ca").arg(authority);
+    let server = server.start().await;
 
     let services: Api<Service> = Api::default_namespaced(plane.client());
     let web = json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}});
@@ -32,7 +33,7 @@ async fn only_the_api_server_gets_reviews_answered() {
     .await;
 
     let other = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap();
-    let review = other.post(format!("{}/mutate", host.url())).header("content-type", "application/json").body("{}");
+    let review = other.post(format!("{}/mutate", server.url())).header("content-type", "application/json").body("{}");
     let refused = review.send().await.unwrap();
     assert_eq!(refused.status(), 403);
     let expected = "/mutate needs a client certificate of the authority in --client-ca\n";

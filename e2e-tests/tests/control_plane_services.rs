@@ -155,7 +155,7 @@ async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator()
     cluster.plane.apply(&configuration.to_string()).await;
     place.workload("linux").await;
     place.service_at("web", [172, 21, 1, 30], json!({}), json!({})).await;
-    let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    let _server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
     // `events` leaves out the namespace.
     let expected = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment \
                 web); it stays: called by ValidatingWebhookConfiguration control-plane: the API server could not call it \

@@ -110,6 +110,47 @@ async fn full_pool_can_be_left_to_kubernetes() {
     assert_eq!((audit.outcome.name(), audit.pool.as_deref()), ("unchanged", Some("tiny")));
 }
 
+#[tokio::test]
+async fn reason_of_the_address_is_annotated() {
+    const REASON: &str = "clusterip-policy/reason";
+    let cluster = custom_cluster().await;
+    cluster.use_settings(&settings("  annotateReason: true")).await;
+    let namespace = cluster.plane.namespace("custom-reason").await;
+    let forged = json!({REASON: "pool payments: default"});
+    let by_setting = "pool linux: kubernetes.io/os=linux (setting assumeOS)";
+    let by_annotation = "pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)";
+    struct Case {
+        name: &'static str,
+        annotations: Value,
+        spec: Value,
+        expected: Value,
+    }
+    let cases = [
+        Case { name: "new", annotations: json!({}), spec: json!({}), expected: json!({REASON: by_setting}) },
+        Case {
+            name: "evidence",
+            annotations: json!({"clusterip-policy/os": "windows"}),
+            spec: json!({}),
+            expected: json!({"clusterip-policy/os": "windows", REASON: by_annotation}),
+        },
+        Case { name: "forged", annotations: forged.clone(), spec: json!({}), expected: json!({REASON: by_setting}) },
+        Case {
+            name: "forged-headless",
+            annotations: forged.clone(),
+            spec: json!({"clusterIP": "None"}),
+            expected: Value::Null,
+        },
+    ];
+    for Case { name, annotations, spec, expected } in cases {
+        cluster.create(&namespace, &annotated(name, annotations, spec)).await.unwrap();
+        let stored = cluster.get(&namespace, name).await;
+        assert_eq!(stored.pointer("/metadata/annotations").cloned().unwrap_or_default(), expected, "{name}");
+    }
+    // Later, the author of a Service may change the annotation.
+    let changed = cluster.patch(&namespace, "new", json!({"metadata": {"annotations": forged}})).await.unwrap();
+    assert_eq!(changed["metadata"]["annotations"], forged);
+}
+
 /// A kind that the cluster does not have denies requests; when it is installed, it is evidence.
 #[tokio::test]
 async fn kind_of_evidence_that_is_installed_later_is_used() {
@@ -174,7 +215,7 @@ async fn move_never_leaves_moves_to_administrators() {
     assert_eq!(place(address(&before)), "linux");
     cluster.plane.apply(&all(&namespace, [deployment("web", on("windows"))])).await;
     let reported =
-        async || cluster.host.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
+        async || cluster.server.log().into_iter().find(|line| line.contains("misplaced") && line.contains(&namespace));
     let reported = eventually("a report", reported).await;
     assert!(
         reported.contains("it stays: this server moves nothing") && reported.contains("reason=\"never\""),
@@ -212,10 +253,10 @@ async fn server_answers_during_an_api_server_outage() {
     let first = address(&cluster.create(&namespace, &windows("first")).await.unwrap());
 
     cluster.plane.stop_api_server();
-    let unready = async || cluster.host.get("/readyz").await.filter(|(status, _)| *status == 503);
+    let unready = async || cluster.server.get("/readyz").await.filter(|(status, _)| *status == 503);
     let (_, reason) = eventually("readiness to end", unready).await;
     assert!(reason.contains(" could not be watched for "), "{reason}");
-    assert_eq!(cluster.host.get("/healthz").await.unwrap().0, 200);
+    assert_eq!(cluster.server.get("/healthz").await.unwrap().0, 200);
     // The server answers from its stores: it gives the next addresses, because the first one is used.
     let ask = async |uid: &str, name: &str| {
         let review = json!({
@@ -231,7 +272,7 @@ async fn server_answers_during_an_api_server_outage() {
                 "object": windows(name),
             },
         });
-        let (status, answer) = cluster.host.post("/mutate", &review).await.unwrap();
+        let (status, answer) = cluster.server.post("/mutate", &review).await.unwrap();
         assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
         let patch = STANDARD.decode(answer["response"]["patch"].as_str().unwrap()).unwrap();
         let patch: Value = serde_json::from_slice(&patch).unwrap();
@@ -242,7 +283,7 @@ async fn server_answers_during_an_api_server_outage() {
     assert_eq!(BTreeSet::from([first, during[0], during[1]]).len(), 3);
 
     cluster.plane.start_api_server();
-    let ready = async || cluster.host.get("/readyz").await.filter(|(status, _)| *status == 200);
+    let ready = async || cluster.server.get("/readyz").await.filter(|(status, _)| *status == 200);
     eventually("readiness to come back", ready).await;
     // The API server reads its webhook configurations again.
     let asked = async || {

@@ -129,7 +129,7 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
         Case { name: "headless", namespace: "shop", service: service("headless", json!({"clusterIP": "None"})) },
         Case { name: "a pool that is full", namespace: "full", service: service("second", json!({})) },
     ];
-    let mut host = ServerBuilder::new(&plane).settings(SETTINGS).registered().start().await;
+    let mut server = ServerBuilder::new(&plane).settings(SETTINGS).registered().start().await;
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     file("settings.yaml", SETTINGS);
@@ -157,10 +157,10 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
             format!(r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{response}}}"#);
         // The server watches the cluster, and may lag for a moment.
         let deadline = std::time::Instant::now() + MAX_WAIT;
-        let mut answer = host.post_for_text("/mutate", &review).await.unwrap();
+        let mut answer = server.post_for_text("/mutate", &review).await.unwrap();
         while answer != served && std::time::Instant::now() < deadline {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            answer = host.post_for_text("/mutate", &review).await.unwrap();
+            answer = server.post_for_text("/mutate", &review).await.unwrap();
         }
         assert_eq!(answer, served, "{case}: clusterip serve");
 
@@ -169,7 +169,7 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
         let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
         assert_eq!((planned.status, &plan["services"][0]), (expected.0, &row(&service, response)), "{case}: plan");
     }
-    host.terminate().await;
+    server.terminate().await;
 }
 
 /// A forbidden look-up is recorded, and denies the request again without a cluster.

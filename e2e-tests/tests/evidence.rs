@@ -243,8 +243,8 @@ async fn each_source_of_evidence_is_used() {
     assert_eq!(seen, expected);
 }
 
-/// Waits until the watches of the host have brought everything that the decision needs. If the expected evidence never
-/// comes, the assertion after this call shows the actual decision.
+/// Waits until the watches of the server have brought everything that the decision needs. If the expected evidence
+/// never comes, the assertion after this call shows the actual decision.
 async fn knows(cluster: &WebhookCluster, namespace: &str, service: &Value, expected: &Report) {
     let deadline = tokio::time::Instant::now() + MAX_WAIT / 10;
     while tokio::time::Instant::now() < deadline {

@@ -29,7 +29,7 @@ external:
 struct Placed {
     client: Client,
     plane: ControlPlane,
-    host: Server,
+    server: Server,
 }
 
 impl Placed {
@@ -38,8 +38,8 @@ impl Placed {
         for name in ["shop", "bank"] {
             plane.kubectl(&["create", "namespace", name]).await.ok();
         }
-        let host = ServerBuilder::new(&plane).settings(SETTINGS).registered().start().await;
-        let placed = Self { client: plane.client(), plane, host };
+        let server = ServerBuilder::new(&plane).settings(SETTINGS).registered().start().await;
+        let placed = Self { client: plane.client(), plane, server };
         eventually("the webhook to be called", async || {
             let created = placed.create("shop", "trial", json!({})).await.unwrap();
             placed.plane.kubectl(&["delete", "service", "--namespace", "shop", "trial"]).await.ok();
@@ -198,7 +198,7 @@ async fn service_reviewed_by_both_webhooks_gets_one_address() {
     let placed = Placed::new().await;
     let pools = "services:\n  pools: [{name: small, cidrs: [172.21.64.0/29]}]";
     let settings = SETTINGS.replacen("services:", pools, 1);
-    std::fs::write(placed.host.folder().join("settings.yaml"), settings).unwrap();
+    std::fs::write(placed.server.folder().join("settings.yaml"), settings).unwrap();
     // This is a dry run, because the controller moves a Service that is created too early, and reserves an address
     // during the move.
     let services: Api<Service> = Api::namespaced(placed.client.clone(), "shop");
@@ -235,7 +235,7 @@ async fn claims_need_the_server_while_the_settings_have_external_pools() {
         })
         .await;
     };
-    let settings = placed.host.folder().join("settings.yaml");
+    let settings = placed.server.folder().join("settings.yaml");
     is(&placed, &[SERVICES, EXTERNAL]).await;
     std::fs::write(
         &settings,
@@ -247,7 +247,7 @@ async fn claims_need_the_server_while_the_settings_have_external_pools() {
     is(&placed, &[SERVICES, EXTERNAL]).await;
 
     // Without the server, Services that claim external addresses are refused, and all others are created.
-    placed.host.kill();
+    placed.server.kill();
     let claims = merged(&plain(), &json!({"spec": {"externalIPs": ["10.0.9.77"]}}));
     let refused = placed.create("bank", "hijack", claims).await.unwrap_err();
     assert!(refused.contains(&format!("failed calling webhook {EXTERNAL:?}")), "{refused}");

@@ -198,10 +198,10 @@ async fn external_addresses_are_audited_planned_and_shown_on_the_map() {
     assert!(message.contains("10.0.9.30 of pool \"lan\" is held by shop/old"), "{message}");
 
     // A server, whose controller gives the waiting Service an address, reports the same about the others.
-    let host = ServerBuilder::new(&audited.plane).settings(SETTINGS);
-    let mut host = host.args(&["--no-webhook", "--namespace", "own", "--ui", "127.0.0.1:0"]).spawn();
-    host.ready().await;
-    let line = host.logged("showing the map").await;
+    let server = ServerBuilder::new(&audited.plane).settings(SETTINGS);
+    let mut server = server.args(&["--no-webhook", "--namespace", "own", "--ui", "127.0.0.1:0"]).spawn();
+    server.ready().await;
+    let line = server.logged("showing the map").await;
     let url = line[line.find("http://127.0.0.1:").unwrap()..].split(['"', ' ']).next().unwrap().to_owned();
     eventually("the holders on the map", async || {
         let audit: Value = reqwest::get(format!("{url}audit.json")).await.unwrap().json().await.unwrap();

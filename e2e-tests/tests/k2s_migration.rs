@@ -198,8 +198,8 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     assert_eq!(given(), theirs_gave, "the webhook of K2s changes a Service that has an address");
     let still = "clusterip_misplaced_services{reason=\"never\"} 4";
     eventually("reports of all misplaced Services", async || {
-        let host = cluster.node.host().await;
-        let (_, metrics) = host.as_ref()?.get("/metrics").await?;
+        let server = cluster.node.server().await;
+        let (_, metrics) = server.as_ref()?.get("/metrics").await?;
         metrics.lines().any(|line| line == still).then_some(())
     })
     .await;

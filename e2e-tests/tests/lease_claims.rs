@@ -121,7 +121,7 @@ async fn parallel_creates(plane: &ControlPlane, replicas: &Replicas<'_>) -> u64 
     assert_eq!(astray, Vec::<&(&str, Vec<IpAddr>)>::new());
     // All three replicas were called, and each claimed the addresses that it gave.
     for nth in 0..3 {
-        let (_, metrics) = replicas.host(nth).get("/metrics").await.unwrap();
+        let (_, metrics) = replicas.server(nth).get("/metrics").await.unwrap();
         let claimed = metrics.lines().find_map(|line| line.strip_prefix("clusterip_claims_total{result=\"claimed\"} "));
         assert!(claimed.unwrap().parse::<usize>().unwrap() >= COUNT / 3, "{nth}: {claimed:?}");
     }
@@ -207,14 +207,14 @@ async fn leases_that_are_not_claims(plane: &ControlPlane, replicas: &Replicas<'_
 }
 
 /// The answer to a review of a create: the address of the Service, or the reason of the denial.
-async fn answer(host: &Server, service: &Value) -> Result<String, String> {
+async fn answer(server: &Server, service: &Value) -> Result<String, String> {
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "00000000-0000-0000-0000-000000000001", "operation": "CREATE",
         "kind": {"group": "", "version": "v1", "kind": "Service"},
         "resource": {"group": "", "version": "v1", "resource": "services"},
         "namespace": "default", "name": service["metadata"]["name"], "object": service,
     }});
-    let (_, answer) = host.post("/mutate", &review).await.unwrap();
+    let (_, answer) = server.post("/mutate", &review).await.unwrap();
     let response = &answer["response"];
     if response["allowed"] != true {
         return Err(response["status"]["message"].as_str().unwrap().to_owned());
@@ -230,28 +230,28 @@ async fn answer(host: &Server, service: &Value) -> Result<String, String> {
 /// Another webhook changes the Service, and another replica is called again.
 async fn asked_again_elsewhere(replicas: &Replicas<'_>) {
     let without = Replicas::service(0, "again", Some("linux"));
-    let given = answer(replicas.host(0), &without).await.unwrap();
+    let given = answer(replicas.server(0), &without).await.unwrap();
     assert!(given.starts_with("172.21.0."), "{given}");
     let mut with = without.clone();
     with["spec"]["clusterIP"] = given.clone().into();
     with["metadata"]["labels"]["changed"] = "yes".into();
-    assert_eq!(answer(replicas.host(1), &with).await, Ok(given.clone()), "the address is kept");
+    assert_eq!(answer(replicas.server(1), &with).await, Ok(given.clone()), "the address is kept");
     with["metadata"]["annotations"]["clusterip-policy/os"] = "windows".into();
-    let other = answer(replicas.host(2), &with).await.unwrap();
+    let other = answer(replicas.server(2), &with).await.unwrap();
     assert!(other.starts_with("172.21.1."), "the Service belongs to another pool now: {other}");
     // An address without a claim was set by hand.
     let mut by_hand = Replicas::service(0, "by-hand", Some("windows"));
     by_hand["spec"]["clusterIP"] = "172.21.0.250".into();
-    let refused = answer(replicas.host(1), &by_hand).await.unwrap_err();
+    let refused = answer(replicas.server(1), &by_hand).await.unwrap_err();
     assert!(refused.contains("172.21.0.250"), "{refused}");
 }
 
 async fn stops_in_order(mut replicas: Replicas<'_>) {
-    for host in replicas.hosts.iter().flatten() {
-        host.signal("TERM");
+    for server in replicas.servers.iter().flatten() {
+        server.signal("TERM");
     }
-    for host in replicas.hosts.iter_mut().flatten() {
-        assert_eq!(host.ended().await.code(), Some(0));
+    for server in replicas.servers.iter_mut().flatten() {
+        assert_eq!(server.ended().await.code(), Some(0));
     }
     assert_eq!(replicas.leases("replica").await, Vec::<Value>::new());
 }

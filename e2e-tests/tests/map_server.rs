@@ -13,9 +13,9 @@ const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24], r
 async fn map_shows_the_current_state_to_this_machine_only() {
     let plane = ControlPlane::start(Options::default());
     let settings = ServerBuilder::new(&plane).settings(SETTINGS);
-    let mut host: Server = settings.args(&["--no-webhook", "--ui", "127.0.0.1:0"]).spawn();
-    host.ready().await;
-    let line = host.logged("showing the map").await;
+    let mut server: Server = settings.args(&["--no-webhook", "--ui", "127.0.0.1:0"]).spawn();
+    server.ready().await;
+    let line = server.logged("showing the map").await;
     let begin = line.find("http://127.0.0.1:").expect("the URL in the log");
     let url = line[begin..].split(['"', ' ']).next().unwrap().trim_end_matches('/').to_owned();
     let http = reqwest::Client::new();
@@ -52,5 +52,5 @@ async fn map_shows_the_current_state_to_this_machine_only() {
     assert_eq!(status, 200);
     assert!(page.starts_with("<!doctype html>") && page.contains("172.21.0.77"), "{}", &page[..200]);
     assert_eq!(get("/", Some("rebound.example.com")).await.0, 421);
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }

@@ -2,17 +2,29 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 
+use serde_json::json;
+use tokio::sync::OnceCell;
+
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::fault_proxy::{Fault, Proxy, Seen};
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 
-/// A control plane for this file, because the command moves misplaced Services of all tests.
+/// A control plane for the tests of this file that move no Service.
 fn plane() -> &'static ControlPlane {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
     PLANE.get_or_init(|| ControlPlane::start(Options::default()))
+}
+
+/// The same control plane, with [`misplaced_services`].
+async fn plane_with_misplaced_services() -> &'static ControlPlane {
+    static SERVICES: OnceCell<()> = OnceCell::const_new();
+    SERVICES.get_or_init(|| misplaced_services(plane())).await;
+    plane()
 }
 
 /// Two pools: one for Windows, with room for four, and one for the rest.
@@ -29,12 +41,17 @@ struct Ended {
     stderr: String,
 }
 
-async fn clusterip(arguments: &[&str]) -> Ended {
+async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
+    clusterip_with(plane, SETTINGS, arguments).await
+}
+
+/// Runs `clusterip move` with these settings.
+async fn clusterip_with(plane: &ControlPlane, text: &str, arguments: &[&str]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
     let settings = folder.path().join("settings.yaml");
-    std::fs::write(&settings, SETTINGS).unwrap();
+    std::fs::write(&settings, text).unwrap();
     let mut command = Command::new(program());
-    command.arg("move").args(arguments).arg("--kubeconfig").arg(plane().kubeconfig());
+    command.arg("move").args(arguments).arg("--kubeconfig").arg(plane.kubeconfig());
     command.arg("--settings").arg(&settings).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let path = settings.display().to_string();
@@ -43,86 +60,109 @@ async fn clusterip(arguments: &[&str]) -> Ended {
 }
 
 /// Creates a Service at this address, without an owner of the address, as if the API server had picked it.
-async fn service(namespace: &str, name: &str, address: &str, os: &str) {
+async fn service(plane: &ControlPlane, namespace: &str, name: &str, address: &str, os: &str) {
     let manifest = format!(
         "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: {name}, \
           annotations: {{clusterip-policy/os: {os}}}}}, \
           spec: {{clusterIP: {address}, ports: [{{port: 80}}]}}}}"
     );
-    plane().kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
-    disown(namespace, name).await;
+    plane.kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
+    disown(plane, namespace, name).await;
 }
 
 /// Removes the ownership of the address, as if the API server had picked it.
-async fn disown(namespace: &str, name: &str) {
+async fn disown(plane: &ControlPlane, namespace: &str, name: &str) {
     let fields = r#"[{"op": "replace", "path": "/metadata/managedFields", "value": [{"manager": "author",
         "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1",
         "fieldsV1": {"f:spec": {"f:ports": {}}}}]}]"#;
-    plane().kubectl(&["patch", "service", "-n", namespace, name, "--type=json", "-p", fields]).await.ok();
+    plane.kubectl(&["patch", "service", "-n", namespace, name, "--type=json", "-p", fields]).await.ok();
 }
 
-async fn address(namespace: &str, name: &str) -> String {
+async fn address(plane: &ControlPlane, namespace: &str, name: &str) -> String {
     let path = "-o=jsonpath={.spec.clusterIP} {.metadata.annotations}";
-    plane().kubectl(&["get", "service", "-n", namespace, name, path]).await.ok()
+    plane.kubectl(&["get", "service", "-n", namespace, name, path]).await.ok()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn misplaced_services_are_listed_and_moved() {
-    plane().kubectl(&["create", "namespace", "late"]).await.ok();
-    service("late", "cart", "172.21.0.70", "windows").await;
-    service("late", "web", "172.21.99.9", "linux").await;
-    service("late", "placed", "172.21.0.80", "linux").await;
+/// The namespace `late`: `cart` and `web` are misplaced, `placed` is in its pool, and the address of `fixed` was set by
+/// hand.
+async fn misplaced_services(plane: &ControlPlane) {
+    plane.kubectl(&["create", "namespace", "late"]).await.ok();
+    service(plane, "late", "cart", "172.21.0.70", "windows").await;
+    service(plane, "late", "web", "172.21.99.9", "linux").await;
+    service(plane, "late", "placed", "172.21.0.80", "linux").await;
     let by_hand = "{apiVersion: v1, kind: Service, metadata: {namespace: late, name: fixed}, \
                     spec: {clusterIP: 172.21.99.10, ports: [{port: 80}]}}";
-    plane().kubectl_with(&["create", "-f", "-"], by_hand).await.ok();
+    plane.kubectl_with(&["create", "-f", "-"], by_hand).await.ok();
+}
 
-    let list = "\
+/// What `clusterip move -n late --dry-run` prints about [`misplaced_services`].
+const LISTED: &str = "\
 NAMESPACE  SERVICE  FROM          TO            WHY
 late       cart     172.21.0.70   172.21.1.4    it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)
 late       fixed    172.21.99.10  stays         it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (setting assumeOS)
   stays: its address was set by hand, as `metadata.managedFields` shows
 late       web      172.21.99.9   172.21.0.103  it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (annotation clusterip-policy/os)
+
+2 to move, 1 stay
 ";
-    let shown = clusterip(&["-n", "late", "--dry-run"]).await;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_lists_the_moves_and_their_reasons() {
+    let plane = plane_with_misplaced_services().await;
+    let shown = clusterip(plane, &["-n", "late", "--dry-run"]).await;
     assert_eq!((shown.status, shown.stderr.as_str()), (0, "settings: FILE\n"));
-    assert_eq!(shown.stdout, format!("{list}\n2 to move, 1 stay\n"));
+    assert_eq!(shown.stdout, LISTED);
 
     // Without their titles, columns may be narrower.
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (_, untitled) = shown.stdout.split_once('\n').unwrap();
-    let without_titles = clusterip(&["-n", "late", "--dry-run", "--no-headers"]).await;
+    let without_titles = clusterip(plane, &["-n", "late", "--dry-run", "--no-headers"]).await;
     assert_eq!((without_titles.status, words(&without_titles.stdout)), (0, words(untitled)));
+}
 
-    for (selector, expected) in [("!app", shown.stdout.as_str()), ("app=web", "nothing is misplaced\n")] {
-        let selected = clusterip(&["-n", "late", "--dry-run", "-l", selector]).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn only_services_that_are_selected_are_listed() {
+    let plane = plane_with_misplaced_services().await;
+    for (selector, expected) in [("!app", LISTED), ("app=web", "nothing is misplaced\n")] {
+        let selected = clusterip(plane, &["-n", "late", "--dry-run", "-l", selector]).await;
         assert_eq!((selected.status, selected.stdout.as_str()), (0, expected), "{selector}");
     }
+    let placed = clusterip(plane, &["-n", "late", "--service", "placed"]).await;
+    assert_eq!((placed.status, placed.stdout.as_str()), (0, "nothing is misplaced\n"));
+    let unknown = clusterip(plane, &["-n", "late", "--service", "missing", "--yes"]).await;
+    assert_eq!(unknown.status, 2);
+    assert_eq!(unknown.stderr, "settings: FILE\nerror: there is no Service late/missing\n");
+}
 
-    let unasked = clusterip(&["-n", "late"]).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_moved_without_confirmation() {
+    let plane = plane_with_misplaced_services().await;
+    let unasked = clusterip(plane, &["-n", "late"]).await;
     assert_eq!(unasked.status, 2);
     assert_eq!(
         unasked.stderr,
         "settings: FILE\nerror: standard input is not a terminal: use --yes to move without asking, or --dry-run to \
          only list the moves\n"
     );
-    assert_eq!(address("late", "cart").await, r#"172.21.0.70 {"clusterip-policy/os":"windows"}"#, "nothing was moved");
+    let cart = address(plane, "late", "cart").await;
+    assert_eq!(cart, r#"172.21.0.70 {"clusterip-policy/os":"windows"}"#, "nothing was moved");
+}
 
-    let one = clusterip(&["-n", "late", "--service", "cart", "--yes"]).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn misplaced_services_are_moved() {
+    let plane = &ControlPlane::start(Options::default());
+    misplaced_services(plane).await;
+
+    let one = clusterip(plane, &["-n", "late", "--service", "cart", "--yes"]).await;
     assert_eq!(one.status, 0, "{}", one.stderr);
     assert_eq!(one.stdout.lines().last(), Some("moved 1 of 1, 0 stay"));
-    assert_eq!(address("late", "cart").await, r#"172.21.1.4 {"clusterip-policy/os":"windows"}"#);
-    assert_eq!(address("late", "web").await, r#"172.21.99.9 {"clusterip-policy/os":"linux"}"#, "not meant");
+    assert_eq!(address(plane, "late", "cart").await, r#"172.21.1.4 {"clusterip-policy/os":"windows"}"#);
+    assert_eq!(address(plane, "late", "web").await, r#"172.21.99.9 {"clusterip-policy/os":"linux"}"#, "not meant");
 
-    let rest = clusterip(&["-n", "late", "--yes"]).await;
+    let rest = clusterip(plane, &["-n", "late", "--yes"]).await;
     assert_eq!(rest.status, 0, "{}", rest.stderr);
-    assert_eq!(address("late", "web").await, r#"172.21.0.103 {"clusterip-policy/os":"linux"}"#);
-    assert_eq!(address("late", "fixed").await, "172.21.99.10 ", "set by hand");
-
-    let placed = clusterip(&["-n", "late", "--service", "placed"]).await;
-    assert_eq!((placed.status, placed.stdout.as_str()), (0, "nothing is misplaced\n"));
-    let unknown = clusterip(&["-n", "late", "--service", "missing", "--yes"]).await;
-    assert_eq!(unknown.status, 2);
-    assert_eq!(unknown.stderr, "settings: FILE\nerror: there is no service late/missing\n");
+    assert_eq!(address(plane, "late", "web").await, r#"172.21.0.103 {"clusterip-policy/os":"linux"}"#);
+    assert_eq!(address(plane, "late", "fixed").await, "172.21.99.10 ", "set by hand");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,9 +172,9 @@ async fn services_without_a_free_address_are_listed() {
     let settings = "{services: {pools: [{name: windows, cidrs: [172.21.9.0/29], match: {os: windows}}, \
                      {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}]}}";
     for last in 1..7 {
-        service("busy", &format!("taken-{last}"), &format!("172.21.9.{last}"), "windows").await;
+        service(plane(), "busy", &format!("taken-{last}"), &format!("172.21.9.{last}"), "windows").await;
     }
-    service("busy", "cart", "172.21.0.71", "windows").await;
+    service(plane(), "busy", "cart", "172.21.0.71", "windows").await;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settings.yaml");
     std::fs::write(&file, settings).unwrap();
@@ -151,20 +191,95 @@ async fn services_without_a_free_address_are_listed() {
         stays.contains("stays: Service busy/cart: pool \"windows\" (172.21.9.0/29) is full: 6 of 6 addresses used"),
         "{stays}"
     );
-    assert_eq!(address("busy", "cart").await, r#"172.21.0.71 {"clusterip-policy/os":"windows"}"#);
+    assert_eq!(address(plane(), "busy", "cart").await, r#"172.21.0.71 {"clusterip-policy/os":"windows"}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn service_keeps_its_address_if_a_step_of_its_move_is_forbidden() {
+    const FORBIDDEN: &str = "moves are forbidden in this namespace";
+    // A pool that the other tests do not use, so that no test takes an address that another test expects.
+    let settings = "{services: {pools: [{name: windows, cidrs: [172.21.10.0/24], match: {os: windows}}, \
+                    {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}]}}";
+    struct Case {
+        /// The step that is forbidden, and the name of the namespace.
+        name: &'static str,
+        /// The CEL expression that is true of the allowed updates.
+        allowed: &'static str,
+        address: &'static str,
+        /// The beginning and the end of the reason in the report.
+        reason: [&'static str; 2],
+    }
+    let cases = [
+        Case {
+            name: "forbidden-release",
+            allowed: "object.spec.type != 'ExternalName'",
+            address: "172.21.0.72",
+            reason: [
+                "Service forbidden-release/cart can't be moved: the step \"release\" was refused: ",
+                "; nothing was changed",
+            ],
+        },
+        Case {
+            name: "forbidden-target",
+            allowed: "!has(object.spec.clusterIP) || !object.spec.clusterIP.startsWith('172.21.10.')",
+            address: "172.21.0.73",
+            reason: ["kept 172.21.0.73: it lies in pool linux, and belongs to pool windows: ", ""],
+        },
+    ];
+    for Case { name, allowed, address: before, reason: [begin, end] } in cases {
+        assert_eq!(plane().namespace(name).await, name);
+        service(plane(), name, "cart", before, "windows").await;
+        let version = "admissionregistration.k8s.io/v1";
+        let policy = json!({
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+            "spec": {
+                "matchConstraints": {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+                    "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["services"],
+                        "operations": ["CREATE", "UPDATE"]}],
+                },
+                "validations": [
+                    {"expression": allowed, "message": FORBIDDEN},
+                    {"expression": "object.metadata.name != 'probe'", "message": FORBIDDEN},
+                ],
+            },
+        });
+        let binding = json!({
+            "apiVersion": version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        });
+        plane().apply(&json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]}).to_string()).await;
+        let probe = ["create", "service", "clusterip", "probe", "--tcp=80", "--dry-run=server", "-n", name];
+        eventually("the policy to be in force", async || {
+            plane().kubectl(&probe).await.stderr.contains(FORBIDDEN).then_some(())
+        })
+        .await;
+
+        // The Lease of the command is in this namespace, because a command of another test may hold the usual one.
+        let moved = clusterip_with(plane(), settings, &["-n", name, "--server-namespace", name, "--yes"]).await;
+        assert_eq!(moved.status, 1, "{name}: {}", moved.stderr);
+        assert_eq!(moved.stdout.lines().last(), Some("moved 0 of 1, 0 stay"), "{name}");
+        let line = moved.stderr.lines().last().unwrap_or_default();
+        assert!(line.starts_with(&format!("error: {name}/cart was not moved: {begin}")), "{name}: {line}");
+        assert!(line.ends_with(&format!("{FORBIDDEN}{end}")), "{name}: {line}");
+        let expected = format!(r#"{before} {{"clusterip-policy/os":"windows"}}"#);
+        assert_eq!(address(plane(), name, "cart").await, expected, "{name}");
+        let records = ["get", "controllerrevisions", "-n", name, "-o", "name"];
+        assert_eq!(plane().kubectl(&records).await.ok(), "", "{name}: the record of the move is left");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_server_executes_the_moves() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("handed").await;
-    let mut host = ServerBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
+    let mut server = ServerBuilder::new(&plane).settings(SETTINGS).arg("--no-webhook").start().await;
     let manifest = format!(
         "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: cart}}, \
           spec: {{ports: [{{port: 80}}]}}}}"
     );
     plane.kubectl_with(&["create", "-f", "-"], &manifest).await.ok();
-    host.logged("outcome=\"moved").await;
+    server.logged("outcome=\"moved").await;
     // The endpoints have no node, so the server does not move the Service by itself.
     let slice = format!(
         "{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, \
@@ -173,11 +288,11 @@ async fn running_server_executes_the_moves() {
     );
     plane.kubectl_with(&["create", "-f", "-"], &slice).await.ok();
     plane.kubectl(&["annotate", "service", "-n", &namespace, "cart", "clusterip-policy/os=windows"]).await.ok();
-    host.logged("reason=\"ready_endpoints\"").await;
+    server.logged("reason=\"ready_endpoints\"").await;
 
     let mut command = Command::new(program());
     command.args(["move", "--yes", "--kubeconfig"]).arg(plane.kubeconfig());
-    command.arg("--settings").arg(host.folder().join("settings.yaml"));
+    command.arg("--settings").arg(server.folder().join("settings.yaml"));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(0), "{stdout}{stderr}");
@@ -190,7 +305,36 @@ async fn running_server_executes_the_moves() {
     let now = plane.kubectl(&["get", "service", "-n", &namespace, "cart", path]).await.ok();
     assert!(now.starts_with("172.21.1."), "{now}");
     assert!(now.ends_with(r#" {"clusterip-policy/os":"windows"}"#), "the annotation of the request is left: {now}");
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
+}
+
+/// Runs a command, and interrupts it when the first Service has moved. Returns its status and the lines of its standard
+/// error.
+fn interrupted_in_a_move(mut command: Command) -> (ExitStatus, Vec<String>) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines: Vec<String> = Vec::new();
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if line.starts_with("moved ") && !lines.iter().any(|line| line.starts_with("moved ")) {
+            let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+            assert!(sent.success());
+        }
+        lines.push(line);
+    }
+    (child.wait().unwrap(), lines)
+}
+
+/// Checks that this many Services exist in a namespace, that each has an address, and that no move is recorded.
+async fn no_move_is_unfinished(plane: &ControlPlane, namespace: &str, count: usize) {
+    let path = "-o=jsonpath={range .items[*]}{.spec.type} {.spec.clusterIP}{\"\\n\"}{end}";
+    let services = plane.kubectl(&["get", "services", "-n", namespace, path]).await.ok();
+    assert_eq!(services.lines().count(), count, "{services}");
+    for service in services.lines() {
+        let address = service.strip_prefix("ClusterIP ").and_then(|address| address.parse::<IpAddr>().ok());
+        assert!(address.is_some(), "a Service without an address: {service}");
+    }
+    let records = ["get", "controllerrevisions", "-A", "-l", "clusterip-policy/move=record", "-o", "name"];
+    assert_eq!(plane.kubectl(&records).await.ok(), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,21 +362,8 @@ async fn interrupted_command_finishes_the_moves_that_have_begun() {
         command
     };
 
-    let mut interrupted = command();
-    let run = move || {
-        let mut child = interrupted.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines: Vec<String> = Vec::new();
-        for line in BufReader::new(child.stderr.take().unwrap()).lines() {
-            let line = line.unwrap();
-            if line.starts_with("moved ") && !lines.iter().any(|line| line.starts_with("moved ")) {
-                let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-                assert!(sent.success());
-            }
-            lines.push(line);
-        }
-        (child.wait().unwrap(), lines)
-    };
-    let (status, lines) = tokio::task::spawn_blocking(run).await.unwrap();
+    let interrupted = command();
+    let (status, lines) = tokio::task::spawn_blocking(move || interrupted_in_a_move(interrupted)).await.unwrap();
     let stderr = lines.join("\n");
     assert_eq!(status.code(), Some(1), "{stderr}");
     let moved = lines.iter().filter(|line| line.starts_with("moved ")).count();
@@ -242,19 +373,93 @@ async fn interrupted_command_finishes_the_moves_that_have_begun() {
     assert!(moved > 0 && left > 0, "{stderr}");
     assert_eq!(*last, format!("error: interrupted: {moved} of {} Services were moved", moved + left), "{stderr}");
 
-    let path = "-o=jsonpath={range .items[*]}{.spec.type} {.spec.clusterIP}{\"\\n\"}{end}";
-    let services = plane.kubectl(&["get", "services", "-n", &namespace, path]).await.ok();
-    assert_eq!(services.lines().count(), SERVICES, "{services}");
-    for service in services.lines() {
-        let address = service.strip_prefix("ClusterIP ").and_then(|address| address.parse::<IpAddr>().ok());
-        assert!(address.is_some(), "a Service without an address: {service}");
-    }
-    let records = ["get", "controllerrevisions", "-A", "-l", "clusterip-policy/move=record", "-o", "name"];
-    assert_eq!(plane.kubectl(&records).await.ok(), "");
+    no_move_is_unfinished(&plane, &namespace, SERVICES).await;
 
     let mut rest = command();
     let output = tokio::task::spawn_blocking(move || rest.output()).await.unwrap().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(stdout.lines().last(), Some(format!("moved {left} of {left}, 0 stay").as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signal_before_the_first_move_gives_the_lease_up() {
+    struct Case {
+        name: &'static str,
+        signal: &'static str,
+        /// The requests one of which waits while the signal arrives.
+        waiting: fn(&Seen) -> bool,
+        /// How many of these requests come before it.
+        earlier: usize,
+        fault: Fault,
+        expected: &'static str,
+    }
+    let plane = ControlPlane::start(Options::default());
+    let namespace = plane.namespace("signalled").await;
+    // At most a few of the Services get addresses of the pool by chance.
+    let manifests: Vec<String> = (0..5)
+        .map(|nth| {
+            format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{namespace: {namespace}, name: service-{nth}}}, \
+                  spec: {{ports: [{{port: 80}}]}}}}\n"
+            )
+        })
+        .collect();
+    plane.kubectl_with(&["create", "-f", "-"], &manifests.join("---\n")).await.ok();
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("settings.yaml");
+    std::fs::write(&settings, "services: {pools: [{name: all, cidrs: [172.21.200.0/24]}]}\n").unwrap();
+    let servers: fn(&Seen) -> bool = |seen| seen.path == "/apis/apps/v1/controllerrevisions";
+    let cases = [
+        Case {
+            name: "the list of the servers",
+            signal: "-INT",
+            waiting: servers,
+            earlier: 0,
+            fault: Fault::PauseBefore,
+            expected: "error: interrupted: no Service was moved",
+        },
+        // The first list finds the server. The second one is read before the moves are listed.
+        Case {
+            name: "the list of the servers, after the Lease was taken",
+            signal: "-TERM",
+            waiting: servers,
+            earlier: 2,
+            fault: Fault::PauseBefore,
+            expected: "error: interrupted: 0 of ",
+        },
+        Case {
+            name: "the answer to the request that takes the Lease",
+            signal: "-INT",
+            waiting: |seen| seen.is_write() && seen.path.contains("/leases"),
+            earlier: 0,
+            fault: Fault::PauseAfter,
+            expected: "error: interrupted: 0 of ",
+        },
+    ];
+    for (nth, Case { name, signal, waiting, earlier, fault, expected }) in cases.into_iter().enumerate() {
+        let proxy = Proxy::start(&plane).await;
+        let gate = proxy.on_nth(earlier, 1, waiting, fault);
+        let kubeconfig =
+            plane.write_kubeconfig(&format!("signalled-{nth}.kubeconfig"), proxy.url(), plane.admin_token());
+        let mut command = Command::new(program());
+        command.args(["move", "--yes", "-n", &namespace, "--kubeconfig"]).arg(kubeconfig);
+        command.arg("--settings").arg(&settings);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        gate.arrived().await;
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success(), "{name}");
+        let ended = tokio::task::spawn_blocking(move || child.wait_with_output()).await.unwrap().unwrap();
+        gate.discard();
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{name}: {stderr}");
+        assert!(stderr.lines().last().is_some_and(|line| line.starts_with(expected)), "{name}: {stderr}");
+        let holder = [
+            "get",
+            "leases",
+            "-A",
+            "-o=jsonpath={.items[?(@.metadata.name==\"clusterip-leader\")].spec.holderIdentity}",
+        ];
+        assert_eq!(plane.kubectl(&holder).await.ok(), "", "{name}: the Lease is held");
+    }
 }

@@ -19,9 +19,9 @@ fn steps(proxy: &Proxy) -> Vec<&'static str> {
 async fn next_leader_finishes_the_move_of_a_killed_leader() {
     let cluster = Cluster::alone().await;
     let (one, two) = (Proxy::start(cluster.plane).await, Proxy::start(cluster.plane).await);
-    let mut first = cluster.host(&one, &json!({})).registered().start().await;
-    first.logged("leading: misplaced services are moved").await;
-    let second = cluster.host(&two, &json!({})).arg("--no-webhook").start().await;
+    let mut first = cluster.server(&one, &json!({})).registered().start().await;
+    first.logged("leading: misplaced Services are moved").await;
+    let second = cluster.server(&two, &json!({})).arg("--no-webhook").start().await;
     second.logged("another process leads").await;
     cluster.webhook_in_force().await;
 
@@ -37,7 +37,7 @@ async fn next_leader_finishes_the_move_of_a_killed_leader() {
     first.kill();
     gate.discard();
     // The Lease of the killed leader expires after 15 s.
-    second.logged("leading: misplaced services are moved").await;
+    second.logged("leading: misplaced Services are moved").await;
     place.comes_to(&["linux", MOVED]).await;
     assert_eq!(but_addresses(&place.web().await), but_addresses(&before));
     // The webhook of the first process is still registered, but does not answer: Services are created without it, and
@@ -52,20 +52,20 @@ async fn stopping_process_finishes_its_move() {
         [("stopped-at-release", "release"), ("stopped-at-place", "place"), ("stopped-at-cleanup", "cleanup")]
     {
         let proxy = Proxy::start(cluster.plane).await;
-        let mut host = cluster.host(&proxy, &json!({})).registered().start().await;
+        let mut server = cluster.server(&proxy, &json!({})).registered().start().await;
         let place = cluster.place(name).await;
         place.workload("linux").await;
         let gate = proxy.on(is_step(name, "web", step), Fault::PauseBefore);
         let before = place.service_at("web", [172, 21, 1, 31], json!({}), json!({})).await;
         gate.arrived().await;
-        host.signal("TERM");
+        server.signal("TERM");
         eventually("readiness to be taken back", async || {
-            let (status, why) = host.get("/readyz").await?;
+            let (status, why) = server.get("/readyz").await?;
             (status == 503).then(|| assert!(why.contains("stopping"), "{why}"))
         })
         .await;
         gate.release();
-        assert_eq!(host.ended().await.code(), Some(0), "{name}");
+        assert_eq!(server.ended().await.code(), Some(0), "{name}");
         assert_eq!(place.outcome().await, ["linux", MOVED], "{name}");
         assert_eq!(but_addresses(&place.web().await), but_addresses(&before), "{name}");
         // The stopped process has deleted the Lease that it created, and its webhook configuration.

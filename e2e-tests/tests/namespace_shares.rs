@@ -42,7 +42,7 @@ fn review(namespace: &str, name: &str, number: usize, spec: &Value) -> Value {
 }
 
 async fn in_flight(cluster: &WebhookCluster) -> usize {
-    let (_, metrics) = cluster.host.get("/metrics").await.unwrap();
+    let (_, metrics) = cluster.server.get("/metrics").await.unwrap();
     let line = metrics.lines().find(|line| line.starts_with("clusterip_ledger_addresses ")).expect("the gauge");
     line.split_whitespace().last().unwrap().parse::<f64>().unwrap() as usize
 }
@@ -69,7 +69,7 @@ async fn namespace_reserves_at_most_its_share_of_a_pool() {
         // More requests than the pool has addresses, sixteen at a time.
         for first in (0..USABLE + 50).step_by(16) {
             let reviews: Vec<Value> = (first..first + 16).map(&review).collect();
-            let sent = reviews.iter().map(|review| cluster.host.post("/mutate", review));
+            let sent = reviews.iter().map(|review| cluster.server.post("/mutate", review));
             for answer in join_all(sent).await {
                 let (status, answer) = answer.expect(name);
                 assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{name}: {answer}");
@@ -84,7 +84,7 @@ async fn namespace_reserves_at_most_its_share_of_a_pool() {
         // When no reservation is young any more, the next request replaces all that are above the share. Its number
         // selects an address that is not reserved.
         tokio::time::sleep(YOUNG_TIME).await;
-        cluster.host.post("/mutate", &review(10_145)).await.expect(name);
+        cluster.server.post("/mutate", &review(10_145)).await.expect(name);
         let reserved = in_flight(&cluster).await;
         assert!(reserved <= SHARE, "{name}: {reserved} addresses are in flight");
     }
@@ -130,7 +130,7 @@ async fn dry_run_reserves_no_address() {
         for (name, spec) in [("web", json!({})), ("hand", json!({"clusterIP": "172.21.1.77"}))] {
             let mut review = review("default", name, number, &spec);
             review["request"]["dryRun"] = json!(true);
-            let (status, answer) = cluster.host.post("/mutate", &review).await.unwrap();
+            let (status, answer) = cluster.server.post("/mutate", &review).await.unwrap();
             assert_eq!((status, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
         }
     }

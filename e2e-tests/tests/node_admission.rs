@@ -29,24 +29,24 @@ nodes:
 
 struct Judged {
     plane: ControlPlane,
-    host: Server,
+    server: Server,
 }
 
 impl Judged {
     async fn by(explicit: &str) -> Self {
         let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
         // The server has an account of its own, because the webhook ignores the patches of this account.
-        let namespace = plane.namespace("host").await;
+        let namespace = plane.namespace("server").await;
         plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();
         let account = format!("--serviceaccount={namespace}:clusterip");
-        plane.kubectl(&["create", "clusterrolebinding", "host", "--clusterrole=cluster-admin", &account]).await.ok();
-        let host = ServerBuilder::as_user(&plane.kubeconfig_of(&namespace, "clusterip").await)
+        plane.kubectl(&["create", "clusterrolebinding", "server", "--clusterrole=cluster-admin", &account]).await.ok();
+        let server = ServerBuilder::as_user(&plane.kubeconfig_of(&namespace, "clusterip").await)
             .args(&["--namespace", &namespace])
             .settings(&settings(explicit))
             .registered()
             .start()
             .await;
-        let judged = Self { plane, host };
+        let judged = Self { plane, server };
         judged.are_asked_about().await;
         judged
     }
@@ -61,10 +61,10 @@ impl Judged {
 
     /// Changes the settings and waits until they are in use.
     async fn change(&self, settings: &str, said: &str) {
-        let before = self.host.log().iter().filter(|line| line.contains("settings in use")).count();
-        std::fs::write(self.host.folder().join("settings.yaml"), settings).unwrap();
+        let before = self.server.log().iter().filter(|line| line.contains("settings in use")).count();
+        std::fs::write(self.server.folder().join("settings.yaml"), settings).unwrap();
         eventually(said, async || {
-            let now = self.host.log().iter().filter(|line| line.contains("settings in use")).count();
+            let now = self.server.log().iter().filter(|line| line.contains("settings in use")).count();
             (now > before).then_some(())
         })
         .await;
@@ -103,7 +103,7 @@ impl Judged {
     /// The decisions about a Node in the log, in order.
     fn decisions(&self, name: &str) -> Vec<String> {
         let named = format!("name=\"{name}\"");
-        let log = self.host.log();
+        let log = self.server.log();
         let lines = log.iter().filter(|line| line.contains("kind=\"Node\"") && line.contains(&named));
         lines.cloned().collect()
     }
@@ -225,7 +225,7 @@ async fn webhook_handles_nodes_while_the_settings_have_node_pools() {
     judged.holds("linux-1", "linux", "10.1.3.0/24").await;
 
     // Without the server, Nodes can be created.
-    judged.host.kill();
+    judged.server.kill();
     assert_eq!(judged.webhooks().await, [SERVICES, NODES]);
     assert_eq!(judged.create("second", "linux", block("10.1.3.0/24"), false).await, "created");
     assert_eq!(judged.create("third", "linux", json!({}), false).await, "created");

@@ -145,7 +145,7 @@ async fn address_set_by_a_later_webhook_stays() {
         assert_eq!(made["spec"]["clusterIP"], expected, "{row}");
         // The audit log has only the first answer; the log of the server has both.
         let lines: Vec<String> =
-            cluster.host.log().into_iter().filter(|line| line.contains(&format!("name=\"{row}\""))).collect();
+            cluster.server.log().into_iter().filter(|line| line.contains(&format!("name=\"{row}\""))).collect();
         let last = lines.iter().rfind(|line| line.contains(&format!("namespace=\"{namespace}\""))).unwrap();
         let (decision, reason) = decided.split_once(": ").unwrap();
         assert!(last.contains(&format!("decision=\"{decision}\"")), "{row}: {last}");

@@ -1,4 +1,6 @@
-//! The message about missing permissions at the start.
+//! The message about missing permissions, of servers at the start and of commands.
+
+use std::process::{Command, Stdio};
 
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
@@ -9,6 +11,7 @@ use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 
 /// A client of a new service account without any permissions.
@@ -114,6 +117,87 @@ async fn granted_permissions_are_not_listed() {
 }
 
 #[tokio::test]
+async fn commands_list_all_permissions_that_they_lack() {
+    let plane = ControlPlane::shared();
+    let namespace = plane.namespace("permissions-commands").await;
+    without_permissions(plane, &namespace).await;
+    let kubeconfig = plane.kubeconfig_of(&namespace, "clusterip").await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("settings.yaml"), "{}").unwrap();
+    let service = "{apiVersion: v1, kind: Service, metadata: {name: web}}";
+    std::fs::write(folder.path().join("web.yaml"), service).unwrap();
+    struct Case {
+        args: &'static [&'static str],
+        refused: &'static str,
+        /// Some of the lines with rules.
+        rules: &'static [&'static str],
+    }
+    const PODS: &str = r#"- {apiGroups: [""], resources: ["pods"], verbs: ["list"]}"#;
+    const NODES: &str = r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["list"]}"#;
+    const SERVICE_CIDRS: &str = r#"- {apiGroups: ["networking.k8s.io"], resources: ["servicecidrs"], verbs: ["list"]}"#;
+    const LEASES: &str = r#"- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["list"]}"#;
+    let cases = [
+        Case {
+            args: &["audit"],
+            refused: "controllerrevisions can't be listed in all namespaces, so it is unknown where a server leads",
+            rules: &[
+                PODS,
+                r#"- {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["list", "get"]}"#,
+                "in a Role of namespace default:",
+                LEASES,
+            ],
+        },
+        Case {
+            args: &["audit", "--settings", "settings.yaml", "-q"],
+            refused: "listing v1/Service failed: services is forbidden: ",
+            rules: &[PODS, NODES, SERVICE_CIDRS, "in a Role of namespace default:", LEASES],
+        },
+        Case {
+            args: &["plan", "web.yaml", "--cluster", "--settings", "settings.yaml"],
+            refused: "listing v1/Service failed: services is forbidden: ",
+            rules: &[PODS, NODES, SERVICE_CIDRS],
+        },
+        Case {
+            args: &["snapshot"],
+            refused: "listing v1/Service failed: services is forbidden: ",
+            rules: &[PODS, NODES, SERVICE_CIDRS, LEASES],
+        },
+        Case {
+            args: &["init"],
+            refused: "listing networking.k8s.io/v1/ServiceCIDR failed: ",
+            rules: &[SERVICE_CIDRS, NODES],
+        },
+        Case {
+            args: &["validate", "--cluster", "settings.yaml"],
+            refused: "listing networking.k8s.io/v1/ServiceCIDR failed: ",
+            rules: &[
+                SERVICE_CIDRS,
+                r#"- {apiGroups: ["networking.k8s.io"], resources: ["ipaddresses"], verbs: ["get"]}"#,
+            ],
+        },
+    ];
+    for Case { args, refused, rules } in cases {
+        let stderr = eventually("an answer of the API server", async || {
+            let mut command = Command::new(program());
+            command.args(args).current_dir(folder.path()).env("KUBECONFIG", &kubeconfig).stdin(Stdio::null());
+            let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+            assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{args:?}");
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            // Tokens of new accounts may not be known at once.
+            (!stderr.contains("Unauthorized")).then_some(stderr)
+        })
+        .await;
+        assert!(stderr.starts_with(&format!("error: {refused}")), "{args:?}: {stderr}");
+        let heading = format!(
+            "system:serviceaccount:{namespace}:clusterip lacks permissions; these rules grant what is missing:"
+        );
+        for expected in [heading.as_str(), "in a ClusterRole:"].iter().chain(rules) {
+            assert!(stderr.lines().any(|line| line == *expected), "{args:?}: no {expected}: {stderr}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn administrator_lacks_no_permissions() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-all").await;
@@ -215,12 +299,12 @@ async fn changed_settings_check_permissions_again() {
     eventually("all permissions", async || missing(&client, &duties).await.is_none().then_some(())).await;
 
     let kubeconfig = plane.kubeconfig_of(&namespace, "clusterip").await;
-    let host = ServerBuilder::as_user(&kubeconfig).args(&["--namespace", &namespace, "--no-webhook"]).settings("{}");
-    let host = host.start().await;
+    let server = ServerBuilder::as_user(&kubeconfig).args(&["--namespace", &namespace, "--no-webhook"]).settings("{}");
+    let server = server.start().await;
     let settings = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.64.0.0/16"]}]}});
-    std::fs::write(host.folder().join("settings.yaml"), settings.to_string()).unwrap();
-    host.logged("lacks permissions; these rules grant what is missing:").await;
-    host.logged(r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["get", "patch"]}"#).await;
+    std::fs::write(server.folder().join("settings.yaml"), settings.to_string()).unwrap();
+    server.logged("lacks permissions; these rules grant what is missing:").await;
+    server.logged(r#"- {apiGroups: [""], resources: ["nodes"], verbs: ["get", "patch"]}"#).await;
 }
 
 #[tokio::test]

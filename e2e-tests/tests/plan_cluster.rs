@@ -70,6 +70,10 @@ async fn custom_kinds_are_found_by_their_plural() {
     // Which address is free depends on the other tests.
     let address = planned["services"][0]["clusterIPs"].take();
     assert!(address[0].as_str().is_some_and(|address| address.starts_with("172.21.1.")), "{address}");
+    // How many are used depends on them, too.
+    for pool in planned["pools"]["services"].as_array_mut().unwrap() {
+        assert!(pool["used"].take().is_u64(), "{pool}");
+    }
     let expected = json!({
         "services": [{
             "namespace": namespace,
@@ -81,6 +85,11 @@ async fn custom_kinds_are_found_by_their_plural() {
             "warnings": [],
             "message": null,
         }],
+        // The first address of the Service range belongs to `default/kubernetes`.
+        "pools": {"services": [
+            {"name": "windows", "family": "IPv4", "used": null, "usable": 254},
+            {"name": "linux", "family": "IPv4", "used": null, "usable": 253},
+        ]},
         "summary": {"allocated": 1, "unchanged": 0, "denied": 0},
     });
     assert_eq!(planned, expected);

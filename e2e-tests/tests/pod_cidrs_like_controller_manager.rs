@@ -258,9 +258,9 @@ async fn same_nodes_get_the_same_blocks() {
         drop(manager);
 
         begin(&nodes, &case.steps).await;
-        let mut host = nodes.serve(&pools(&case)).await;
+        let mut server = nodes.serve(&pools(&case)).await;
         let ours = taken(&nodes, &case.steps).await;
-        assert_eq!(host.terminate().await, 0, "{}", case.name);
+        assert_eq!(server.terminate().await, 0, "{}", case.name);
 
         assert_eq!(theirs, expected(&case.steps), "{}: the controller manager", case.name);
         assert_eq!(ours, theirs, "{}", case.name);

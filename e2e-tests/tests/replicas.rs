@@ -16,9 +16,9 @@ fn alone(plane: &ControlPlane, namespace: &str) -> ServerBuilder {
     ServerBuilder::new(plane).settings("{}").args(&["--namespace", namespace, "--service", "127.0.0.1"])
 }
 
-async fn why_not_ready(host: &Server) -> String {
+async fn why_not_ready(server: &Server) -> String {
     eventually("a server that is not ready", async || {
-        let (status, why) = host.get("/readyz").await?;
+        let (status, why) = server.get("/readyz").await?;
         (status == 503 && why.contains("is at work and leads")).then_some(why)
     })
     .await
@@ -110,17 +110,19 @@ async fn moves_wait_until_all_replicas_have_the_same_settings() {
     assert!(before.starts_with("172.21.1."), "{before}");
     let leading = eventually("a leader", async || {
         let holder = leader(plane, &replicas.namespace).await;
-        (0..2)
-            .find(|nth| replicas.host(*nth).log().iter().any(|line| line.contains(&holder) && line.contains("leading")))
+        (0..2).find(|nth| {
+            replicas.server(*nth).log().iter().any(|line| line.contains(&holder) && line.contains("leading"))
+        })
     })
     .await;
     let other = 1 - leading;
 
     replicas.change_settings_of(leading, &moved_on());
-    let line = replicas.host(leading).logged("other replicas have other settings in use; nothing is moved").await;
+    let line = replicas.server(leading).logged("other replicas have other settings in use; nothing is moved").await;
     let lagging = replicas.leases("replica").await;
-    let hash = |host: &Server| host.log().iter().rev().find_map(|line| line.split("hash=").nth(1).map(str::to_owned));
-    assert_ne!(hash(replicas.host(leading)), hash(replicas.host(other)));
+    let hash =
+        |server: &Server| server.log().iter().rev().find_map(|line| line.split("hash=").nth(1).map(str::to_owned));
+    assert_ne!(hash(replicas.server(leading)), hash(replicas.server(other)));
     let named: Vec<&Value> = lagging
         .iter()
         .map(|lease| &lease["spec"]["holderIdentity"])
@@ -128,7 +130,7 @@ async fn moves_wait_until_all_replicas_have_the_same_settings() {
         .collect();
     assert_eq!(named.len(), 1, "{line}");
     let metric = async |nth: usize, line: &str| {
-        let (_, all) = replicas.host(nth).get("/metrics").await.unwrap();
+        let (_, all) = replicas.server(nth).get("/metrics").await.unwrap();
         all.lines().any(|found| found == line)
     };
     assert!(metric(leading, "clusterip_replicas{settings=\"other\"} 1").await);
@@ -146,14 +148,14 @@ async fn moves_wait_until_all_replicas_have_the_same_settings() {
 
     // The leader does not wait for a dead replica.
     replicas.kill(other);
-    let waits = |host: &Server| {
-        host.log().iter().filter(|line| line.contains("other replicas have other settings in use")).count()
+    let waits = |server: &Server| {
+        server.log().iter().filter(|line| line.contains("other replicas have other settings in use")).count()
     };
-    let before = waits(replicas.host(leading));
+    let before = waits(replicas.server(leading));
     replicas.change_settings_of(leading, SETTINGS);
     // A move that is requested before the settings are in use ends at once, because the Service is in its pool.
     eventually("the leader to wait for the other once more", async || {
-        (waits(replicas.host(leading)) > before).then_some(())
+        (waits(replicas.server(leading)) > before).then_some(())
     })
     .await;
     let moved = async || address(&replicas, &namespace).await.starts_with("172.21.1.").then_some(());
@@ -205,9 +207,9 @@ async fn deployment_of_several_replicas_works() {
     // Two replicas run with these arguments and permissions.
     let kubeconfig = plane.kubeconfig_of(NAMESPACE, "clusterip").await;
     let start = || ServerBuilder::as_user(&kubeconfig).args(&["--namespace", NAMESPACE]).args(&args[3..]).spawn();
-    let mut hosts = [start(), start()];
-    for host in &mut hosts {
-        host.ready().await;
+    let mut servers = [start(), start()];
+    for server in &mut servers {
+        server.ready().await;
     }
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "1", "operation": "CREATE", "namespace": "default", "name": "web",
@@ -216,8 +218,8 @@ async fn deployment_of_several_replicas_works() {
         "object": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
             "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}},
     }});
-    for host in &hosts {
-        let (_, answer) = host.post("/mutate", &review).await.unwrap();
+    for server in &servers {
+        let (_, answer) = server.post("/mutate", &review).await.unwrap();
         assert_eq!(answer["response"]["allowed"], true, "{answer}");
     }
     let labelled = async |kind: &str| {
@@ -225,7 +227,7 @@ async fn deployment_of_several_replicas_works() {
         list["items"].as_array().unwrap().len()
     };
     assert_eq!((labelled("replica").await, labelled("claim").await), (2, 2));
-    let log = hosts.iter().flat_map(Server::log).filter(|line| line.contains("forbidden")).collect::<Vec<_>>();
+    let log = servers.iter().flat_map(Server::log).filter(|line| line.contains("forbidden")).collect::<Vec<_>>();
     assert_eq!(log, [""; 0]);
 
     plane.kubectl(&["apply", "-k", &FOLDER.replace("replicas", "webhook")]).await.ok();

@@ -37,15 +37,15 @@ async fn run(kubeconfig: &std::path::Path, arguments: &[&str]) -> Ended {
 }
 
 /// Starts a server without a webhook in a new namespace, with the settings of a ConfigMap. Returns its namespace, too.
-async fn server(plane: &ControlPlane, arguments: &[&str]) -> (Server, String) {
+async fn start_server(plane: &ControlPlane, arguments: &[&str]) -> (Server, String) {
     let namespace = plane.namespace("installed").await;
     let config_map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pools", "namespace": namespace},
         "data": {"settings.yaml": SERVER},
     });
     plane.apply(&config_map.to_string()).await;
-    let host = ServerBuilder::new(plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
-    (host.arg("--no-webhook").args(arguments).start().await, namespace)
+    let server = ServerBuilder::new(plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
+    (server.arg("--no-webhook").args(arguments).start().await, namespace)
 }
 
 /// Creates the Service `web` at this address, without an owner of the address, as if the API server had picked it.
@@ -68,7 +68,7 @@ async fn address(plane: &ControlPlane, namespace: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_of_the_leading_server_are_used() {
     let plane = ControlPlane::start(Options::default());
-    let (mut host, namespace) = server(&plane, &["--move", "never"]).await;
+    let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
     let from = format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
@@ -101,13 +101,13 @@ async fn settings_of_the_leading_server_are_used() {
     let moved: Value = serde_json::from_str(&moved.stdout).unwrap();
     assert_eq!(moved["services"][0]["outcome"], "moved", "{moved}");
     assert!(address(&plane, &shop).await.starts_with("172.21.7."));
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_moved_beside_a_server_of_another_namespace() {
     let plane = ControlPlane::start(Options::default());
-    let (mut host, namespace) = server(&plane, &["--move", "never"]).await;
+    let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
     let (shop, empty) = (plane.namespace("shop").await, plane.namespace("empty").await);
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
     for settings in [&["--settings", "other.yaml"][..], &[] as &[&str]] {
@@ -124,7 +124,7 @@ async fn nothing_is_moved_beside_a_server_of_another_namespace() {
     let expected =
         format!("error: no server leads in namespace {empty}, so its settings are unknown: use --settings FILE\n");
     assert_eq!(audit.stderr, expected);
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,13 +144,20 @@ async fn finished_trial_leaves_nothing_behind() {
     let plane = ControlPlane::start(Options::default());
     let trial = plane.namespace("trial").await;
     let builder = ServerBuilder::new(&plane).args(&["--namespace", &trial]).settings(OTHER);
-    let mut host = builder.registered().start().await;
-    host.logged("the webhook configuration was written").await;
-    assert_eq!(host.terminate().await, 0);
-    for object in ["lease/clusterip-leader", "secret/clusterip-authority"] {
-        plane.kubectl(&["get", "-n", &trial, object]).await.refused();
-    }
+    let mut server = builder.registered().start().await;
     let stored = ["get", "controllerrevisions", "-n", &trial, "-l", "clusterip-policy/move=server", "-o", "name"];
+    let objects =
+        ["lease/clusterip-leader", "secret/clusterip-authority", "mutatingwebhookconfiguration/clusterip-policy"];
+    for object in objects {
+        let get = ["get", "-n", &trial, object];
+        eventually(object, async || (plane.kubectl(&get).await.status == 0).then_some(())).await;
+    }
+    eventually("the stored settings", async || (plane.kubectl(&stored).await.ok() != "").then_some(())).await;
+    assert_eq!(server.terminate().await, 0);
+    for object in objects {
+        let absent = plane.kubectl(&["get", "-n", &trial, object]).await.refused();
+        assert!(absent.contains("NotFound"), "{absent}");
+    }
     assert_eq!(plane.kubectl(&stored).await.ok(), "");
 
     // An earlier version left its Lease behind.
@@ -160,23 +167,23 @@ async fn finished_trial_leaves_nothing_behind() {
         "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
     });
     plane.apply(&lease.to_string()).await;
-    let (mut host, namespace) = server(&plane, &[]).await;
+    let (mut server, namespace) = start_server(&plane, &[]).await;
     for arguments in [&["audit"][..], &["move", "--yes"][..]] {
         let ended = clusterip(&plane, arguments).await;
         let from =
             format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
         assert_eq!((ended.status, ended.stderr), (0, from), "{arguments:?}");
     }
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reason_of_a_failed_move_is_of_this_move() {
     let plane = ControlPlane::start(Options::default());
-    let (mut host, _) = server(&plane, &[]).await;
+    let (mut server, _) = start_server(&plane, &[]).await;
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "LoadBalancer").await;
-    host.logged("reason=\"load_balancer\"").await;
+    server.logged("reason=\"load_balancer\"").await;
     // The clock of the server that wrote this Event was ahead.
     let old = json!({
         "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "web.old", "namespace": shop},
@@ -190,7 +197,7 @@ async fn reason_of_a_failed_move_is_of_this_move() {
     let expected = "it stays: type LoadBalancer: a cloud provider might remove its load balancer";
     let line = failed.stderr.lines().find(|line| line.starts_with("error: ")).unwrap();
     assert!(line.ends_with(expected), "{line}");
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -223,6 +230,70 @@ async fn dry_run_needs_permissions_to_read_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn user_of_one_namespace_is_told_what_is_missing() {
+    let plane = ControlPlane::start(Options::default());
+    let namespace = plane.namespace("limited").await;
+    let user = format!("system:serviceaccount:{namespace}:limited");
+    plane.kubectl(&["create", "serviceaccount", "limited", "-n", &namespace]).await.ok();
+    let api_version = "rbac.authorization.k8s.io/v1";
+    let metadata = json!({"name": "limited", "namespace": namespace});
+    let role = json!({"apiVersion": api_version, "kind": "Role", "metadata": metadata,
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "update"]}]});
+    let binding = json!({"apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "limited"},
+        "subjects": [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}]});
+    plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
+    let allowed = ["auth", "can-i", "list", "controllerrevisions.apps", "-n", &namespace, "--as", &user];
+    eventually("the permissions of the role", async || (plane.kubectl(&allowed).await.status == 0).then_some(())).await;
+    let kubeconfig = plane.kubeconfig_of(&namespace, "limited").await;
+    let folder = tempfile::tempdir().unwrap();
+    let web = folder.path().join("web.yaml");
+    std::fs::write(&web, "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}")
+        .unwrap();
+
+    let list = format!("error: listing v1/Service failed: services is forbidden: User {user:?} cannot list resource");
+    let unknown_server = "error: controllerrevisions can't be listed in all namespaces, so it is unknown where a \
+                          server leads: name its namespace with --server-namespace\n";
+    let settings = ["--settings", "server.yaml"];
+    struct Case<'a> {
+        arguments: &'a [&'a str],
+        more: &'a [&'a str],
+        /// The beginning of the standard error.
+        stderr: String,
+    }
+    let cases = [
+        Case { arguments: &["audit"], more: &settings, stderr: format!("settings: server.yaml\n{list}") },
+        Case { arguments: &["audit"], more: &[], stderr: unknown_server.to_owned() },
+        Case { arguments: &["plan", "--cluster", web.to_str().unwrap()], more: &settings, stderr: list.clone() },
+        Case {
+            arguments: &["move", "--dry-run"],
+            more: &settings,
+            stderr: format!(
+                "error: {user} lacks permissions; these rules grant what is missing:\nin a ClusterRole:\n\
+                 - {{apiGroups: [\"\"], resources: [\"services\"], verbs: [\"list\", \"watch\""
+            ),
+        },
+        Case { arguments: &["move", "--yes"], more: &settings, stderr: unknown_server.to_owned() },
+        Case {
+            arguments: &["move", "--yes", "--server-namespace", &namespace],
+            more: &settings,
+            stderr: format!(
+                "error: no server leads in namespace {namespace}, and without the permission to read \
+                 ControllerRevisions it is unknown whether one leads in another namespace; this rule of a ClusterRole \
+                 grants it:\n"
+            ),
+        },
+    ];
+    for Case { arguments, more, stderr } in cases {
+        let all = [arguments, more, &["-n", &namespace][..]].concat();
+        let ended = run(&kubeconfig, &all).await;
+        assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{all:?}: {}", ended.stderr);
+        assert!(ended.stderr.starts_with(&stderr), "{all:?}: {}", ended.stderr);
+        assert_eq!(ended.stderr.matches("error: ").count(), 1, "{all:?}: {}", ended.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn namespaces_are_selected_as_with_kubectl() {
     let plane = ControlPlane::start(Options::default());
     let (shop, bank) = (plane.namespace("shop").await, plane.namespace("bank").await);
@@ -232,7 +303,21 @@ async fn namespaces_are_selected_as_with_kubectl() {
         let arguments = [command, &["--settings", "server.yaml", "-n", "nope"][..]].concat();
         let ended = clusterip(&plane, &arguments).await;
         assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{command:?}");
-        assert_eq!(ended.stderr, "settings: server.yaml\nerror: there is no namespace nope\n", "{command:?}");
+        let expected = "settings: server.yaml\nerror: there is no namespace nope: check --namespace\n";
+        assert_eq!(ended.stderr, expected, "{command:?}");
+    }
+    let (of_server, of_agents) = ("--server-namespace", "--agents-namespace");
+    let rows: [(&[&str], &str); 4] = [
+        (&["move", "--dry-run", of_server, "nope"], of_server),
+        (&["audit", of_server, "nope"], of_server),
+        (&["audit", of_agents, "nope"], of_agents),
+        (&["move", "--dry-run", "--service", "nope/web"], "--service"),
+    ];
+    for (arguments, option) in rows {
+        let ended = clusterip(&plane, &[arguments, &["--settings", "server.yaml"]].concat()).await;
+        assert_eq!((ended.status, ended.stdout.as_str()), (2, ""), "{arguments:?}");
+        let expected = format!("error: there is no namespace nope: check {option}\n");
+        assert!(ended.stderr.ends_with(&expected), "{arguments:?}: {}", ended.stderr);
     }
 
     // Two contexts: the current one names a namespace, and the other none.

@@ -46,7 +46,7 @@ async fn refused_with(cluster: &WebhookCluster, namespace: &str, words: &str) ->
 async fn audit(cluster: &WebhookCluster, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(program());
     command.arg("audit").args(args).arg("--kubeconfig").arg(cluster.plane.kubeconfig()).stdin(Stdio::null());
-    command.arg("--settings").arg(cluster.host.folder().join("settings.yaml"));
+    command.arg("--settings").arg(cluster.server.folder().join("settings.yaml"));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
@@ -67,8 +67,8 @@ async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
         WebhookCluster::start(options, "\nservices:\n  pools:\n  - {name: rest, cidrs: [172.21.0.0/24]}\n").await;
     ready(&cluster.plane).await;
     eventually("the pool of the range in the metrics", async || {
-        std::fs::write(cluster.host.folder().join("settings.yaml"), SETTINGS).unwrap();
-        let (_, metrics) = cluster.host.get("/metrics").await?;
+        std::fs::write(cluster.server.folder().join("settings.yaml"), SETTINGS).unwrap();
+        let (_, metrics) = cluster.server.get("/metrics").await?;
         metrics.contains("clusterip_settings_valid 1").then_some(())?;
         metrics.lines().any(|line| line.contains("pool=\"only\"")).then_some(())
     })
@@ -91,7 +91,7 @@ async fn addresses_of_a_service_cidr_in_deletion_are_not_allocated() {
         assert!(within(address(&created), "172.21.7.0/24"), "{created}");
     }
     let warned = |line: &String| line.contains("services.pools[1].cidrs[0]") && line.contains(&deleted);
-    eventually("a warning in the log", async || cluster.host.log().iter().any(warned).then_some(())).await;
+    eventually("a warning in the log", async || cluster.server.log().iter().any(warned).then_some(())).await;
     let (status, json) = audit(&cluster, &["-o", "json", "--fail-on", "unusable-range"]).await;
     assert_eq!(status, Some(1), "{json}");
     let expected = format!("{deleted}; pool only (10.2.0.0/24), pool both (10.2.1.0/24) have addresses of it");
@@ -126,7 +126,7 @@ async fn pool_over_the_usual_dns_address_is_warned_of_unless_it_is_in_use() {
     };
     let cluster = WebhookCluster::start(Options::default(), &pools(0)).await;
     let warning = "may hand out 172.21.0.10, the tenth address of the Service range 172.21.0.0/16";
-    let warnings = || cluster.host.log().iter().filter(|line| line.contains(warning)).count();
+    let warnings = || cluster.server.log().iter().filter(|line| line.contains(warning)).count();
     eventually("a warning in the log", async || (warnings() == 1).then_some(())).await;
     let (_, json) = audit(&cluster, &["-o", "json"]).await;
     let found = findings(&json, "over-dns");
@@ -139,5 +139,5 @@ async fn pool_over_the_usual_dns_address_is_warned_of_unless_it_is_in_use() {
     cluster.use_settings(&pools(1)).await;
     let (_, json) = audit(&cluster, &["-o", "json"]).await;
     assert_eq!(findings(&json, "over-dns"), Vec::<String>::new(), "in use");
-    assert_eq!(warnings(), 1, "{:#?}", cluster.host.log());
+    assert_eq!(warnings(), 1, "{:#?}", cluster.server.log());
 }

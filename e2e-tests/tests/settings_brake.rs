@@ -29,9 +29,9 @@ async fn all_move_to(place: &Place, count: usize, pool: &str) {
     .await;
 }
 
-async fn braked(host: &Server, expected: &[String]) {
+async fn braked(server: &Server, expected: &[String]) {
     eventually(&format!("{expected:?}"), async || {
-        (metrics(host, "clusterip_misplaced_services").await == expected).then_some(())
+        (metrics(server, "clusterip_misplaced_services").await == expected).then_some(())
     })
     .await;
 }
@@ -55,27 +55,27 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     };
     let one = "clusterip_misplaced_services{reason=\"brake\"}";
 
-    let host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    let server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
     cluster.place("brake-begins").await.all_was_looked_at("first").await;
-    std::fs::write(host.folder().join("settings.yaml"), taking(&["few"])).unwrap();
+    std::fs::write(server.folder().join("settings.yaml"), taking(&["few"])).unwrap();
     // A change for three Services is carried out.
     all_move_to(&few, 3, "named").await;
 
-    std::fs::write(host.folder().join("settings.yaml"), taking(&["few", "many"])).unwrap();
-    let log = host.logged("the settings would move a large part of the services").await;
+    std::fs::write(server.folder().join("settings.yaml"), taking(&["few", "many"])).unwrap();
+    let log = server.logged("the settings would move a large part of the Services").await;
     // The 24 Services, the 3 others, and the probe of `all_was_looked_at`; `kubernetes` is not managed.
     assert!(log.contains("misplaced=24 managed=28"), "{log}");
-    braked(&host, &[format!("{one} {MANY}")]).await;
+    braked(&server, &[format!("{one} {MANY}")]).await;
     let expected = "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace many; it stays: the settings changed for a large part of the cluster: it waits for `clusterip move`";
     // The Event comes after the metric.
     eventually("the Event", async || (!many.events("web-7").await.is_empty()).then_some(())).await;
     assert_eq!(many.events("web-7").await, [expected]);
 
     // A new process knows that these settings were not carried out.
-    drop(host);
+    drop(server);
     free_the_lease(&cluster).await;
-    let host = cluster.host_with(&proxy, &taking(&["few", "many"])).arg("--no-webhook").start().await;
-    braked(&host, &[format!("{one} {MANY}")]).await;
+    let server = cluster.server_with(&proxy, &taking(&["few", "many"])).arg("--no-webhook").start().await;
+    braked(&server, &[format!("{one} {MANY}")]).await;
     // Other moves continue.
     cluster.place("brake-goes-on").await.all_was_looked_at("first").await;
     assert_eq!(pools(&many, MANY).await, ["linux"; MANY]);
@@ -102,15 +102,15 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
         (!requests::is_open(&cluster.client, &cluster.namespace, &request.uid).await.unwrap()).then_some(())
     })
     .await;
-    braked(&host, &[format!("{one} {}", MANY - 1)]).await;
+    braked(&server, &[format!("{one} {}", MANY - 1)]).await;
     let mut expected = ["linux"; MANY];
     expected[7] = "named";
     assert_eq!(pools(&many, MANY).await, expected);
 
     // When the settings are reverted, no Service waits any more. The one that was moved returns only after its
     // cooldown.
-    std::fs::write(host.folder().join("settings.yaml"), taking(&["few"])).unwrap();
-    braked(&host, &[]).await;
+    std::fs::write(server.folder().join("settings.yaml"), taking(&["few"])).unwrap();
+    braked(&server, &[]).await;
     expected[7] = "named";
     assert_eq!(pools(&many, MANY).await, expected);
     assert_eq!(pools(&few, 3).await, ["named"; 3]);
@@ -128,11 +128,11 @@ async fn addresses_set_by_hand_do_not_trigger_the_brake() {
     for number in 0..3 {
         few.service_at(&format!("web-{number}"), [172, 21, 0, 200 + number as u8], json!({}), json!({})).await;
     }
-    let host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    let server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
     cluster.place("by-hand-begins").await.all_was_looked_at("first").await;
     let mut taking: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
     taking["services"]["pools"][0]["match"]["namespaces"] = json!([by_hand.namespace, few.namespace]);
-    std::fs::write(host.folder().join("settings.yaml"), taking.to_string()).unwrap();
+    std::fs::write(server.folder().join("settings.yaml"), taking.to_string()).unwrap();
     all_move_to(&few, 3, "named").await;
     assert_eq!(pools(&by_hand, MANY).await, ["linux"; MANY]);
 }
@@ -150,13 +150,13 @@ async fn settings_used_only_with_move_never_still_trigger_the_brake() {
     let taking = taking.to_string();
     let one = |reason: &str| format!("clusterip_misplaced_services{{reason=\"{reason}\"}} {MANY}");
 
-    let host = cluster.host_with(&proxy, &taking).args(&["--no-webhook", "--move", "never"]).start().await;
-    braked(&host, &[one("never")]).await;
-    drop(host);
+    let server = cluster.server_with(&proxy, &taking).args(&["--no-webhook", "--move", "never"]).start().await;
+    braked(&server, &[one("never")]).await;
+    drop(server);
     free_the_lease(&cluster).await;
     // The first process that would move them waits for an administrator.
-    let host = cluster.host_with(&proxy, &taking).arg("--no-webhook").start().await;
-    braked(&host, &[one("brake")]).await;
+    let server = cluster.server_with(&proxy, &taking).arg("--no-webhook").start().await;
+    braked(&server, &[one("brake")]).await;
     assert_eq!(pools(&still, MANY).await, ["linux"; MANY]);
 }
 

@@ -161,7 +161,8 @@ subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
         clusterip_host::yaml::single(broken).unwrap(),
         &vec![RANGE.to_owned()].into(),
     )
-    .unwrap_err();
+    .unwrap_err()
+    .to_string();
     assert!(mistakes.lines().count() >= 3, "{mistakes}");
     let mut expected = vec![
         format!("settings refused, the previous ones stay in use:\n{mistakes}"),
@@ -266,8 +267,9 @@ async fn start_fails_with_invalid_settings() {
     );
     assert_eq!(start(&from).await, Some(missing), "no configmap");
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
-    let mistakes =
-        clusterip_host::live_settings::check_settings(&MODULE, written, &ServiceRanges::default()).unwrap_err();
+    let mistakes = clusterip_host::live_settings::check_settings(&MODULE, written, &ServiceRanges::default())
+        .unwrap_err()
+        .to_string();
     assert_eq!(mistakes.lines().count(), 2, "{mistakes}");
     struct Case<'a> {
         name: &'static str,

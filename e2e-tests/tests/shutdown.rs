@@ -16,17 +16,17 @@ use crate::support::stalling_connection::StallingConnection;
 const SOON: Duration = Duration::from_secs(20);
 
 /// A server in this namespace that reaches the API server through this URL.
-fn server(plane: &ControlPlane, url: &str, namespace: &str) -> ServerBuilder {
+fn server_at(plane: &ControlPlane, url: &str, namespace: &str) -> ServerBuilder {
     let file = format!("{namespace}-{}.kubeconfig", url.rsplit(':').next().unwrap());
     let kubeconfig = plane.write_kubeconfig(&file, url, plane.admin_token());
     ServerBuilder::as_user(&kubeconfig).args(&["--namespace", namespace])
 }
 
 /// Sends a signal, and checks that the server ends soon with status 0.
-async fn stops(state: &str, mut host: Server, signal: &str) {
+async fn stops(state: &str, mut server: Server, signal: &str) {
     let begin = Instant::now();
-    host.signal(signal);
-    assert_eq!(host.ended().await.code(), Some(0), "{state}: the exit status after SIG{signal}");
+    server.signal(signal);
+    assert_eq!(server.ended().await.code(), Some(0), "{state}: the exit status after SIG{signal}");
     let took = begin.elapsed();
     assert!(took < SOON, "{state}: it took {took:?}");
 }
@@ -51,38 +51,38 @@ async fn server_stops_in_each_state() {
         // Each gate holds back a request until the end of the proxy.
         let proxy = Proxy::start(&plane).await;
         let asked = proxy.on(|seen| seen.path.ends_with("/configmaps/clusterip-settings"), Fault::PauseBefore);
-        let starting = server(&plane, proxy.url(), "default").args(&["--settings-configmap", "clusterip-settings"]);
-        let host = starting.spawn();
+        let starting = server_at(&plane, proxy.url(), "default").args(&["--settings-configmap", "clusterip-settings"]);
+        let server = starting.spawn();
         asked.arrived().await;
-        stops("reading the settings", host, signal).await;
+        stops("reading the settings", server, signal).await;
         assert_eq!(holder(&plane, "default").await, None, "no Lease was taken");
 
         let listed = proxy.on(|seen| seen.path == "/api/v1/nodes", Fault::PauseBefore);
-        let host = server(&plane, proxy.url(), &namespace).registered().spawn();
+        let server = server_at(&plane, proxy.url(), &namespace).registered().spawn();
         listed.arrived().await;
-        host.logged(" leading").await;
-        stops("waiting for the stores", host, signal).await;
+        server.logged(" leading").await;
+        stops("waiting for the stores", server, signal).await;
         assert_eq!(
             holder(&plane, &namespace).await,
             None,
             "a server with --register-url deletes the Lease that it made"
         );
 
-        let host = ServerBuilder::new(&plane).args(&["--namespace", &namespace]);
-        let host = host.args(&["--webhook-configuration", "missing"]).spawn();
-        host.logged("MutatingWebhookConfiguration missing does not exist").await;
-        stops("waiting for the webhook configuration", host, signal).await;
+        let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace]);
+        let server = server.args(&["--webhook-configuration", "missing"]).spawn();
+        server.logged("MutatingWebhookConfiguration missing does not exist").await;
+        stops("waiting for the webhook configuration", server, signal).await;
 
         let leader = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook"]).start().await;
         leader.logged(" leading").await;
-        let host = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().spawn();
-        host.logged("another process leads").await;
-        stops("beside another leader", host, signal).await;
+        let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().spawn();
+        server.logged("another process leads").await;
+        stops("beside another leader", server, signal).await;
         stops("leading without a webhook", leader, signal).await;
 
-        let host = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().start().await;
-        host.logged("the webhook configuration was written").await;
-        stops("leading", host, signal).await;
+        let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace]).registered().start().await;
+        server.logged("the webhook configuration was written").await;
+        stops("leading", server, signal).await;
         assert_eq!(holder(&plane, &namespace).await.as_deref(), Some(""), "the Lease was given back");
         let configurations: Api<MutatingWebhookConfiguration> = Api::all(plane.client());
         assert!(configurations.get_opt("clusterip-policy").await.unwrap().is_none(), "the webhook was removed");
@@ -95,7 +95,7 @@ async fn server_stops_while_the_api_server_is_away() {
     let away = plane.namespace("api-server-away").await;
     let hangs = plane.namespace("api-server-hangs").await;
     let connection = StallingConnection::new(&plane).await;
-    let hanging = server(&plane, connection.server(), &hangs).arg("--no-webhook").start().await;
+    let hanging = server_at(&plane, connection.server(), &hangs).arg("--no-webhook").start().await;
     let refused = ServerBuilder::new(&plane).args(&["--namespace", &away, "--no-webhook"]).start().await;
     hanging.logged(" leading").await;
     refused.logged(" leading").await;
@@ -103,7 +103,7 @@ async fn server_stops_while_the_api_server_is_away() {
     connection.stall();
     stops("leading, and the API server hangs", hanging, "TERM").await;
     // The server does not get an answer to its first request.
-    let starting = server(&plane, connection.server(), &hangs).arg("--no-webhook").spawn();
+    let starting = server_at(&plane, connection.server(), &hangs).arg("--no-webhook").spawn();
     // The signal is handled once the process runs: before that, it would end without an exit status.
     tokio::time::sleep(Duration::from_secs(1)).await;
     stops("starting, and the API server hangs", starting, "INT").await;
@@ -117,10 +117,10 @@ async fn server_stops_while_the_api_server_is_away() {
 async fn server_that_moves_nothing_does_not_say_that_services_are_moved() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("moves-nothing").await;
-    let host = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook", "--move", "never"]);
-    let mut host = host.start().await;
-    host.logged("leading: misplaced services are reported, and moved only by `clusterip move`").await;
-    let log = host.log();
-    assert!(!log.iter().any(|line| line.contains("misplaced services are moved")), "{log:#?}");
-    assert_eq!(host.terminate().await, 0);
+    let server = ServerBuilder::new(&plane).args(&["--namespace", &namespace, "--no-webhook", "--move", "never"]);
+    let mut server = server.start().await;
+    server.logged("leading: misplaced Services are reported, and moved only by `clusterip move`").await;
+    let log = server.log();
+    assert!(!log.iter().any(|line| line.contains("misplaced Services are moved")), "{log:#?}");
+    assert_eq!(server.terminate().await, 0);
 }

@@ -57,7 +57,7 @@ pub struct Agent {
     /// The interface that addresses are added to [default: that of the default route]
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
-    /// The settings file, which is read again when it changes [default: no external addresses]
+    /// The settings file, which is read again when it changes, or - for standard input [default: no external addresses]
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The ConfigMap with the settings in its key `settings.yaml`, which is watched for changes

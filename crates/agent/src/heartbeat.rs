@@ -14,7 +14,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};
 use kube::{Error as KubeError, ResourceExt};
+use thiserror::Error;
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::health::Health;
@@ -23,6 +25,23 @@ use crate::agent_metrics::Renewal;
 
 /// The number of requests that a renewal may take: after a conflicting write the Lease is read again.
 const TRIES: usize = 4;
+
+/// Why a heartbeat was not renewed.
+#[derive(Debug, Error)]
+enum RenewError {
+    /// The API server did not answer a request in time.
+    #[error("no answer within {REQUEST_TIMEOUT:?}")]
+    NoAnswer(#[from] Elapsed),
+    /// The term ended before the API server answered.
+    #[error("no answer before the term ended")]
+    TermEnded,
+    /// The API server refused a request. Contains its message.
+    #[error("{0}")]
+    Request(String),
+    /// Other writers changed the Lease at every try.
+    #[error("other writers keep changing it")]
+    OtherWriters,
+}
 
 /// Renews the heartbeat of this agent.
 pub(super) struct Heartbeat {
@@ -57,17 +76,18 @@ impl Heartbeat {
                 // A renewal that is answered after the end of the term is useless.
                 Some(until) => timeout_at(until, self.renew()).await.unwrap_or_else(|_| {
                     self.heartbeat_state.forget();
-                    Err("no answer before the term ended".to_owned())
+                    Err(RenewError::TermEnded)
                 }),
                 None => self.renew().await,
             };
             self.publish();
-            let result = if renewed == Ok(true) { Renewal::Renewed } else { Renewal::Failed };
+            let result = if matches!(renewed, Ok(true)) { Renewal::Renewed } else { Renewal::Failed };
             self.metrics.renewal(result);
             let next = match renewed {
                 Ok(true) => begin + HEARTBEAT.retry.saturating_sub(jitter()),
                 Ok(false) => begin + RETRY_PAUSE,
-                Err(reason) => {
+                Err(error) => {
+                    let reason = error.to_string();
                     tracing::warn!(lease = self.name, reason, "the heartbeat of this agent can't be renewed");
                     Instant::now() + RETRY_PAUSE
                 }
@@ -112,7 +132,7 @@ impl Heartbeat {
     }
 
     /// Whether the heartbeat was renewed; `false` if another agent of this node may be alive.
-    async fn renew(&mut self) -> Result<bool, String> {
+    async fn renew(&mut self) -> Result<bool, RenewError> {
         for _ in 0..TRIES {
             match self.heartbeat_state.next(Instant::now(), Timestamp::now()) {
                 NextAction::Wait => {
@@ -120,8 +140,8 @@ impl Heartbeat {
                     return Ok(false);
                 }
                 NextAction::Read => {
-                    let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await.map_err(timed_out)?;
-                    let lease = read.map_err(|error| error_message(&error))?;
+                    let read = timeout(REQUEST_TIMEOUT, self.leases.get_opt(&self.name)).await?;
+                    let lease = read.map_err(|error| RenewError::Request(error_message(&error)))?;
                     self.heartbeat_state.read(lease, Instant::now());
                     // If other agents have ended the term, it is over at once.
                     self.publish();
@@ -137,7 +157,7 @@ impl Heartbeat {
                             None => self.leases.create(&parameters, &lease).await,
                         }
                     });
-                    match written.await.map_err(timed_out)? {
+                    match written.await? {
                         Ok(lease) => {
                             self.heartbeat_state.wrote(lease, sent, Instant::now());
                             if self.heartbeat_state.until().is_some() {
@@ -147,12 +167,12 @@ impl Heartbeat {
                         // Another writer was faster, or an earlier request of this agent succeeded although it
                         // seemed to have failed, or the Lease was removed.
                         Err(KubeError::Api(status)) if status.code == 409 || is_missing(&status, &self.name) => {}
-                        Err(error) => return Err(error_message(&error)),
+                        Err(error) => return Err(RenewError::Request(error_message(&error))),
                     }
                 }
             }
         }
-        Err("other writers keep changing it".to_owned())
+        Err(RenewError::OtherWriters)
     }
 
     fn publish(&self) {
@@ -183,10 +203,6 @@ impl Heartbeat {
 /// Whether this Lease does not exist. The API server also answers 404 if the namespace does not exist.
 fn is_missing(status: &kube::core::Status, name: &str) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == name)
-}
-
-fn timed_out(_: tokio::time::error::Elapsed) -> String {
-    format!("no answer within {REQUEST_TIMEOUT:?}")
 }
 
 /// A random duration by which the next renewal is sent earlier.

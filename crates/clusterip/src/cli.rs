@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use clusterip_runtime::api_error::error_chain;
+use clusterip_runtime::api_error::{RequestFailure, error_chain};
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless_lines;
 
@@ -94,10 +94,19 @@ pub fn run() -> ExitCode {
                 "{}error:{} {}",
                 style::ERROR.render(),
                 anstyle::Reset.render(),
-                harmless_lines(&error_chain(&*error))
+                harmless_lines(&text_of(&error))
             );
             ExitCode::from(BAD_INPUT)
         }
+    }
+}
+
+/// The text of the error that ends a command. Every command says in the same words that the API server can't be reached.
+fn text_of(error: &anyhow::Error) -> String {
+    let failure = error.chain().find_map(|cause| cause.downcast_ref::<RequestFailure>());
+    match failure.and_then(RequestFailure::unreachable) {
+        Some(unreachable) => unreachable.to_string(),
+        None => error_chain(&**error),
     }
 }
 

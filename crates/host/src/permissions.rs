@@ -9,7 +9,7 @@ use std::fmt;
 
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::RequestFailure;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
@@ -41,15 +41,34 @@ pub struct Need {
     pub namespace: Option<String>,
 }
 
+impl Need {
+    /// The permission to list all objects of a resource in the whole cluster.
+    pub fn list(resource: &ApiResource) -> Self {
+        Self::read("list", &resource.group, &resource.plural, None)
+    }
+
+    /// The permission to read all objects of a resource with this verb, in a namespace or in the whole cluster.
+    pub fn read(verb: &'static str, group: &str, resource: &str, namespace: Option<&str>) -> Self {
+        Self {
+            verb,
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: None,
+            name: None,
+            namespace: namespace.map(str::to_owned),
+        }
+    }
+}
+
 /// Permissions are missing, or can't be found out.
 #[derive(Debug, Error)]
 pub enum PermissionsError {
     /// Permissions are missing.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// The API server can't be asked. Contains its message.
+    /// The API server can't be asked.
     #[error("the permissions of this identity can't be checked: {0}")]
-    Ask(String),
+    Ask(#[source] RequestFailure),
     /// A kind of workloads in the settings can't be looked up.
     #[error("{api_version}/{kind}, one of services.evidence.kinds, can't be looked up: {reason}")]
     Discover {
@@ -57,8 +76,9 @@ pub enum PermissionsError {
         api_version: String,
         /// The name of the kind.
         kind: String,
-        /// The message of the API server.
-        reason: String,
+        /// The error of the API server.
+        #[source]
+        reason: RequestFailure,
     },
 }
 
@@ -137,7 +157,7 @@ pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Worklo
                 return Err(PermissionsError::Discover {
                     api_version: kind.api_version.clone(),
                     kind: kind.kind.clone(),
-                    reason: error_message(&error),
+                    reason: RequestFailure::from(&error),
                 });
             }
         }
@@ -156,7 +176,7 @@ pub async fn missing(client: &Client, needs: &[Need]) -> Result<Vec<Need>, Permi
         async move {
             let review = review(&need);
             let answer = reviews.create(&PostParams::default(), &review).await;
-            let answer = answer.map_err(|error| PermissionsError::Ask(error_message(&error)))?;
+            let answer = answer.map_err(|error| PermissionsError::Ask(RequestFailure::from(&error)))?;
             let allowed = answer.status.is_some_and(|status| status.allowed);
             Ok((!allowed).then_some(need))
         }
@@ -195,9 +215,18 @@ pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Res
         external: duties.external && !settings.external.pools.is_empty(),
         ..duties.clone()
     };
-    let needs = missing(client, &needs(&workloads.served, &duties)).await?;
+    require(client, &needs(&workloads.served, &duties)).await?;
+    Ok(workloads)
+}
+
+/// Checks these permissions at once.
+///
+/// # Errors
+/// [`PermissionsError::Missing`] with all missing permissions, or another error if they can't be found out.
+pub async fn require(client: &Client, needs: &[Need]) -> Result<(), PermissionsError> {
+    let needs = missing(client, needs).await?;
     if needs.is_empty() {
-        return Ok(workloads);
+        return Ok(());
     }
     Err(Missing { user: user(client).await, needs }.into())
 }

@@ -1,10 +1,44 @@
 //! Texts for requests that failed.
 
 use std::error::Error;
+use std::iter;
 
 use kube::client::AuthError;
+use thiserror::Error as ThisError;
 
+use crate::api_requests;
+use crate::api_server::Unreachable;
 use crate::connect::without_user_info;
+
+/// A request to the API server that failed: the cause of an error that ends a command. The text of that error contains
+/// the text of its cause.
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[error("{message}")]
+pub struct RequestFailure {
+    message: String,
+    is_forbidden: bool,
+    unreachable: Option<Box<Unreachable>>,
+}
+
+impl RequestFailure {
+    /// Whether the user lacks the permission for the request.
+    pub fn is_forbidden(&self) -> bool {
+        self.is_forbidden
+    }
+
+    /// The API server, if the request failed because the API server can't be reached.
+    pub fn unreachable(&self) -> Option<&Unreachable> {
+        self.unreachable.as_deref()
+    }
+}
+
+impl From<&kube::Error> for RequestFailure {
+    fn from(error: &kube::Error) -> Self {
+        let is_forbidden = matches!(error, kube::Error::Api(status) if status.code == 403);
+        let unreachable = api_requests::unreachable(error).map(Box::new);
+        Self { message: error_message(error), is_forbidden, unreachable }
+    }
+}
 
 /// The message of the API server, or the reason why it can't be reached, in one line and without the names of types.
 pub fn error_message(error: &kube::Error) -> String {
@@ -77,6 +111,11 @@ pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
             None => return cause.to_string(),
         }
     }
+}
+
+/// An error and its causes, the outermost first.
+pub(crate) fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    iter::successors(Some(error), |&cause| cause.source())
 }
 
 /// The text of an error, followed by the texts of its sources that add something.

@@ -15,6 +15,7 @@ use tower::layer::layer_fn;
 
 use crate::api_error::{error_chain, error_message};
 use crate::api_requests::Bounded;
+use crate::api_server::ApiServer;
 
 /// The arguments of every command that uses a cluster.
 #[derive(Clone, Debug, Default, Args)]
@@ -120,18 +121,21 @@ impl ClusterArguments {
         let RequestTimeout(limit) = self.request_timeout;
         // The limit of the request ends before this one, and its error names the URL.
         config.connect_timeout = limit.map(|limit| limit.saturating_mul(2));
-        let url = server(&config);
+        let server = ApiServer::new(&config, self.context_name());
         let builder = ClientBuilder::try_from(config).map_err(ConnectError::Client)?;
-        Ok(builder.with_layer(&layer_fn(|inner| Bounded::new(inner, url.clone(), limit))).build())
+        Ok(builder.with_layer(&layer_fn(|inner| Bounded::new(inner, server.clone(), limit))).build())
     }
 
     /// The current context and the URL of the API server, such as `prod (https://10.0.0.1:6443)`; in a Pod only the
     /// URL. `None` if no cluster is configured.
     pub async fn name(&self) -> Option<String> {
-        let url = server(&self.config().await.ok()?);
-        let current = || self.read().ok()?.current_context;
-        let context = self.context.clone().or_else(current);
-        Some(context.map_or_else(|| url.clone(), |context| format!("{context} ({url})")))
+        let ApiServer { url, context } = ApiServer::new(&self.config().await.ok()?, self.context_name());
+        Some(if let Some(context) = context { format!("{context} ({url})") } else { url })
+    }
+
+    /// The name of the context; `None` without a kubeconfig.
+    fn context_name(&self) -> Option<String> {
+        self.context.clone().or_else(|| self.read().ok()?.current_context)
     }
 
     async fn config(&self) -> Result<Config, ConnectError> {
@@ -209,14 +213,6 @@ pub fn without_user_info(url: &str) -> String {
     format!("{}{host}", scheme.unwrap_or_default())
 }
 
-/// The URL of the API server without a user name and password, and without a slash at the end.
-fn server(config: &Config) -> String {
-    let url = &config.cluster_url;
-    let authority = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{}://{host}{}", url.scheme_str().unwrap_or("http"), url.path().trim_end_matches('/'))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -225,6 +221,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::api_error::RequestFailure;
 
     #[test]
     fn time_limits_are_read_as_kubectl_reads_them() {
@@ -345,11 +342,20 @@ mod tests {
         );
     }
 
-    async fn error(arguments: &ClusterArguments) -> String {
+    /// The text of the error of a request, and that of the error of a command that ends with it.
+    async fn errors(arguments: &ClusterArguments) -> (String, String) {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = arguments.client().await.unwrap();
         std::fs::remove_file(arguments.kubeconfig.as_ref().unwrap()).unwrap();
-        error_message(&client.apiserver_version().await.unwrap_err())
+        let failure = RequestFailure::from(&client.apiserver_version().await.unwrap_err());
+        (failure.to_string(), failure.unreachable().unwrap().to_string())
+    }
+
+    /// The errors if this is the cause.
+    fn expected(url: &str, cause: &str) -> (String, String) {
+        let remedy = "check that it runs, and that --kubeconfig and --context name the right cluster";
+        let of_command = format!("the API server {url} (context a) can't be reached: {cause}; {remedy}");
+        (format!("GET {url}/version: {cause}"), of_command)
     }
 
     #[tokio::test]
@@ -358,7 +364,7 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         drop(listener);
         let arguments = arguments("refused", &url.replace("//", "//me:secret@"), "10s");
-        assert_eq!(error(&arguments).await, format!("GET {url}/version: Connection refused (os error 111)"));
+        assert_eq!(errors(&arguments).await, expected(&url, "Connection refused (os error 111)"));
     }
 
     #[tokio::test]
@@ -368,7 +374,7 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let begin = Instant::now();
         let arguments = arguments("hangs", &url, "300ms");
-        assert_eq!(error(&arguments).await, format!("GET {url}/version: no answer within 300ms (--request-timeout)"));
+        assert_eq!(errors(&arguments).await, expected(&url, "no answer within 300ms (--request-timeout)"));
         assert!(begin.elapsed() < Duration::from_secs(10));
     }
 
@@ -387,7 +393,7 @@ mod tests {
             std::future::pending::<()>().await;
         });
         let arguments = arguments("half", &url, "300ms");
-        assert_eq!(error(&arguments).await, format!("GET {url}/version: no answer within 300ms (--request-timeout)"));
+        assert_eq!(errors(&arguments).await, expected(&url, "no answer within 300ms (--request-timeout)"));
         half.abort();
     }
 }

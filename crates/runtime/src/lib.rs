@@ -3,6 +3,7 @@
 
 pub mod api_error;
 mod api_requests;
+pub mod api_server;
 pub mod background;
 pub mod backoff;
 pub mod connect;

@@ -24,6 +24,10 @@ use crate::terminal::{harmless, steers};
 /// How the names of all our crates begin, and so the targets of their log lines.
 const OUR_CRATES: &str = "clusterip";
 
+/// The target of the lines "failed with …" that kube logs for each failed request. The error of the request, which is
+/// reported by our crates, says the same, and names the API server.
+const REPORTED_TWICE: &str = "kube_client::client::builder";
+
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -94,7 +98,10 @@ impl Logging {
     {
         let level = self.log_level.filter();
         // Messages of dependencies are for their developers, except for warnings and errors.
-        let filter = Targets::new().with_target(OUR_CRATES, level).with_default(level.min(LevelFilter::WARN));
+        let filter = Targets::new()
+            .with_target(OUR_CRATES, level)
+            .with_target(REPORTED_TWICE, LevelFilter::OFF)
+            .with_default(level.min(LevelFilter::WARN));
         let sink = Harmless { sink, format: self.log_format };
         // If standard error is closed, internal errors can't be reported: the fallback would print there, and
         // panic.
@@ -329,6 +336,7 @@ mod tests {
             tracing::error!(target: "kube", "their error");
             tracing::warn!(target: "kube", "their warning");
             tracing::info!(target: "kube", "their info");
+            tracing::error!(target: "kube_client::client::builder", "failed with error client error (Connect)");
         };
         let rows: [(LogLevel, &[&str]); 5] = [
             (LogLevel::Error, &["ERROR error", "ERROR their error"]),

@@ -71,17 +71,17 @@ impl Cluster {
                 send(&client, Method::DELETE, &path, None).await;
             }
         }
-        let namespace = plane.namespace("host").await;
+        let namespace = plane.namespace("server").await;
         Self { plane, client, namespace, _alone: alone }
     }
 
     /// A `clusterip serve` that reaches the API server through this proxy, with [`settings`].
-    pub fn host(&self, proxy: &Proxy, more: &Value) -> ServerBuilder {
-        self.host_with(proxy, &settings(more))
+    pub fn server(&self, proxy: &Proxy, more: &Value) -> ServerBuilder {
+        self.server_with(proxy, &settings(more))
     }
 
     /// The same, with other settings.
-    pub fn host_with(&self, proxy: &Proxy, settings: &str) -> ServerBuilder {
+    pub fn server_with(&self, proxy: &Proxy, settings: &str) -> ServerBuilder {
         let port = proxy.url().rsplit(':').next().unwrap();
         let file = format!("proxy-{port}.kubeconfig");
         let kubeconfig = self.plane.write_kubeconfig(&file, proxy.url(), self.plane.admin_token());
@@ -107,8 +107,8 @@ pub async fn services(client: &Client) -> Vec<Value> {
 }
 
 /// The lines of `/metrics` with this prefix, without those that are 0.
-pub async fn metrics(host: &Server, name: &str) -> Vec<String> {
-    let (_, all) = host.get("/metrics").await.unwrap_or_default();
+pub async fn metrics(server: &Server, name: &str) -> Vec<String> {
+    let (_, all) = server.get("/metrics").await.unwrap_or_default();
     let lines = all.lines().filter(|line| line.starts_with(name) && !line.ends_with(" 0"));
     lines.map(str::to_owned).collect()
 }

@@ -25,7 +25,7 @@ const PODS: &str = "/api/v1/namespaces/clusterip-policy/pods";
 /// A node that runs one Pod at a time, until the test ends.
 pub struct Node {
     port: u16,
-    host: Arc<Mutex<Option<Server>>>,
+    server: Arc<Mutex<Option<Server>>>,
     cordoned: Arc<AtomicBool>,
     gone: Arc<AtomicBool>,
 }
@@ -33,13 +33,13 @@ pub struct Node {
 impl Node {
     /// Starts a node of a control plane with a controller manager, which creates the Pod.
     pub fn start(plane: Arc<ControlPlane>) -> Self {
-        let node = Self { port: free_port(), host: Arc::default(), cordoned: Arc::default(), gone: Arc::default() };
-        let (port, host) = (node.port, Arc::clone(&node.host));
+        let node = Self { port: free_port(), server: Arc::default(), cordoned: Arc::default(), gone: Arc::default() };
+        let (port, server) = (node.port, Arc::clone(&node.server));
         let (cordoned, gone) = (Arc::clone(&node.cordoned), Arc::clone(&node.gone));
         // The node has a thread of its own, so that it does not block the test.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(run_pods(&plane, port, &host, &cordoned, &gone));
+            runtime.block_on(run_pods(&plane, port, &server, &cordoned, &gone));
         });
         node
     }
@@ -55,13 +55,13 @@ impl Node {
     }
 
     /// The program, if it runs.
-    pub async fn host(&self) -> MutexGuard<'_, Option<Server>> {
-        self.host.lock().await
+    pub async fn server(&self) -> MutexGuard<'_, Option<Server>> {
+        self.server.lock().await
     }
 
     /// The log of the running program.
     pub async fn log(&self) -> Vec<String> {
-        self.host().await.as_ref().map(Server::log).unwrap_or_default()
+        self.server().await.as_ref().map(Server::log).unwrap_or_default()
     }
 
     /// Waits for a line of its log with this text.
@@ -74,16 +74,16 @@ impl Node {
 
     /// Waits until no program runs.
     pub async fn is_idle(&self) {
-        eventually("the program to end", async || self.host().await.is_none().then_some(())).await;
+        eventually("the program to end", async || self.server().await.is_none().then_some(())).await;
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Release);
-        // If the test has failed, dropping the host prints its log.
-        if let Ok(mut host) = self.host.try_lock() {
-            drop(host.take());
+        // If the test has failed, dropping the server prints its log.
+        if let Ok(mut server) = self.server.try_lock() {
+            drop(server.take());
         }
     }
 }
@@ -91,7 +91,7 @@ impl Drop for Node {
 async fn run_pods(
     plane: &ControlPlane,
     port: u16,
-    host: &Mutex<Option<Server>>,
+    server: &Mutex<Option<Server>>,
     cordoned: &AtomicBool,
     gone: &AtomicBool,
 ) {
@@ -104,12 +104,12 @@ async fn run_pods(
         if pods.iter().any(|pod| pod["metadata"]["uid"] == running) {
             continue;
         }
-        let mut host = host.lock().await;
-        if let Some(mut ended) = host.take() {
+        let mut server = server.lock().await;
+        if let Some(mut ended) = server.take() {
             assert_eq!(ended.terminate().await, 0);
         }
         let Some(pod) = pods.first().filter(|_| !cordoned.load(Ordering::Acquire)) else { continue };
-        *host = Some(begin(plane, port, pod).await);
+        *server = Some(begin(plane, port, pod).await);
         running = pod["metadata"]["uid"].as_str().unwrap().to_owned();
         let path = format!("{PODS}/{}/status", pod["metadata"]["name"].as_str().unwrap());
         let ready = json!({"status": {"phase": "Running", "conditions": [

@@ -52,9 +52,9 @@ impl Nodes {
     }
 
     /// A `clusterip serve` with these settings of `nodes` and this URL of the API server.
-    pub fn host_at(&self, server: &str, nodes: &Value) -> ServerBuilder {
-        let port = server.rsplit(':').next().unwrap();
-        let kubeconfig = self.plane.write_kubeconfig(&format!("{port}.kubeconfig"), server, self.plane.admin_token());
+    pub fn server_at(&self, url: &str, nodes: &Value) -> ServerBuilder {
+        let port = url.rsplit(':').next().unwrap();
+        let kubeconfig = self.plane.write_kubeconfig(&format!("{port}.kubeconfig"), url, self.plane.admin_token());
         ServerBuilder::as_user(&kubeconfig)
             .args(&["--namespace", &self.namespace, "--no-webhook"])
             .settings(&self.settings(nodes))
@@ -70,18 +70,18 @@ impl Nodes {
 
     /// Starts a `clusterip serve`, and waits until it leads and has listed all Nodes.
     pub async fn serve(&self, nodes: &Value) -> Server {
-        self.leading(self.host_at(self.plane.server(), nodes)).await
+        self.leading(self.server_at(self.plane.server(), nodes)).await
     }
 
     /// As [`Self::serve`], through a proxy.
     pub async fn serve_through(&self, proxy: &Proxy, nodes: &Value) -> Server {
-        self.leading(self.host_at(proxy.url(), nodes)).await
+        self.leading(self.server_at(proxy.url(), nodes)).await
     }
 
-    async fn leading(&self, host: ServerBuilder) -> Server {
-        let host = host.start().await;
-        host.logged("leading: nodes without pod CIDRs get blocks").await;
-        host
+    async fn leading(&self, server: ServerBuilder) -> Server {
+        let server = server.start().await;
+        server.logged("leading: Nodes without pod CIDRs get blocks").await;
+        server
     }
 
     /// Starts the controller manager of Kubernetes with only the node IPAM controller.

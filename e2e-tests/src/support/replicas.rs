@@ -86,7 +86,7 @@ pub struct Replicas<'p> {
     pub client: Client,
     /// The namespace for their Leases and their Secret.
     pub namespace: String,
-    pub hosts: Vec<Option<Server>>,
+    pub servers: Vec<Option<Server>>,
     kinds: Vec<Kind>,
     ports: Vec<u16>,
     ready: Vec<Arc<AtomicBool>>,
@@ -105,7 +105,7 @@ impl<'p> Replicas<'p> {
     /// Starts a replica for each kind at once, and waits until the API server calls all of them. The webhook is that of
     /// `deploy/webhook`, with this failure policy.
     pub async fn start(plane: &'p ControlPlane, settings: &str, failure_policy: &str, kinds: Vec<Kind>) -> Self {
-        let namespace = plane.namespace("host").await;
+        let namespace = plane.namespace("server").await;
         Self::start_in(plane, namespace, settings, failure_policy, kinds).await
     }
 
@@ -125,7 +125,7 @@ impl<'p> Replicas<'p> {
             balancers.push(Balancer::start(ports.clone(), ready.clone(), first).await);
         }
         let mut replicas = Self {
-            hosts: kinds.iter().map(|_| None).collect(),
+            servers: kinds.iter().map(|_| None).collect(),
             settings: settings.to_owned(),
             plane,
             client,
@@ -136,7 +136,7 @@ impl<'p> Replicas<'p> {
             balancers,
         };
         replicas.register(failure_policy).await;
-        let all: Vec<usize> = (0..replicas.hosts.len()).collect();
+        let all: Vec<usize> = (0..replicas.servers.len()).collect();
         for &nth in &all {
             replicas.spawn(nth);
         }
@@ -185,19 +185,19 @@ impl<'p> Replicas<'p> {
         };
         let args: Vec<&str> = kind.args.iter().map(String::as_str).collect();
         let builder = kind.environment.iter().fold(builder, |builder, (name, value)| builder.env(name, value));
-        let host = builder
+        let server = builder
             .port(self.ports[nth])
             .settings(&self.settings)
             // The certificate contains the name of the Service.
             .args(&["--claims", "lease", "--service", "127.0.0.1", "--namespace", &self.namespace])
             .args(&args)
             .spawn();
-        self.hosts[nth] = Some(host);
+        self.servers[nth] = Some(server);
     }
 
     /// Waits until a replica is ready. From then on, balancers forward to it.
     pub async fn is_ready(&mut self, nth: usize) {
-        self.hosts[nth].as_mut().unwrap().ready().await;
+        self.servers[nth].as_mut().unwrap().ready().await;
         self.ready[nth].store(true, Ordering::Release);
     }
 
@@ -210,13 +210,13 @@ impl<'p> Replicas<'p> {
 
     /// Kills a replica.
     pub fn kill(&mut self, nth: usize) {
-        self.hosts[nth].as_mut().unwrap().kill();
+        self.servers[nth].as_mut().unwrap().kill();
         self.ready[nth].store(false, Ordering::Release);
     }
 
     /// A running replica.
-    pub fn host(&self, nth: usize) -> &Server {
-        self.hosts[nth].as_ref().unwrap()
+    pub fn server(&self, nth: usize) -> &Server {
+        self.servers[nth].as_ref().unwrap()
     }
 
     /// The CA bundle of the webhook configuration, in PEM.
@@ -228,7 +228,7 @@ impl<'p> Replicas<'p> {
 
     /// Changes the settings of one replica.
     pub fn change_settings_of(&self, nth: usize, settings: &str) {
-        std::fs::write(self.host(nth).folder().join("settings.yaml"), settings).unwrap();
+        std::fs::write(self.server(nth).folder().join("settings.yaml"), settings).unwrap();
     }
 
     /// A Service for which this replica is called.
@@ -269,8 +269,8 @@ impl<'p> Replicas<'p> {
     /// The sum of a metric over all replicas.
     pub async fn metric(&self, line: &str) -> u64 {
         let mut sum = 0;
-        for host in self.hosts.iter().flatten() {
-            let (_, all) = host.get("/metrics").await.unwrap_or_default();
+        for server in self.servers.iter().flatten() {
+            let (_, all) = server.get("/metrics").await.unwrap_or_default();
             let values = all.lines().filter_map(|found| found.strip_prefix(line)?.trim().parse::<u64>().ok());
             sum += values.sum::<u64>();
         }

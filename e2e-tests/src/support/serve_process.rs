@@ -118,9 +118,9 @@ impl ServerBuilder {
 
     /// Starts the server, and waits until it is ready.
     pub async fn start(self) -> Server {
-        let mut host = self.spawn();
-        host.ready().await;
-        host
+        let mut server = self.spawn();
+        server.ready().await;
+        server
     }
 }
 

@@ -41,7 +41,7 @@ services:
 /// A control plane and a `clusterip serve`. A shared cluster runs until the process ends.
 pub struct WebhookCluster {
     pub plane: ControlPlane,
-    pub host: Server,
+    pub server: Server,
     settings: PathBuf,
 }
 
@@ -62,9 +62,9 @@ impl WebhookCluster {
     pub async fn start_with(options: Options, settings: &str, args: &[&str]) -> Self {
         let plane = ControlPlane::start(options);
         let settings = with_ranges(&plane, settings);
-        let host = ServerBuilder::new(&plane).settings(&settings).args(args).registered().start().await;
-        let settings = host.folder().join("settings.yaml");
-        let cluster = Self { plane, host, settings };
+        let server = ServerBuilder::new(&plane).settings(&settings).args(args).registered().start().await;
+        let settings = server.folder().join("settings.yaml");
+        let cluster = Self { plane, server, settings };
         cluster.is_asked().await;
         cluster
     }
@@ -85,7 +85,7 @@ impl WebhookCluster {
             return;
         }
         let versions = async || {
-            let (_, metrics) = self.host.get("/metrics").await?;
+            let (_, metrics) = self.server.get("/metrics").await?;
             let line = metrics.lines().find(|line| line.contains("settings_versions_total{result=\"accepted\"}"))?;
             line.split_whitespace().last().map(str::to_owned)
         };

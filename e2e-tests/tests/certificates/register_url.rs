@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use super::support::{Hands, Task, authority_pem, bundle, configuration, configurations, days, soon};
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::serve_process::ServerBuilder;
 
 /// A reviewer that gives this address to every Service that needs one.
 struct OneAddress(Ipv4Addr);
@@ -203,6 +204,27 @@ async fn registration_takes_over_only_configurations_of_register_url() {
          it, or the deployment that it belongs to, first"
     );
     assert_eq!(configurations.get(name).await.unwrap(), before);
+}
+
+#[tokio::test]
+async fn server_reports_whether_the_api_server_calls_its_url() {
+    const REACHED: &str = "the API server calls the webhook at ";
+    const UNREACHED: &str = "the API server does not call the webhook at https://127.0.0.1:1, so Services are created \
+                             without it: ";
+    let plane = ControlPlane::start(Options::default());
+    // The port of another server: no process listens there.
+    let mut unreached =
+        ServerBuilder::new(&plane).args(&["--register-url", "https://127.0.0.1:1"]).settings("{}").start().await;
+    let warning = unreached.logged(UNREACHED).await;
+    assert!(warning.contains("WARN"), "{warning}");
+    assert!(!unreached.log().iter().any(|line| line.contains(REACHED)), "{:#?}", unreached.log());
+    assert_eq!(unreached.terminate().await, 0);
+
+    let mut reached = ServerBuilder::new(&plane).registered().settings("{}").start().await;
+    reached.logged(&format!("{REACHED}{}", reached.url())).await;
+    let stored = ["get", "service", "clusterip-trial", "--namespace", "default"];
+    plane.kubectl(&stored).await.refused();
+    assert_eq!(reached.terminate().await, 0);
 }
 
 #[tokio::test]

@@ -294,7 +294,7 @@ async fn misplaced_services_are_moved_or_reported() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let more = json!({"explicit": "deny", "exemptNamespaces": ["kube-system", "exempt"]});
-    let host = cluster.host(&proxy, &more).registered().start().await;
+    let server = cluster.server(&proxy, &more).registered().start().await;
     cluster.webhook_in_force().await;
 
     // Then `kubernetes` is in the wrong pool, which must not be reported.
@@ -333,12 +333,12 @@ async fn misplaced_services_are_moved_or_reported() {
     let expected: Vec<String> = misplaced.into_iter().chain([moves]).map(|line| format!("clusterip{line}")).collect();
     let mut counted = Vec::new();
     eventually(&format!("{expected:#?}"), async || {
-        counted = metrics(&host, "clusterip_misplaced_services").await;
+        counted = metrics(&server, "clusterip_misplaced_services").await;
         counted.sort();
-        counted.extend(metrics(&host, "clusterip_moves_total").await);
+        counted.extend(metrics(&server, "clusterip_moves_total").await);
         (counted == expected).then_some(())
     })
     .await;
-    let log = host.log().join("\n");
+    let log = server.log().join("\n");
     assert!(log.contains(r#"misplaced namespace="team-with-endpoints" name="web" reason="ready_endpoints""#), "{log}");
 }

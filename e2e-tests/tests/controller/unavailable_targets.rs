@@ -22,7 +22,7 @@ async fn full_pool_is_reported_until_an_address_is_free() {
         place.service_named(&format!("tiny-{last}"), json!({"labels": {"size": "tiny"}}), spec).await;
     }
     place.service_at("web", [172, 21, 0, 60], json!({"labels": {"size": "tiny"}}), json!({})).await;
-    let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    let _server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
     let event = eventually("the full pool to be reported", async || place.events("web").await.into_iter().next()).await;
     assert!(event.starts_with(FULL) && event.contains("full"), "{event}");
     // A requested move is also reported, once.
@@ -39,7 +39,7 @@ async fn full_pool_is_reported_until_an_address_is_free() {
 async fn target_that_is_taken_during_the_move_is_replaced() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
-    let _host = cluster.host(&proxy, &json!({})).arg("--no-webhook").start().await;
+    let _server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
     let rows = ["release", "place"];
     for step in rows {
         let place = cluster.place(&format!("taken-before-{step}")).await;

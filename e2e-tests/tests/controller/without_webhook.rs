@@ -142,7 +142,7 @@ async fn services_created_without_the_webhook_are_moved() {
 
     let proxy = Proxy::start(cluster.plane).await;
     for (start, more) in [&[][..], &["--move", "always", "--move-load-balancers"]].into_iter().enumerate() {
-        let mut host = cluster.host(&proxy, &json!({})).arg("--no-webhook").args(more).start().await;
+        let mut server = cluster.server(&proxy, &json!({})).arg("--no-webhook").args(more).start().await;
         join_all(places.iter().map(async |(_, place, _, expected)| place.comes_to(expected[start]).await)).await;
         cluster.place("last").await.all_was_looked_at("first").await;
         for (name, place, before, expected) in &places {
@@ -156,6 +156,6 @@ async fn services_created_without_the_webhook_are_moved() {
             let service = stored(&picked.client, &picked.namespace, &format!("web-{number}")).await.unwrap();
             assert_eq!(pool_of(addresses(&service)[0]), "windows");
         }
-        assert_eq!(host.terminate().await, 0);
+        assert_eq!(server.terminate().await, 0);
     }
 }

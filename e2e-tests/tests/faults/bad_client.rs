@@ -19,7 +19,7 @@ const MEMORY: f64 = 268.0;
 
 pub async fn a_client_is_bad(plane: &'static ControlPlane, count: usize, requests: usize, stays: Duration) -> Row {
     let cluster = FaultCluster::new(plane, count, "Fail", vec![Kind::usual(); REPLICAS]).await;
-    let (port, pid) = (cluster.replicas.host(0).port(), cluster.replicas.host(0).pid());
+    let (port, pid) = (cluster.replicas.server(0).port(), cluster.replicas.server(0).pid());
     let trusted = cluster.replicas.trusted().await;
     let (before, done) = (peak_memory(pid), AtomicBool::new(false));
     let bad = async {

@@ -17,7 +17,7 @@ use crate::support::replicas::{Kind, REPLICA, Replicas};
 async fn in_force(replicas: &Replicas<'_>) -> Option<String> {
     let mut hashes = BTreeSet::new();
     for nth in 0..REPLICAS {
-        let (_, metrics) = replicas.host(nth).get("/metrics").await?;
+        let (_, metrics) = replicas.server(nth).get("/metrics").await?;
         let line = metrics.lines().find(|line| line.starts_with("clusterip_settings_info{"))?;
         hashes.insert(line.to_owned());
     }
@@ -72,7 +72,7 @@ pub async fn settings_are_changed(plane: &'static ControlPlane, count: usize, ov
     let mut command = std::process::Command::new(program());
     command.args(["move", "--yes", "--namespace", namespace, "--server-namespace", &replicas.namespace]);
     command.arg("--kubeconfig").arg(plane.kubeconfig());
-    command.arg("--settings").arg(replicas.host(0).folder().join("settings.yaml"));
+    command.arg("--settings").arg(replicas.server(0).folder().join("settings.yaml"));
     let moved = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&moved.stdout);
     let end = format!("moved {astray} of {astray}, 0 stay");

@@ -40,7 +40,7 @@ fn mortal(begin: Timestamp, seconds: i64) -> Authority {
 pub async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize, full: bool) -> Row {
     // The certificate expires with its authority, and is renewed at two thirds of its life.
     let (end, signs) = if full { (90, 75) } else { (3600, 12) };
-    let (namespace, begin) = (plane.namespace("host").await, Timestamp::now());
+    let (namespace, begin) = (plane.namespace("server").await, Timestamp::now());
     let (old, new) = (mortal(begin, end), successor(begin, signs));
     let data = json!({"ca.crt": old.certificate(), "ca.key": old.key().pem(),
         "next.crt": new.certificate(), "next.key": new.key().pem()});
@@ -58,7 +58,7 @@ pub async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize
         let tally = load(&cluster.client, &cluster.namespace, &cluster.planned, left.unsigned_abs()).await;
         // A client that trusts only the new authority shows that all replicas have a certificate of it.
         for nth in 0..REPLICAS {
-            let port = replicas.host(nth).port();
+            let port = replicas.server(nth).port();
             let signed = async || handshake(port, new.certificate()).await.ok();
             eventually("a certificate of the new authority", signed).await;
         }
@@ -72,7 +72,7 @@ pub async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize
             let trusted = replicas.trusted().await;
             for nth in 0..REPLICAS {
                 made += 1;
-                if let Err(error) = handshake(replicas.host(nth).port(), &trusted).await {
+                if let Err(error) = handshake(replicas.server(nth).port(), &trusted).await {
                     *failed.entry(error).or_default() += 1;
                 }
             }
@@ -81,7 +81,7 @@ pub async fn certificates_are_renewed(plane: &'static ControlPlane, count: usize
         (made, failed)
     };
     let (tally, (made, failed)) = tokio::join!(loaded, shaken);
-    let logs = (0..REPLICAS).flat_map(|nth| replicas.host(nth).log());
+    let logs = (0..REPLICAS).flat_map(|nth| replicas.server(nth).log());
     let renewed = logs.filter(|line| line.contains("the server's certificate was renewed")).count();
     let mut wrong: Vec<String> =
         failed.iter().map(|(why, count)| format!("{count} of {made} handshakes failed: {why}")).collect();

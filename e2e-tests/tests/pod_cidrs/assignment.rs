@@ -11,7 +11,7 @@ use crate::support::pod_cidr_cluster::{Nodes, pool, settings};
 #[tokio::test]
 async fn each_operating_system_has_its_own_pool() {
     let nodes = Nodes::alone().await;
-    let host = nodes.serve(&by_os()).await;
+    let server = nodes.serve(&by_os()).await;
     for (name, labels) in
         [("l1", os("linux")), ("w1", os("windows")), ("bare", json!({})), ("w2", os("Windows")), ("l2", os("linux"))]
     {
@@ -41,14 +41,14 @@ async fn each_operating_system_has_its_own_pool() {
         r#"clusterip_node_pool_blocks{pool="windows",family="IPv4",state="usable"} 4.0"#,
         r#"clusterip_node_pool_blocks{pool="windows",family="IPv4",state="used"} 2.0"#,
     ];
-    measures(&host, &[ASSIGNED, BLOCKS, WAITING, MISPLACED], &blocks).await;
+    measures(&server, &[ASSIGNED, BLOCKS, WAITING, MISPLACED], &blocks).await;
     // A change of a Node without a pool does not repeat the Event.
     nodes.change("bare", json!({"metadata": {"labels": {"other": "x"}}})).await;
     // Later changes of labels do not change the blocks of a Node.
     nodes.change("l1", json!({"metadata": {"labels": os("windows")}})).await;
-    measures(&host, &[MISPLACED], &[r#"clusterip_misplaced_nodes{reason="wrong_pool"} 1"#]).await;
-    let left = host.log().iter().filter(|line| line.contains("left without a pod cidr")).count();
-    assert_eq!(left, 1, "{:#?}", host.log());
+    measures(&server, &[MISPLACED], &[r#"clusterip_misplaced_nodes{reason="wrong_pool"} 1"#]).await;
+    let left = server.log().iter().filter(|line| line.contains("left without a pod CIDR")).count();
+    assert_eq!(left, 1, "{:#?}", server.log());
     nodes.change("bare", json!({"metadata": {"labels": os("linux")}})).await;
     expected.insert("bare".to_owned(), texts(&["10.42.2.0/24"]));
     nodes.given("bare").await;
@@ -59,7 +59,7 @@ async fn each_operating_system_has_its_own_pool() {
 #[tokio::test]
 async fn freed_block_goes_to_the_node_that_waits_longest() {
     let nodes = Nodes::alone().await;
-    let host = nodes.serve(&one(&["10.42.0.0/23"])).await;
+    let server = nodes.serve(&one(&["10.42.0.0/23"])).await;
     for name in ["a", "b"] {
         nodes.create(name, json!({}), &[]).await;
         nodes.given(name).await;
@@ -73,45 +73,45 @@ async fn freed_block_goes_to_the_node_that_waits_longest() {
         r#"clusterip_node_assignments_total{result="full"} 3"#,
         "clusterip_nodes_waiting 3",
     ];
-    measures(&host, &[ASSIGNED, WAITING], &waiting).await;
+    measures(&server, &[ASSIGNED, WAITING], &waiting).await;
     nodes.delete("b").await;
     assert_eq!(nodes.given("z").await, ["10.42.1.0/24"]);
     nodes.delete("a").await;
     assert_eq!(nodes.given("y").await, ["10.42.0.0/24"]);
-    measures(&host, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
+    measures(&server, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
     let full = "CIDRNotAvailable: Node x: pool \"all\" (10.42.0.0/23) is full: no block of /24 is free; chosen by default; \
                 add a range to the pool, or delete Nodes that no longer exist";
     assert_eq!(nodes.events("x").await, [full]);
 
     // The pool gets another range, and all blocks stay.
-    std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/23", "10.43.0.0/24"]))).unwrap();
+    std::fs::write(server.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/23", "10.43.0.0/24"]))).unwrap();
     assert_eq!(nodes.given("x").await, ["10.43.0.0/24"]);
     let all = nodes.all().await;
     assert_eq!((all["y"][0].as_str(), all["z"][0].as_str()), ("10.42.0.0/24", "10.42.1.0/24"));
-    measures(&host, &[WAITING], &[]).await;
+    measures(&server, &[WAITING], &[]).await;
 }
 
 #[tokio::test]
 async fn nodes_are_ignored_until_the_settings_have_node_pools() {
     let nodes = Nodes::alone().await;
     let proxy = Proxy::start(nodes.plane).await;
-    let host = nodes.host_at(proxy.url(), &Value::Null).start().await;
-    host.logged("leading: misplaced services are moved").await;
+    let server = nodes.server_at(proxy.url(), &Value::Null).start().await;
+    server.logged("leading: misplaced Services are moved").await;
     nodes.create("early", json!({}), &[]).await;
-    measures(&host, &["clusterip_leader", BLOCKS], &["clusterip_leader 1"]).await;
-    std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/24"]))).unwrap();
+    measures(&server, &["clusterip_leader", BLOCKS], &["clusterip_leader 1"]).await;
+    std::fs::write(server.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/24"]))).unwrap();
     assert_eq!(nodes.given("early").await, ["10.42.0.0/24"]);
     let nodes_written = || proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();
     assert_eq!(nodes_written(), 1);
     // The settings have no pools of Nodes any more.
     nodes.create("waits", json!({}), &[]).await;
     nodes.wait_for_event("waits", "CIDRNotAvailable").await;
-    measures(&host, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
-    std::fs::write(host.folder().join("settings.yaml"), settings(&Value::Null)).unwrap();
-    measures(&host, &[WAITING, BLOCKS], &[]).await;
+    measures(&server, &[WAITING], &["clusterip_nodes_waiting 1"]).await;
+    std::fs::write(server.folder().join("settings.yaml"), settings(&Value::Null)).unwrap();
+    measures(&server, &[WAITING, BLOCKS], &[]).await;
     nodes.delete("early").await;
     nodes.create("late", json!({}), &[]).await;
-    std::fs::write(host.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/23"]))).unwrap();
+    std::fs::write(server.folder().join("settings.yaml"), settings(&one(&["10.42.0.0/23"]))).unwrap();
     // The order is that of the names, as a list returns the Nodes.
     assert_eq!(
         (nodes.given("late").await, nodes.given("waits").await),
@@ -142,19 +142,19 @@ async fn wrong_blocks_are_counted_and_left_alone() {
     for ByHand { name, labels, block } in &by_hand[..4] {
         nodes.create(name, labels.clone(), &[block]).await;
     }
-    let host = nodes.serve(&pools).await;
+    let server = nodes.serve(&pools).await;
     for ByHand { name, labels, block } in &by_hand[4..] {
         nodes.create(name, labels.clone(), &[block]).await;
     }
     let misplaced = |reason: &str, count: u8| format!("clusterip_misplaced_nodes{{reason=\"{reason}\"}} {count}");
     let found = [misplaced("outside", 1), misplaced("shared", 2), misplaced("withheld", 1), misplaced("wrong_pool", 1)];
-    measures(&host, &[MISPLACED], &found.each_ref().map(String::as_str)).await;
+    measures(&server, &[MISPLACED], &found.each_ref().map(String::as_str)).await;
     nodes.create("new", os("linux"), &[]).await;
     assert_eq!(nodes.given("new").await, ["172.20.2.0/24"]);
     nodes.delete("other").await;
     nodes.delete("elsewhere").await;
     let found = [misplaced("withheld", 1), misplaced("wrong_pool", 1)];
-    measures(&host, &[MISPLACED], &found.each_ref().map(String::as_str)).await;
+    measures(&server, &[MISPLACED], &found.each_ref().map(String::as_str)).await;
     for ByHand { name, block, .. } in by_hand.iter().filter(|node| !["other", "elsewhere"].contains(&node.name)) {
         assert_eq!(nodes.blocks(name).await, [*block], "{name}");
     }

@@ -90,7 +90,7 @@ fn cases() -> Vec<Case> {
             events: &[],
         },
         Case {
-            name: "another program changed the node",
+            name: "another program changed the Node",
             fault: Fault::PauseBefore,
             between: Changes(json!({"metadata": {"annotations": {"a": "b"}}})),
             blocks: first,
@@ -138,7 +138,7 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
     for Case { name, fault, between, blocks, next_block, events } in cases() {
         nodes.clear().await;
         let proxy = Proxy::start(nodes.plane).await;
-        let mut host = nodes.serve_through(&proxy, &by_os()).await;
+        let mut server = nodes.serve_through(&proxy, &by_os()).await;
         let gate = proxy.on(gives("x"), fault);
         nodes.create("x", os("linux"), &[]).await;
         gate.arrived().await;
@@ -159,7 +159,7 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
         }
         assert_eq!(has, blocks, "{name}");
         if blocks.is_empty() {
-            host.logged("deleted meanwhile").await;
+            server.logged("deleted meanwhile").await;
         }
         nodes.create("y", os("linux"), &[]).await;
         assert_eq!(nodes.given("y").await, [next_block], "{name}");
@@ -179,7 +179,7 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
         nodes.wait_for_event("over", "CIDRNotAvailable").await;
         assert_eq!(twice(&nodes.all().await), [], "{name}");
         assert_eq!(nodes.events("x").await, events, "{name}");
-        assert_eq!(host.terminate().await, 0, "{name}");
+        assert_eq!(server.terminate().await, 0, "{name}");
     }
 }
 
@@ -188,7 +188,7 @@ async fn failed_request_neither_loses_nor_duplicates_a_block() {
 async fn block_is_reserved_while_its_request_may_still_succeed() {
     let nodes = Nodes::alone().await;
     let proxy = Proxy::start(nodes.plane).await;
-    let host = nodes.serve_through(&proxy, &one(&["10.42.0.0/22"])).await;
+    let server = nodes.serve_through(&proxy, &one(&["10.42.0.0/22"])).await;
     let late = proxy.on(gives("x"), Fault::PauseBefore);
     // All attempts after the first one are refused.
     let refused = proxy.on_nth(0, 1000, gives("x"), Fault::Answer(403, "Forbidden", "not by you".to_owned()));
@@ -210,18 +210,18 @@ async fn block_is_reserved_while_its_request_may_still_succeed() {
     assert!(sent.iter().all(|block| block == "10.42.0.0/24"), "{sent:?}");
     let timed = proxy.writes().iter().filter(|seen| gives("x")(seen)).all(|seen| seen.query.contains("timeout="));
     assert!(timed, "a request has no timeout");
-    drop(host);
+    drop(server);
 }
 
 #[tokio::test]
 async fn api_server_outage_loses_no_block() {
     let nodes = Nodes::alone().await;
-    let host = nodes.serve(&one(&["10.42.0.0/22"])).await;
+    let server = nodes.serve(&one(&["10.42.0.0/22"])).await;
     nodes.create("a", json!({}), &[]).await;
     nodes.given("a").await;
     nodes.plane.stop_api_server();
     eventually("the watch of the Nodes to fail", async || {
-        let failed = metrics(&host, "clusterip_watch_errors_total").await;
+        let failed = metrics(&server, "clusterip_watch_errors_total").await;
         failed.iter().any(|line| line.contains("kind=\"Node\"")).then_some(())
     })
     .await;

@@ -12,7 +12,7 @@ async fn next_leader_finishes_the_work_of_a_killed_leader() {
     const NODES: usize = 300;
     let nodes = Nodes::alone().await;
     let mut first = nodes.serve(&one(&["10.64.0.0/15"])).await;
-    let second = nodes.host_at(nodes.plane.server(), &one(&["10.64.0.0/15"])).start().await;
+    let second = nodes.server_at(nodes.plane.server(), &one(&["10.64.0.0/15"])).start().await;
     second.logged("another process leads").await;
     nodes.create("by-hand", json!({}), &["10.64.3.0/24"]).await;
     // Some Nodes have blocks, some requests are in flight, and some Nodes come later.
@@ -56,7 +56,7 @@ async fn leader_without_its_lease_writes_no_nodes() {
         &[r#"clusterip_misplaced_nodes{reason="outside"} 1"#, "clusterip_nodes_waiting 1"],
     )
     .await;
-    let second = nodes.host_at(nodes.plane.server(), &pools).start().await;
+    let second = nodes.server_at(nodes.plane.server(), &pools).start().await;
     second.logged("another process leads").await;
     let lease = |seen: &Seen| seen.is_write() && seen.path.ends_with("/leases/clusterip-leader");
     let renewals = proxy.on_nth(0, 1000, lease, Fault::PauseBefore);
@@ -64,7 +64,7 @@ async fn leader_without_its_lease_writes_no_nodes() {
     let before = proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();
     measures(&first, &[WAITING, MISPLACED], &[]).await;
     nodes.delete("b").await;
-    second.logged("leading: nodes without pod CIDRs get blocks").await;
+    second.logged("leading: Nodes without pod CIDRs get blocks").await;
     assert_eq!(nodes.given("waits").await, ["10.42.1.0/24"]);
     measures(&second, &[WAITING, MISPLACED], &[r#"clusterip_misplaced_nodes{reason="outside"} 1"#]).await;
     let after = proxy.writes().iter().filter(|seen| seen.path.starts_with("/api/v1/nodes")).count();

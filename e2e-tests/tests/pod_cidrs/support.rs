@@ -36,13 +36,13 @@ pub fn sent(proxy: &Proxy, name: &str) -> Vec<String> {
 }
 
 /// Waits until the metrics with this prefix, except those that are 0, are these.
-pub async fn measures(host: &Server, names: &[&str], expected: &[&str]) {
+pub async fn measures(server: &Server, names: &[&str], expected: &[&str]) {
     let mut last = Vec::new();
     let waited = tokio::time::timeout(crate::support::eventually::MAX_WAIT, async {
         loop {
             last.clear();
             for name in names {
-                last.extend(metrics(host, name).await.into_iter().filter(|line| !line.ends_with(" 0.0")));
+                last.extend(metrics(server, name).await.into_iter().filter(|line| !line.ends_with(" 0.0")));
             }
             last.sort();
             if last == expected {

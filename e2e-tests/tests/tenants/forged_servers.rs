@@ -1,14 +1,12 @@
 //! Leases and ConfigMaps of a tenant that look like those of a server.
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::support::{MALLORY, Scene, Tenant};
+use super::support::{MALLORY, Scene, Tenant, clusterip};
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 
 /// The settings of the server.
@@ -16,20 +14,6 @@ const SERVER: &str = "{services: {pools: [{name: right, cidrs: [172.21.7.0/24]}]
 /// The settings of the tenant.
 const FORGED: &str = "{services: {pools: [{name: forged, cidrs: [172.21.8.0/24]}]}}";
 const IDENTITY: &str = "mallory_serve_00000000000000ab";
-
-struct Ended {
-    status: i32,
-    stdout: String,
-    stderr: String,
-}
-
-async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
-    let mut command = Command::new(program());
-    command.args(arguments).arg("--kubeconfig").arg(plane.kubeconfig()).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
 
 /// Writes the Lease, the ConfigMap and the annotation that an earlier version read.
 async fn forges(mallory: &Tenant<'_>, holder: &str) {
@@ -77,7 +61,7 @@ async fn with_each_lease(mallory: &Tenant<'_>, check: impl AsyncFn(&str)) {
 
 #[tokio::test]
 async fn forged_server_is_ignored_without_a_server() {
-    let scene = Scene { plane: ControlPlane::start(Options::default()), host: None, port: 0 };
+    let scene = Scene { plane: ControlPlane::start(Options::default()), server: None, port: 0 };
     let mallory = scene.tenant(MALLORY).await;
     let expected = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
     with_each_lease(&mallory, async |lease: &str| {
@@ -103,14 +87,14 @@ async fn forged_server_is_ignored_without_a_server() {
 
 #[tokio::test]
 async fn forged_server_is_ignored_beside_a_server() {
-    let scene = Scene { plane: ControlPlane::start(Options::default()), host: None, port: 0 };
+    let scene = Scene { plane: ControlPlane::start(Options::default()), server: None, port: 0 };
     let mallory = scene.tenant(MALLORY).await;
     let namespace = scene.plane.namespace("installed").await;
     let settings = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pools", "namespace": namespace},
         "data": {"settings.yaml": SERVER}});
     scene.plane.apply(&settings.to_string()).await;
-    let host = ServerBuilder::new(&scene.plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
-    let mut host = host.args(&["--no-webhook", "--move", "never"]).start().await;
+    let server = ServerBuilder::new(&scene.plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
+    let mut server = server.args(&["--no-webhook", "--move", "never"]).start().await;
     let from = format!("settings: configmap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
     with_each_lease(&mallory, async |lease: &str| {
         let audit = clusterip(&scene.plane, &["audit", "-o", "json"]).await;
@@ -121,5 +105,5 @@ async fn forged_server_is_ignored_beside_a_server() {
         assert_eq!((shown.status, &shown.stderr), (0, &from), "{lease}: {}", shown.stdout);
     })
     .await;
-    assert_eq!(host.terminate().await, 0);
+    assert_eq!(server.terminate().await, 0);
 }

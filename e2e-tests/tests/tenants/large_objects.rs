@@ -39,8 +39,8 @@ async fn large_workloads_do_not_fill_the_memory_of_a_starting_server() {
     }
     scene.install().await;
     scene.serve(SETTINGS).await;
-    let host = scene.host.as_mut().unwrap();
-    host.ready().await;
-    let peak = peak_memory(host.pid());
+    let server = scene.server.as_mut().unwrap();
+    server.ready().await;
+    let peak = peak_memory(server.pid());
     assert!(peak < MOST, "{peak} MB");
 }

@@ -1,5 +1,6 @@
 //! A cluster with `deploy/external`, and a tenant with the permissions of the role `edit` in one namespace.
 
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use axum::http::{Method, Request};
@@ -12,6 +13,7 @@ use crate::support::documented_steps::{Operator, Step};
 use crate::support::eventually::eventually;
 use crate::support::fake_kubelet::as_in_a_pod;
 use crate::support::move_helpers::{path, stored};
+use crate::support::program;
 use crate::support::serve_process::{Server, free_port};
 use crate::support::webhook_cluster::{addresses, annotated, with_ranges, within};
 
@@ -56,7 +58,7 @@ pub const LOST: Duration = Duration::from_secs(20);
 /// A control plane with `deploy/external`, and the server that its Deployment runs.
 pub struct Scene {
     pub plane: ControlPlane,
-    pub host: Option<Server>,
+    pub server: Option<Server>,
     pub port: u16,
 }
 
@@ -71,13 +73,13 @@ impl Scene {
         let mut scene = Self::without_server();
         scene.install().await;
         scene.serve(SETTINGS).await;
-        scene.host.as_mut().unwrap().ready().await;
+        scene.server.as_mut().unwrap().ready().await;
         eventually("the webhook to be called", async || {
             let unknown = annotated("trial", json!({"clusterip-policy/pool": "unknown"}), json!({}));
             scene.create(&scene.admin(), "default", &unknown, "?dryRun=All").await.err()
         })
         .await;
-        scene.host.as_ref().unwrap().logged("leading").await;
+        scene.server.as_ref().unwrap().logged("leading").await;
         let marked = annotated("marked", json!({MOVING: "{}"}), json!({}));
         eventually("the deletion of the policies to take effect", async || {
             scene.create(&scene.admin(), "default", &marked, "?dryRun=All").await.ok()
@@ -87,7 +89,7 @@ impl Scene {
     }
 
     pub fn without_server() -> Self {
-        Self { plane: ControlPlane::start(Options::default()), host: None, port: free_port() }
+        Self { plane: ControlPlane::start(Options::default()), server: None, port: free_port() }
     }
 
     /// A client of the administrator, for the runtime of the calling test.
@@ -116,7 +118,7 @@ impl Scene {
         args.retain(|arg| *arg != "--move-load-balancers");
         args.push("--move-load-balancers".into());
         let settings = with_ranges(&self.plane, settings);
-        self.host = Some(as_in_a_pod(&self.plane, self.port, &pod).await.settings(&settings).spawn());
+        self.server = Some(as_in_a_pod(&self.plane, self.port, &pod).await.settings(&settings).spawn());
     }
 
     /// Creates a namespace in which the user of this name has the permissions of `edit`, and returns a client of that
@@ -242,6 +244,22 @@ impl Tenant<'_> {
         service["metadata"]["annotations"][MOVING] = journal.to_string().into();
         self.creates(&service).await
     }
+}
+
+/// The result of a command.
+pub struct Ended {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs `clusterip` as the administrator.
+pub async fn clusterip(plane: &ControlPlane, arguments: &[&str]) -> Ended {
+    let mut command = Command::new(program());
+    command.args(arguments).arg("--kubeconfig").arg(plane.kubeconfig()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 /// The rules of the built-in role `edit` that matter here. Without a controller manager, the role itself is empty.

@@ -71,7 +71,7 @@ async fn creates_succeed_while_many_misplaced_services_are_listed() {
     scene.serve(&half).await;
     let first = creates_while_it_works(&scene, &shop, "first").await;
     // The Linux pool changes to another range, which no Service is in.
-    let file = scene.host.as_ref().unwrap().folder().join("settings.yaml");
+    let file = scene.server.as_ref().unwrap().folder().join("settings.yaml");
     let other = SETTINGS.replace(LINUX, "172.21.2.0/25");
     std::fs::write(file, with_ranges(&scene.plane, &other)).unwrap();
     let second = creates_while_it_works(&scene, &shop, "second").await;

@@ -10,6 +10,8 @@ use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::owner::Owner;
 use ipnet::IpNet;
+use thiserror::Error;
+use tokio::runtime::TryCurrentError;
 
 /// The input of an audit.
 pub struct AuditInput<'m> {
@@ -24,7 +26,7 @@ pub struct AuditInput<'m> {
     /// The addresses in flight, with the Services that they are for.
     pub in_flight: Vec<(IpAddr, Owner)>,
     /// Which node holds which external address, or why that is unknown.
-    pub holders: Result<HolderSnapshot, String>,
+    pub holders: Result<HolderSnapshot, HoldersError>,
     /// Which Services the control plane calls.
     pub called: ControlPlaneServices,
     /// Whether `in_flight` is complete.
@@ -33,4 +35,21 @@ pub struct AuditInput<'m> {
     pub refused: bool,
     /// What could not be determined, as sentences.
     pub notes: Vec<String>,
+}
+
+/// Why it is unknown which node holds which external address.
+#[derive(Debug, Error)]
+pub enum HoldersError {
+    /// This server reads no Leases.
+    #[error("Leases are not read here")]
+    NotReadHere,
+    /// The source of the audit has no Leases.
+    #[error("no Leases were read")]
+    NotRead,
+    /// The Leases were to be read outside of an async runtime.
+    #[error(transparent)]
+    NoRuntime(#[from] TryCurrentError),
+    /// The Leases can't be read. Contains the error of the API server.
+    #[error("{0}")]
+    Request(String),
 }

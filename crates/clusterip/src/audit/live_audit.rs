@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use tokio::runtime::Handle;
 
 use super::cache::AuditCache;
-use super::input::AuditInput;
+use super::input::{AuditInput, HoldersError};
 use super::model::Audit;
 use super::services::evaluate::EvaluateError;
 
@@ -71,11 +71,12 @@ impl LiveAudit {
     }
 
     /// What the Leases say now, or why they can't be read.
-    fn holders(&self) -> Result<HolderSnapshot, String> {
-        let Some(leases) = &self.leases else { return Err("Leases are not read here".to_owned()) };
-        let runtime = Handle::try_current().map_err(|error| error.to_string())?;
+    fn holders(&self) -> Result<HolderSnapshot, HoldersError> {
+        let Some(leases) = &self.leases else { return Err(HoldersError::NotReadHere) };
+        let runtime = Handle::try_current()?;
         let of_agents = ListParams::default().labels(&Observer::labels());
-        let leases = runtime.block_on(leases.list(&of_agents)).map_err(|error| error_message(&error))?;
+        let leases = runtime.block_on(leases.list(&of_agents));
+        let leases = leases.map_err(|error| HoldersError::Request(error_message(&error)))?;
         let mut holders = HolderSnapshot::new(Some(Timestamp::now()));
         leases.items.iter().for_each(|lease| holders.apply(lease));
         Ok(holders)

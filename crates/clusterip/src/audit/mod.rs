@@ -4,11 +4,13 @@
 //! - [`nodes`]: the same for Nodes and their blocks.
 //! - [`external`]: the same for external addresses.
 //!
-//! [`build`] turns the input ([`input`]) into an audit ([`model`]); [`cache`] keeps earlier answers of the policy, and
-//! [`audit_lookups`] answers its look-ups. [`source`] reads a cluster, a snapshot or watched stores, and [`live_audit`]
-//! audits the watched stores of a server again and again. [`explain`] explains the address of a single Service, and
-//! [`fail_on`] selects the findings that make the command fail.
+//! [`build`] turns the input ([`input`]) into an audit ([`model`]). [`address_usage`] counts how the addresses of a
+//! range are used. [`cache`] keeps earlier answers of the policy, and [`audit_lookups`] answers its look-ups.
+//! [`source`] reads a cluster, a snapshot or watched stores, and [`live_audit`] audits the watched stores of a server
+//! again and again. [`explain`] explains the address of a single Service, and [`fail_on`] selects the findings that
+//! make the command fail.
 
+pub mod address_usage;
 pub mod audit_lookups;
 pub mod build;
 pub mod cache;

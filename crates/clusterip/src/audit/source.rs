@@ -31,6 +31,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client};
 use serde_json::Value;
 
+use crate::audit::input::HoldersError;
 use crate::own_leases;
 use crate::snapshot_kinds::SnapshotKinds;
 
@@ -43,7 +44,7 @@ pub struct Source {
     /// The addresses in flight that replicas of a server claim.
     pub in_flight: Vec<(IpAddr, Owner)>,
     /// Which node holds which external address, or why that is unknown.
-    pub holders: Result<HolderSnapshot, String>,
+    pub holders: Result<HolderSnapshot, HoldersError>,
     /// Which Services the control plane calls.
     pub called: ControlPlaneServices,
     /// What could not be determined, as sentences.
@@ -115,7 +116,7 @@ impl Collector {
     }
 
     fn end(mut self, notes: Vec<String>) -> Source {
-        let holders = self.holders.ok_or_else(|| "no Leases were read".to_owned());
+        let holders = self.holders.ok_or(HoldersError::NotRead);
         self.in_flight.sort_by_key(|(address, _)| *address);
         let ranges = ServiceRanges::of(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
         let snapshot = Arc::new(RwLock::new(self.snapshot));

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, check_settings};
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -19,6 +20,7 @@ use serde_json::Value;
 mod watch;
 
 use super::deployed::Deployed;
+use super::missing_permissions::{Reads, is_forbidden, list_leases};
 use super::scope::{self, Scope, ServiceName};
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, notice, warn};
@@ -61,10 +63,12 @@ the cluster can't be read. With --watch, the status is that of the last report."
 pub struct Audit {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
+    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`; - for
+    /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
-    /// The settings file [default: the settings of the server that leads; with --snapshot the pools of K2s]
+    /// The settings file, or - for standard input [default: the settings of the server that leads; with --snapshot the
+    /// pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
@@ -141,6 +145,9 @@ impl Audit {
     }
 
     fn audit(&self) -> anyhow::Result<ExitCode> {
+        let settings = self.settings.iter().map(|file| ("--settings", file));
+        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
+        super::check_standard_input(settings.chain(snapshot))?;
         if self.watch {
             return watch::run(self);
         }
@@ -169,7 +176,7 @@ impl Audit {
             Some(service) => {
                 let ServiceKey { namespace, name } = service.key(&self.scope, || self.namespace())?;
                 let why = explain::of(&input, (&namespace, &name))?;
-                let why = why.ok_or_else(|| anyhow::anyhow!("there is no service {namespace}/{name}"))?;
+                let why = why.ok_or_else(|| anyhow::anyhow!("there is no Service {namespace}/{name}"))?;
                 let text = match self.output {
                     Output::Table | Output::Wide => explanation_table::why(&why, layout),
                     Output::Json => serde_json::to_string_pretty(&why)? + "\n",
@@ -181,7 +188,7 @@ impl Audit {
             None => {
                 let namespace = self.namespace();
                 if let Some(namespace) = &namespace {
-                    scope::check(&Snapshot::read(&snapshot), namespace)?;
+                    scope::check(&Snapshot::read(&snapshot), namespace, self.scope.named_by(None))?;
                 }
                 self.scope.tell_if_no_service_matches(&Snapshot::read(&snapshot), namespace.as_deref());
                 let audit = input.audit(&mut AuditCache::default())?;
@@ -215,12 +222,34 @@ impl Audit {
     /// Connects to the cluster, and finds out where its settings are.
     async fn connect(&self) -> anyhow::Result<Connection> {
         let client = self.cluster.client().await?;
-        let needs_server = self.settings.is_none();
-        let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
-        let settings = deployed.settings(&client, self.settings.as_deref()).await?;
+        let (given, of_agents) = (self.server_namespace.as_deref(), self.agents_namespace.as_deref());
+        scope::check_in_cluster(&client, given, "--server-namespace").await?;
+        scope::check_in_cluster(&client, of_agents, "--agents-namespace").await?;
+        // The kinds in the settings are not known yet, so they are those of the default settings.
+        let defaults = Settings::default();
+        let deployed = Deployed::find(&client, given, self.settings.is_none()).await;
+        let reads = self.reads(&defaults, given.unwrap_or(client.default_namespace()), of_agents);
+        let deployed = reads.explain(&client, deployed).await?;
+        let settings = deployed.settings(&client, self.settings.as_deref()).await;
+        let mut reads = self.reads(&defaults, &deployed.namespace, of_agents);
+        if settings.as_ref().is_err_and(is_forbidden) {
+            reads.more.extend(deployed.read_config_map(&client).await);
+        }
+        let settings = reads.explain(&client, settings).await?;
         notice(&deployed.settings_notice(&settings));
         let agents_namespace = self.agents_namespace.clone().or(deployed.agents_namespace);
         Ok(Connection { client, settings, namespace: deployed.namespace, agents_namespace })
+    }
+
+    /// What an audit with these settings reads, besides the ConfigMap of the settings. `of_server` and `of_agents` are
+    /// the namespaces of the server and the agents.
+    fn reads(&self, settings: &Settings, of_server: &str, of_agents: Option<&str>) -> Reads {
+        let mut more = vec![list_leases(Some(of_server))];
+        more.extend(of_agents.map(|namespace| list_leases(Some(namespace))));
+        if self.settings.is_none() {
+            more.extend(Deployed::needs(self.server_namespace.as_deref()));
+        }
+        Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source, About)> {
@@ -228,7 +257,9 @@ impl Audit {
         let written = live_settings::written(&settings).await?;
         let module = Module::new(EMBEDDED)?;
         let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
-        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await?;
+        let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await;
+        let reads = self.reads(&checked.settings, &namespace, agents_namespace.as_deref());
+        let source = reads.explain(&client, source.map_err(Into::into)).await?;
         let cluster = self.cluster.name().await;
         Ok((module, written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
     }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::{Error, bail};
 use clusterip_host::live_settings::{self, Source};
+use clusterip_host::permissions::Need;
 use clusterip_leases::election::{self, LEASE, Timing};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::observed::Observed;
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::RequestFailure;
 use clusterip_runtime::terminal::harmless;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ListParams;
@@ -30,6 +31,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const LONG_CHECK: Duration = Duration::from_secs(5);
 /// A holder whose Lease has not expired after this time counts as alive.
 const MAX_DOUBT: Duration = Duration::from_secs(20);
+/// What a message says about a server that has not stored its settings.
+const NO_SETTINGS: &str = "does not show its settings, because it is starting or its version is older";
 
 /// The server that leads in a cluster.
 ///
@@ -64,12 +67,14 @@ struct Servers {
 }
 
 impl Servers {
-    /// Reads the servers of all namespaces, or of one; `None` without the permission to read their settings in use.
-    async fn read(client: &Client, namespace: Option<&str>) -> anyhow::Result<Option<Self>> {
+    /// Reads the servers of all namespaces, or of one.
+    async fn read(client: &Client, namespace: Option<&str>) -> anyhow::Result<ServersRead> {
         let listed = match settings_in_use::list(client, namespace).await {
             Ok(listed) => listed,
-            Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
-            Err(error) => bail!("controllerrevisions can't be listed: {}", error_message(&error)),
+            Err(error) if RequestFailure::from(&error).is_forbidden() => {
+                return Ok(ServersRead::Forbidden(RequestFailure::from(&error)));
+            }
+            Err(error) => return Err(failed("controllerrevisions can't be listed", &error)),
         };
         let mut stored: BTreeMap<String, Vec<SettingsInUse>> = BTreeMap::new();
         for (namespace, in_use) in listed {
@@ -89,11 +94,28 @@ impl Servers {
                 }
             }
         }
-        Ok(Some(servers))
+        Ok(ServersRead::Servers(servers))
     }
 }
 
+/// The result of reading the servers of a cluster.
+enum ServersRead {
+    Servers(Servers),
+    /// The user lacks the permission to read the settings that servers use.
+    Forbidden(RequestFailure),
+}
+
 impl Deployed {
+    /// The permissions to find the server. It may lead in any namespace, unless one is given.
+    pub fn needs(given: Option<&str>) -> Vec<Need> {
+        let lease = Need::read("get", "coordination.k8s.io", "leases", given);
+        vec![
+            Need::read("list", "apps", "controllerrevisions", given),
+            Need::read("get", "apps", "controllerrevisions", given),
+            Need { name: Some(LEASE.to_owned()), ..lease },
+        ]
+    }
+
     /// Finds the server. `given` is its namespace, if the user gave it. If `only_one` is false, the command doesn't
     /// depend on the server: several servers, or servers that can't be read, are the same as none.
     ///
@@ -103,7 +125,10 @@ impl Deployed {
         let namespace = given.unwrap_or(client.default_namespace()).to_owned();
         let none = Self { namespace, leader: None, agents_namespace: None, given: given.is_some() };
         if !only_one {
-            let servers = Servers::read(client, given).await.ok().flatten().unwrap_or_default();
+            let servers = match Servers::read(client, given).await {
+                Ok(ServersRead::Servers(servers)) => servers,
+                Ok(ServersRead::Forbidden(_)) | Err(_) => Servers::default(),
+            };
             return Ok(match servers.leading.as_slice() {
                 [server] => none.led_by(server),
                 _ => none.or_idle(&servers.idle),
@@ -150,24 +175,22 @@ impl Deployed {
     /// The servers of the given namespace, or of all. A user who may not list those of all namespaces uses the server
     /// in the namespace of the context.
     async fn servers(client: &Client, given: Option<&str>) -> anyhow::Result<Servers> {
-        if let Some(servers) = Servers::read(client, given).await? {
-            return Ok(servers);
-        }
+        let refused = match Servers::read(client, given).await? {
+            ServersRead::Servers(servers) => return Ok(servers),
+            ServersRead::Forbidden(refused) => refused,
+        };
         let Some(given) = given else {
-            let of_context = Servers::read(client, Some(client.default_namespace())).await;
-            return match of_context.ok().flatten().filter(|servers| !servers.leading.is_empty()) {
-                Some(servers) => Ok(servers),
-                None => bail!(
-                    "controllerrevisions can't be listed in all namespaces, so it is unknown where a server leads: \
-                     name its namespace with --server-namespace"
-                ),
+            return match Servers::read(client, Some(client.default_namespace())).await {
+                Ok(ServersRead::Servers(servers)) if !servers.leading.is_empty() => Ok(servers),
+                _ => Err(Error::new(refused).context(
+                    "controllerrevisions can't be listed in all namespaces, so it is unknown where a server leads \
+                     (--server-namespace names its namespace)",
+                )),
             };
         };
-        bail!(
-            "controllerrevisions can't be read in namespace {given}, so it is unknown whether a server leads there; \
-             this rule of a Role in that namespace grants it:\n\
-             - {{apiGroups: [\"apps\"], resources: [\"controllerrevisions\"], verbs: [\"get\", \"list\"]}}"
-        )
+        Err(Error::new(refused).context(format!(
+            "controllerrevisions can't be read in namespace {given}, so it is unknown whether a server leads there"
+        )))
     }
 
     /// The text of the notice that tells which settings are used.
@@ -195,7 +218,7 @@ impl Deployed {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let problem = match self.in_use(client).await? {
-                None => format!("{at} does not show its settings, because it is starting or its version is older"),
+                None => format!("{at} {NO_SETTINGS}"),
                 Some(SettingsInUse { version, source, .. }) => {
                     let source = match source {
                         Origin::File(file) => bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file)),
@@ -205,7 +228,10 @@ impl Deployed {
                         }
                     };
                     let written = live_settings::written(&source).await;
-                    let written = written.map_err(|error| anyhow!("{error}; or {REMEDY}"))?;
+                    let written = written.map_err(|error| {
+                        let text = format!("{error}; or {REMEDY}");
+                        Error::new(error).context(text)
+                    })?;
                     if live_settings::version(&written) == version {
                         return Ok(source);
                     }
@@ -218,6 +244,12 @@ impl Deployed {
             }
             sleep(LOOK).await;
         }
+    }
+
+    /// The permission to read the ConfigMap with the settings of the server; `None` if the ConfigMap is unknown.
+    pub async fn read_config_map(&self, client: &Client) -> Option<Need> {
+        let Origin::ConfigMap { namespace, name } = self.in_use(client).await.ok()??.source else { return None };
+        Some(Need { name: Some(name), ..Need::read("get", "", "configmaps", Some(&namespace)) })
     }
 
     /// Checks that the leading server uses the settings version `version`, which was read from `source`: a server that
@@ -241,7 +273,7 @@ impl Deployed {
                         format!("uses the settings of configmap {name}, not those of this command")
                     }
                 },
-                None => "does not show its settings, because it is starting or its version is older".to_owned(),
+                None => NO_SETTINGS.to_owned(),
             };
             if Instant::now() > deadline {
                 bail!(
@@ -259,7 +291,7 @@ impl Deployed {
     /// # Errors
     /// If a server leads in another namespace, or this can't be found out.
     pub async fn no_leader_elsewhere(&self, client: &Client) -> anyhow::Result<()> {
-        let Some(Servers { mut leading, .. }) = Servers::read(client, None).await? else {
+        let ServersRead::Servers(Servers { mut leading, .. }) = Servers::read(client, None).await? else {
             bail!(
                 "no server leads in namespace {}, and without the permission to read ControllerRevisions it is unknown \
                  whether one leads in another namespace; this rule of a ClusterRole grants it:\n\
@@ -286,11 +318,13 @@ impl Deployed {
         let Some(leader) = lease.as_ref().and_then(election::holder) else { return Ok(None) };
         match settings_in_use::of_leader(client, &self.namespace, leader).await {
             Ok(in_use) => Ok(in_use),
-            Err(error) => bail!(
-                "the settings that the server in namespace {} has stored can't be read: {}",
-                self.namespace,
-                error_message(&error)
-            ),
+            Err(error) => {
+                let namespace = &self.namespace;
+                Err(failed(
+                    &format!("the settings that the server in namespace {namespace} has stored can't be read"),
+                    &error,
+                ))
+            }
         }
     }
 }
@@ -312,8 +346,13 @@ async fn may_be_starting(client: &Client, given: Option<&str>) -> bool {
 async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Lease>> {
     match Api::<Lease>::namespaced(client.clone(), namespace).get_opt(LEASE).await {
         Ok(lease) => Ok(lease),
-        Err(error) => bail!("lease {namespace}/{LEASE} can't be read: {}", error_message(&error)),
+        Err(error) => Err(failed(&format!("lease {namespace}/{LEASE} can't be read"), &error)),
     }
+}
+
+/// The error of a request.
+fn failed(what: &str, error: &kube::Error) -> Error {
+    Error::new(RequestFailure::from(error)).context(what.to_owned())
 }
 
 /// Returns the servers that are alive because they renew their Leases. A Lease that expires under observation belongs

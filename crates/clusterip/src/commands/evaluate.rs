@@ -44,13 +44,13 @@ pub struct Evaluate {
     /// An AdmissionRequest or AdmissionReview in JSON or YAML; - for standard input
     #[arg(long, value_name = "FILE")]
     request: PathBuf,
-    /// The settings file [default: the pools of K2s]
+    /// The settings file, or - for standard input [default: the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Answer the look-ups from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
+    /// Answer the look-ups from this file of `clusterip snapshot` or `kubectl get -A -o yaml`; - for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "cluster", "kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
-    /// Answer the look-ups from this recorded session; they must come in the recorded order
+    /// Answer the look-ups from this recorded session, or - for standard input; they must come in the recorded order
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "kubeconfig", "context", "record"])]
     session: Option<PathBuf>,
     /// Answer the look-ups from the cluster of the current context; --kubeconfig and --context imply this
@@ -95,6 +95,11 @@ impl Evaluate {
     }
 
     fn evaluate(&self) -> anyhow::Result<ExitCode> {
+        let settings = self.settings.iter().map(|file| ("--settings", file));
+        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
+        let session = self.session.iter().map(|file| ("--session", file));
+        let request = [("--request", &self.request)].into_iter();
+        super::check_standard_input(request.chain(settings).chain(snapshot).chain(session))?;
         let document = settings_file::read(self.settings.as_deref())?;
         let request = self.request()?;
         let module = Module::new(EMBEDDED)?;
@@ -122,7 +127,7 @@ impl Evaluate {
     }
 
     fn request(&self) -> anyhow::Result<Value> {
-        let source = super::read_text(&self.request).context("request")?;
+        let source = manifests::read_file(&self.request).context("request")?;
         request_file::read(&source.text).with_context(|| format!("request: {}", source.name))
     }
 

@@ -1,17 +1,22 @@
 //! `clusterip init`
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 use clusterip_core::settings::{Settings, parse_cidr};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
+use clusterip_host::permissions::Need;
 use clusterip_host::yaml;
 use clusterip_runtime::connect::{ClusterArguments, ConnectError};
 use ipnet::IpNet;
 use kube::Client;
 
+use super::missing_permissions::Reads;
+use super::terminal_options::TerminalOptions;
 use crate::starter::document::document;
 use crate::starter::facts::{self, Origin, Ranges};
 use crate::starter::pools::{Os, pools};
@@ -19,8 +24,8 @@ use crate::starter::pools::{Os, pools};
 /// The text at the end of `clusterip init --help`.
 pub const HELP: &str = "\
 A cluster whose Nodes have one operating system gets one pool. A cluster with Linux and Windows Nodes gets two. A \
-dual-stack cluster gets pools with both families. The command changes nothing: it reads ServiceCIDRs, Nodes, and \
-before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
+dual-stack cluster gets pools with both families. The command changes nothing in the cluster: it reads \
+ServiceCIDRs, Nodes, and before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
 
 Examples:
   For the cluster of the current context:
@@ -29,7 +34,8 @@ Examples:
   Without a cluster:
     clusterip init --service-cidr 10.96.0.0/12 --os linux,windows
 
-Exit status: 0; 2 if the cluster can't be read, or its Service ranges are unknown or too small.";
+Exit status: 0; 2 if the cluster can't be read, its Service ranges are unknown or too small, or the settings \
+can't be written.";
 
 /// Arguments of `init`.
 #[derive(Debug, Args)]
@@ -42,16 +48,25 @@ pub struct Init {
     /// The operating systems of the Nodes [default: those of the cluster]
     #[arg(long, value_enum, value_name = "OS", value_delimiter = ',')]
     os: Vec<Os>,
+    /// Write the settings to this file, instead of to standard output
+    #[arg(long, value_name = "FILE")]
+    output_file: Option<PathBuf>,
+    #[command(flatten)]
+    terminal: TerminalOptions,
 }
 
 impl Init {
-    /// Prints the settings.
+    /// Prints the settings, or writes them to a file.
     ///
     /// # Errors
-    /// If the cluster can't be read, or can't be divided into pools.
+    /// If the cluster can't be read, or can't be divided into pools, or the settings can't be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.terminal.apply();
         let text = self.settings()?;
-        super::output(text.as_bytes())?;
+        match &self.output_file {
+            Some(file) => fs::write(file, text).with_context(|| file.display().to_string())?,
+            None => super::output(text.as_bytes())?,
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -84,7 +99,20 @@ impl Init {
             ConnectError::NoCluster(_) => anyhow!("{error}; or give both --service-cidr and --os"),
             other => other.into(),
         })?;
-        Ok((self.ranges(&client).await?, self.systems(&client).await?))
+        let facts = self.facts(&client).await;
+        self.reads().explain(&client, facts).await
+    }
+
+    async fn facts(&self, client: &Client) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
+        Ok((self.ranges(client).await?, self.systems(client).await?))
+    }
+
+    /// What is not given on the command line.
+    fn reads(&self) -> Reads {
+        let ranges =
+            self.service_cidr.is_empty().then(|| Need::read("list", "networking.k8s.io", "servicecidrs", None));
+        let systems = self.os.is_empty().then(|| Need::read("list", "", "nodes", None));
+        Reads { more: ranges.into_iter().chain(systems).collect(), ..Reads::default() }
     }
 
     async fn ranges(&self, client: &Client) -> anyhow::Result<Ranges> {

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod deployed;
 pub mod evaluate;
 pub mod init;
+mod missing_permissions;
 pub mod move_;
 pub mod plan;
 mod scope;
@@ -14,10 +15,10 @@ mod terminal_options;
 pub mod validate;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use clusterip_host::cluster::manifests::{self, ManifestError, Source};
+use anyhow::{Context, bail};
+use clusterip_host::cluster::manifests;
 use serde_json::Value;
 
 use crate::snapshot_kinds::SnapshotKinds;
@@ -46,9 +47,20 @@ fn output_to_reader(bytes: &[u8]) -> anyhow::Result<bool> {
     }
 }
 
-/// Reads the text of a file, or of standard input for `-`.
-fn read_text(path: &Path) -> Result<Source, ManifestError> {
-    if path.as_os_str() == "-" { manifests::read_standard_input() } else { manifests::read_file(path) }
+/// Checks that only one of these arguments, each with its name, is `-` for standard input.
+///
+/// # Errors
+/// If several are `-`: standard input can be read only once.
+fn check_standard_input<'a>(arguments: impl IntoIterator<Item = (&'a str, &'a PathBuf)>) -> anyhow::Result<()> {
+    let inputs = arguments.into_iter().filter(|(_, path)| manifests::is_standard_input(path));
+    let names: Vec<&str> = inputs.map(|(name, _)| name).collect();
+    if names.len() > 1 {
+        bail!(
+            "standard input can be read only once, but - is given for {}: use files for all but one",
+            names.join(" and for ")
+        );
+    }
+    Ok(())
 }
 
 /// Reads the objects of a snapshot file.

@@ -1,6 +1,6 @@
 //! `clusterip move`
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,19 +18,23 @@ use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::shutdown::shutdown_signal;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
+use futures::FutureExt;
+use futures::future::{LocalBoxFuture, Shared};
 use kube::Client;
 use tokio::sync::mpsc;
 
 mod jobs;
 
-use self::jobs::{INTERRUPTED, Job, Run};
+use self::jobs::{Job, Run};
 use super::deployed::Deployed;
+use super::missing_permissions::Reads;
 use super::scope::{self, Scope, ServiceName};
 use super::terminal_options::{TerminalOptions, notice};
 use crate::report::columns::{Layout, paint};
-use crate::report::move_json::{self, Ended};
+use crate::report::move_json::{self, Ended, NotMoved};
 use crate::report::move_table::{Row, table};
 use crate::server_metrics::ServerMetrics;
 use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
@@ -57,7 +61,8 @@ All other fields stay unchanged. Addresses set by hand are never changed. If a s
 the moves.
 
 Ctrl-C or SIGTERM starts no further move: the command finishes the moves that have begun, for at most
-about a minute, and then ends. The other Services keep their addresses.
+about a minute, and then ends. The other Services keep their addresses. Before the first move, the
+command ends at once.
 
 Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command
 can't start.";
@@ -67,8 +72,8 @@ can't start.";
 pub struct Move {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// The settings file [default: the settings of the server that leads]. If the server uses other settings, only
-    /// --dry-run is possible
+    /// The settings file, or - for standard input [default: the settings of the server that leads]. If the server uses
+    /// other settings, only --dry-run is possible
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
@@ -111,6 +116,18 @@ pub enum Output {
     Json,
 }
 
+/// Completes at SIGINT or SIGTERM. All clones complete.
+type Interrupt = Shared<LocalBoxFuture<'static, ()>>;
+
+/// The list of the misplaced Services, and what its moves need.
+struct Prepared {
+    run: Run,
+    rows: Vec<Row>,
+    jobs: Vec<Job>,
+    /// What the reconciler follows: the settings and the cluster. The reconciler works as long as both exist.
+    followed: (Follower, mpsc::UnboundedReceiver<Change>),
+}
+
 impl Move {
     /// Lists the misplaced Services, asks for confirmation, and moves them.
     ///
@@ -131,24 +148,41 @@ impl Move {
                  the moves"
             );
         }
+        let interrupt: Interrupt = shutdown_signal().boxed_local().shared();
+        // No Lease is held before the moves, so this can be given up at any point.
+        let prepared = tokio::select! {
+            biased;
+            () = interrupt.clone() => return Ok(interrupted_before_the_moves()),
+            prepared = self.prepare() => prepared?,
+        };
+        let Prepared { run, rows, jobs, followed: _followed } = prepared;
+        self.move_them(&run, &rows, jobs, interrupt).await
+    }
+
+    /// Reads the cluster, and lists the misplaced Services.
+    async fn prepare(&self) -> anyhow::Result<Prepared> {
         let of_scope = || self.scope.namespace(&self.cluster);
         let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
         let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
         let client = self.cluster.client().await?;
         let needs_server = self.settings.is_none() || !self.dry_run;
-        let deployed = Deployed::find(&client, self.server_namespace.as_deref(), needs_server).await?;
+        let given = self.server_namespace.as_deref();
+        scope::check_in_cluster(&client, given, "--server-namespace").await?;
+        let deployed = Deployed::find(&client, given, needs_server).await;
+        let reads = Reads { more: Deployed::needs(given), ..Reads::default() };
+        let deployed = reads.explain(&client, deployed).await?;
         if !self.dry_run && deployed.leader.is_none() {
             deployed.no_leader_elsewhere(&client).await?;
         }
         let source = deployed.settings(&client, self.settings.as_deref()).await?;
-        let (reconciler, _followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
+        let (reconciler, followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
         notice(&deployed.settings_notice(&source));
         let run = Run { client, deployed, source, reconciler };
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;
         }
         let (rows, jobs) = self.list(&run.reconciler, namespace.as_deref(), named.as_ref()).await?;
-        self.move_them(&run, &rows, jobs).await
+        Ok(Prepared { run, rows, jobs, followed })
     }
 
     /// The reconciler, and what it follows: the settings and the cluster. The reconciler works as long as both exist.
@@ -185,7 +219,13 @@ impl Move {
     }
 
     /// Prints the list, asks for confirmation, and moves the Services.
-    async fn move_them(&self, run: &Run, rows: &[Row], jobs: Vec<Job>) -> anyhow::Result<ExitCode> {
+    async fn move_them(
+        &self,
+        run: &Run,
+        rows: &[Row],
+        jobs: Vec<Job>,
+        interrupt: Interrupt,
+    ) -> anyhow::Result<ExitCode> {
         let (count, stay) = (jobs.len(), rows.iter().filter(|row| row.stays.is_some()).count());
         // A Service that stays for a good reason is not a failure; one that finds no address is.
         let stuck = rows.iter().any(|row| row.stuck);
@@ -200,12 +240,23 @@ impl Move {
             self.print_json(rows, &Ended::new())?;
             return Ok(if stuck && !self.dry_run { ExitCode::FAILURE } else { ExitCode::SUCCESS });
         }
-        if !self.yes && !ask(count)? {
-            self.print("nothing was moved\n".to_owned())?;
-            return Ok(ExitCode::SUCCESS);
+        if !self.yes {
+            let is_confirmed = tokio::select! {
+                biased;
+                () = interrupt.clone() => {
+                    // The question has no line end.
+                    anstream::eprintln!();
+                    return Ok(interrupted_before_the_moves());
+                }
+                is_confirmed = ask(count) => is_confirmed?,
+            };
+            if !is_confirmed {
+                self.print("nothing was moved\n".to_owned())?;
+                return Ok(ExitCode::SUCCESS);
+            }
         }
-        let ended = run.carry_out(self, jobs).await?;
-        let failed: Vec<(&ServiceKey, &String)> =
+        let ended = run.carry_out(self, jobs, interrupt).await?;
+        let failed: Vec<(&ServiceKey, &NotMoved)> =
             ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
         self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
         self.print_json(rows, &ended)?;
@@ -213,7 +264,7 @@ impl Move {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
-        if failed.iter().any(|(_, reason)| reason.as_str() == INTERRUPTED) {
+        if failed.iter().any(|(_, reason)| matches!(reason, NotMoved::Interrupted)) {
             let text = format!("interrupted: {} of {count} Services were moved", count - failed.len());
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
@@ -244,7 +295,7 @@ impl Move {
         let ids = {
             let snapshot = stores.read_snapshot();
             if let Some(namespace) = namespace {
-                scope::check(&snapshot, namespace)?;
+                scope::check(&snapshot, namespace, self.scope.named_by(self.service.as_ref()))?;
             }
             self.scope.tell_if_no_service_matches(&snapshot, namespace);
             snapshot.services(namespace)
@@ -252,7 +303,7 @@ impl Move {
         let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
         let wanted: Vec<ServiceKey> = wanted.collect();
         if let (true, Some(named)) = (wanted.is_empty(), named) {
-            bail!("there is no service {named}");
+            bail!("there is no Service {named}");
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
@@ -265,7 +316,7 @@ impl Move {
             let request = self.request(&id, text(&service, &["metadata", "uid"]));
             let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed(), Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
-            let inspection = inspection.with_context(|| format!("service {}/{}", id.namespace, id.name))?;
+            let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
             let mut row = Row {
                 namespace: id.namespace.clone(),
                 name: id.name.clone(),
@@ -332,8 +383,14 @@ impl Move {
     }
 }
 
-/// Asks for confirmation.
-fn ask(count: usize) -> anyhow::Result<bool> {
+/// Reports a signal that arrived before the first move, and returns the exit status.
+fn interrupted_before_the_moves() -> ExitCode {
+    anstream::eprintln!("{} interrupted: no Service was moved", paint(style::ERROR, "error:"));
+    ExitCode::FAILURE
+}
+
+/// Asks for confirmation. If this is given up, a thread still waits for the answer until the process ends.
+async fn ask(count: usize) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         bail!(
             "standard input is not a terminal: use --yes to move without asking, or --dry-run to only list the moves"
@@ -342,7 +399,10 @@ fn ask(count: usize) -> anyhow::Result<bool> {
     let services = if count == 1 { "Service" } else { "Services" };
     anstream::eprint!("\nMove {count} {services}? [y/N] ");
     io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
+    let read = || {
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map(|_| answer)
+    };
+    let answer = tokio::task::spawn_blocking(read).await??;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

@@ -13,6 +13,7 @@ use clusterip_host::cluster::lookups::api_server_lists;
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
+use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::complete;
 use clusterip_host::object;
@@ -21,6 +22,7 @@ use clusterip_runtime::connect::ClusterArguments;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
+use super::missing_permissions::Reads;
 use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
 use super::{scope, settings_file};
 use crate::kustomization::{self, Built};
@@ -62,13 +64,14 @@ pub struct Plan {
     /// manifests of other Services count as used
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<ServiceSelector>,
-    /// The settings file [default: the pools of K2s, not those of a server]
+    /// The settings file, or - for standard input [default: the pools of K2s, not those of a server]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`
+    /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`; - for
+    /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cluster", "kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
     /// Read the objects of the cluster from the API server of the current context; --kubeconfig and --context imply
@@ -109,6 +112,11 @@ impl Plan {
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
+        let paths = self.paths.iter().map(|path| ("PATHS", path));
+        let filenames = self.filenames.iter().map(|path| ("--filename", path));
+        let settings = self.settings.iter().map(|file| ("--settings", file));
+        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
+        super::check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))?;
         let written = settings_file::read(self.settings.as_deref())?;
         if self.cluster && self.settings.is_none() {
             notice(super::DEFAULT_POOLS_NOTICE);
@@ -127,10 +135,13 @@ impl Plan {
                     &complete(written.clone(), &ServiceRanges::default()),
                     self.settings.as_deref(),
                 )?;
-                api_server_lists::objects(&settings, &self.connection)?
+                self.read_cluster(&settings)?
             }
             None => Vec::new(),
         };
+        if let Some(namespace) = &self.namespace {
+            check_namespace(namespace, &there, &manifests)?;
+        }
         let known = there.iter().map(Cow::Borrowed);
         let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
         let document = complete(written, &ServiceRanges::of(known));
@@ -185,6 +196,16 @@ impl Plan {
         Ok(manifest_files::load(&paths, namespace)?)
     }
 
+    /// The objects of the cluster.
+    fn read_cluster(&self, settings: &Settings) -> anyhow::Result<Vec<Value>> {
+        let (runtime, client) = api_server_lists::connect(&self.connection)?;
+        let reads = Reads { kinds: kinds::asked(settings).collect(), ..Reads::default() };
+        runtime.block_on(async {
+            let objects = api_server_lists::objects(&client, settings).await;
+            reads.explain(&client, objects.map_err(Into::into)).await
+        })
+    }
+
     /// Whether to read the objects of the cluster from its API server.
     fn uses_cluster(&self) -> bool {
         self.cluster || self.connection.name_a_cluster()
@@ -211,6 +232,19 @@ impl Plan {
             notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
         }
     }
+}
+
+/// Checks that the namespace of `--namespace` exists in the cluster or in the manifests. A snapshot without Namespaces
+/// does not show which ones exist.
+fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
+    let is_namespace = |object: &Value| object::kind(object) == "Namespace" && object::api_version(object) == "v1";
+    let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
+    let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
+        || manifests.iter().any(|manifest| is_it(&manifest.object.value()));
+    if exists || !there.iter().any(is_namespace) {
+        return Ok(());
+    }
+    Err(scope::unknown(namespace, "--namespace"))
 }
 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the

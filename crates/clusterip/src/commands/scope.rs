@@ -2,12 +2,15 @@
 
 use std::str::FromStr;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use clusterip_core::service_key::{ServiceKey, ServiceKeyError};
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::object;
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
 use serde_json::Value;
 
 use super::terminal_options::notice;
@@ -43,6 +46,15 @@ impl Scope {
         let namespace = cluster.namespace()?;
         notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
         Some(namespace)
+    }
+
+    /// What names the namespace of the command, for errors.
+    pub fn named_by(&self, service: Option<&ServiceName>) -> &'static str {
+        match (&self.namespace, service.and_then(|service| service.namespace.as_ref())) {
+            (Some(_), _) => "--namespace",
+            (None, Some(_)) => "--service",
+            (None, None) => "the context",
+        }
     }
 
     /// Prints a notice if no Service of the namespace, or of all, has the labels of `--selector`.
@@ -83,7 +95,7 @@ impl ServiceName {
         let name = &self.name;
         let namespace = match (&self.namespace, &scope.namespace) {
             (Some(named), Some(given)) if named != given => {
-                bail!("service {named}/{name} is not in namespace {given}: remove --namespace")
+                bail!("Service {named}/{name} is not in namespace {given}: remove --namespace")
             }
             (Some(named), _) => named.clone(),
             (None, _) => match namespace() {
@@ -95,14 +107,33 @@ impl ServiceName {
     }
 }
 
-/// Checks that a namespace exists.
+/// Checks that a namespace exists. `named_by` is the option that names it.
 ///
 /// # Errors
 /// If neither the Namespace nor a Service in it exists.
-pub fn check(snapshot: &Snapshot, namespace: &str) -> anyhow::Result<()> {
+pub fn check(snapshot: &Snapshot, namespace: &str, named_by: &str) -> anyhow::Result<()> {
     // A snapshot file may have no Namespaces.
     if snapshot.get("v1", "Namespace", "", namespace).is_none() && snapshot.services(Some(namespace)).is_empty() {
-        bail!("there is no namespace {namespace}");
+        return Err(unknown(namespace, named_by));
     }
     Ok(())
+}
+
+/// Checks that the Namespace that an option names exists in the cluster, if the option is given.
+///
+/// # Errors
+/// If the Namespace does not exist or can't be read. A user without the permission to read it uses it unchecked.
+pub async fn check_in_cluster(client: &Client, namespace: Option<&str>, option: &str) -> anyhow::Result<()> {
+    let Some(namespace) = namespace else { return Ok(()) };
+    match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(unknown(namespace, option)),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+        Err(error) => bail!("namespace {namespace} of {option} can't be read: {}", error_message(&error)),
+    }
+}
+
+/// The error about a Namespace that does not exist.
+pub fn unknown(namespace: &str, named_by: &str) -> anyhow::Error {
+    anyhow!("there is no namespace {namespace}: check {named_by}")
 }

@@ -29,6 +29,7 @@ use self::running::Running;
 use self::startup::{Connection, Prepared, Startup};
 use self::webhook::Webhook;
 use crate::webhook::admission::OnError;
+use crate::webhook::tls::{CertificateError, CertificateFiles};
 use crate::webhook::{authority, registration};
 
 /// The text at the end of `clusterip help serve`.
@@ -58,7 +59,7 @@ pub struct Serve {
     /// The address for HTTPS
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = listen_address)]
     listen: SocketAddr,
-    /// The settings file, which is read again when it changes [default: the pools of K2s]
+    /// The settings file, which is read again when it changes, or - for standard input [default: the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The ConfigMap in the server's namespace with the settings in its key `settings.yaml`, which is watched for
@@ -140,20 +141,29 @@ impl Serve {
         if let Some(url) = &self.register_url {
             registration::url_host(url)?;
         }
+        let files = self.certificate_files()?;
         self.logging.start()?;
         // Evaluations are bound by the CPU, so more threads than this make them no faster. But the allocator keeps
         // some megabytes of freed memory for each thread: in a large cluster more than the cluster itself takes.
         let fewest = if self.claims == replica_claims::ClaimStore::Lease { CLAIMING_THREADS } else { MIN_THREADS };
         let threads = fewest.max(available_parallelism().map_or(1, usize::from));
         let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
-        let done = runtime.block_on(self.serve());
+        let done = runtime.block_on(self.serve(files));
         // A watch may still be in the middle of a request that no task waits for.
         runtime.shutdown_background();
         done.map(|()| ExitCode::SUCCESS)
     }
 
+    /// The user's own certificate; `None` without `--tls-cert`.
+    fn certificate_files(&self) -> Result<Option<CertificateFiles>, CertificateError> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => CertificateFiles::open(certificate, key).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Starts the duties of the server one after the other, then serves until SIGTERM or SIGINT.
-    async fn serve(self) -> anyhow::Result<()> {
+    async fn serve(self, files: Option<CertificateFiles>) -> anyhow::Result<()> {
         let mut shutdown = pin!(shutdown_signal());
         let prepared = tokio::select! {
             biased;
@@ -161,14 +171,14 @@ impl Serve {
                 tracing::info!(target: LOG_TARGET, "stopped before startup was complete");
                 return Ok(());
             }
-            prepared = self.prepare() => prepared?,
+            prepared = self.prepare(files) => prepared?,
         };
         self.start(prepared)?.until_shutdown(shutdown).await
     }
 
     /// All steps of the start that wait for the API server. They may be dropped at any point: no Lease is taken and no
     /// request is answered before [`Self::start`].
-    async fn prepare(&self) -> anyhow::Result<Prepared<'_>> {
+    async fn prepare(&self, files: Option<CertificateFiles>) -> anyhow::Result<Prepared<'_>> {
         let connection = Connection::open(self).await?;
         let mut leader = connection.leader();
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
@@ -185,7 +195,7 @@ impl Serve {
         startup.warn_about_dns_address();
         startup.serve_map().await?;
         let server = startup.listen().await?;
-        let (certificate, registration) = startup.certificate().await?;
+        let (certificate, registration) = startup.certificate(files).await?;
         startup.trust_clients(&certificate)?;
         // The controller of Nodes runs in a thread of its own, and its connections live there.
         let nodes_client = self.cluster.client().await?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::terminal_options::warn;
 
-/// Reads a settings file: the settings themselves, or a policy of Kubewarden or a ConfigMap that contains them. Without
+/// Reads a settings file, or standard input for `-`: the settings themselves, or a policy of Kubewarden or a ConfigMap that contains them. Without
 /// a file, or if the ConfigMap has an empty key, the settings are `{}`.
 ///
 /// # Errors

@@ -26,6 +26,7 @@ use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::missing_permissions::{Reads, list_leases};
 use super::settings_file;
 use super::terminal_options::{TerminalOptions, warn};
 use crate::{own_leases, snapshot_kinds};
@@ -49,7 +50,8 @@ Exit status: 0; 2 if the cluster can't be read, or the snapshot can't be written
 pub struct Snapshot {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// The settings file: the snapshot then also contains the custom resources that evidence.kinds names
+    /// The settings file, or - for standard input: the snapshot then also contains the custom resources that
+    /// evidence.kinds names
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format. Large snapshots are read faster as JSON
@@ -94,7 +96,9 @@ impl Snapshot {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let contents = runtime.block_on(async {
             let client = self.cluster.client().await?;
-            read(&client, &settings).await
+            let contents = read(&client, &settings).await;
+            let kinds = evidence_kinds(&settings).into_iter().chain(kinds::callers()).collect();
+            Reads { kinds, more: vec![list_leases(None)] }.explain(&client, contents).await
         })?;
         let text = contents.render(self.output);
         match &self.output_file {

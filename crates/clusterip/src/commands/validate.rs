@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
 use clusterip_core::settings::DnsAddress;
-use clusterip_host::cluster::manifests::Source;
+use clusterip_host::cluster::manifests::{self, Source};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{LiveSettings, check_settings, settings_in};
+use clusterip_host::live_settings::{CheckError, LiveSettings, check_settings, settings_in};
+use clusterip_host::permissions::Need;
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::RequestFailure;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
@@ -17,6 +19,7 @@ use k8s_openapi::api::networking::v1::IPAddress;
 use kube::{Api, Client};
 use tokio::runtime::Runtime;
 
+use super::missing_permissions::Reads;
 use super::terminal_options::{TerminalOptions, warn};
 use crate::report::columns::paint;
 use crate::starter::facts;
@@ -72,12 +75,13 @@ impl Validate {
     }
 
     fn validate(&self) -> anyhow::Result<ExitCode> {
+        super::check_standard_input(self.files.iter().map(|file| ("FILE", file)))?;
         let module = Module::new(EMBEDDED)?;
         let has_cluster = self.cluster || self.connection.name_a_cluster();
         let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
         let (mut has_mistakes, mut is_unread) = (false, false);
         for file in &self.files {
-            match super::read_text(file) {
+            match manifests::read_file(file) {
                 Ok(source) => has_mistakes |= !is_valid(&module, &source, cluster.as_ref())?,
                 Err(error) => {
                     is_unread = true;
@@ -96,7 +100,10 @@ impl Validate {
     fn read_cluster(&self) -> anyhow::Result<Cluster> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let client = runtime.block_on(self.connection.client())?;
-        let ranges = runtime.block_on(facts::service_cidrs(&client))?;
+        let ranges = runtime.block_on(async {
+            let ranges = facts::service_cidrs(&client).await;
+            reads().explain(&client, ranges.map_err(Into::into)).await
+        })?;
         if ranges.all.is_empty() {
             warn(
                 "the cluster does not show its Service ranges, which Kubernetes does since 1.33, so the pools are \
@@ -107,18 +114,26 @@ impl Validate {
     }
 }
 
+/// What is read from the cluster.
+fn reads() -> Reads {
+    let need = |verb, resource| Need::read(verb, "networking.k8s.io", resource, None);
+    Reads { more: vec![need("list", "servicecidrs"), need("get", "ipaddresses")], ..Reads::default() }
+}
+
 /// Checks one text, and prints the result on lines that begin with its name.
 fn is_valid(module: &Module, source: &Source, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
-    let checked = settings_in(&source.text).and_then(|written| check_settings(module, written, &ranges));
+    let checked = settings_in(&source.text)
+        .map_err(CheckError::from)
+        .and_then(|written| check_settings(module, written, &ranges));
     let mut lines = String::new();
     let mut line = |what: &str, text: &str| lines.push_str(&format!("{name}: {what}{}\n", harmless(text)));
     let is_valid = checked.is_ok();
     match checked {
         Err(mistakes) => {
             let error = paint(style::ERROR, "error:") + " ";
-            mistakes.lines().for_each(|mistake| line(&error, mistake));
+            mistakes.to_string().lines().for_each(|mistake| line(&error, mistake));
         }
         Ok(live) => {
             let dns = cluster.map(|cluster| cluster.unused_dns_address(&live)).transpose()?.flatten();
@@ -137,9 +152,12 @@ impl Cluster {
     fn unused_dns_address(&self, live: &LiveSettings) -> anyhow::Result<Option<DnsAddress>> {
         let Some(dns) = live.settings.pool_with_dns_address() else { return Ok(None) };
         let addresses: Api<IPAddress> = Api::all(self.client.clone());
-        let found = self.runtime.block_on(addresses.get_opt(&dns.address.to_string()));
-        let found = found
-            .map_err(|error| anyhow::anyhow!("ipaddress {} can't be read: {}", dns.address, error_message(&error)))?;
+        let found = self.runtime.block_on(async {
+            let found = addresses.get_opt(&dns.address.to_string()).await;
+            let found = found.map_err(|error| RequestFailure::from(&error));
+            let found = found.with_context(|| format!("ipaddress {} can't be read", dns.address));
+            reads().explain(&self.client, found).await
+        })?;
         Ok(found.is_none().then_some(dns))
     }
 }

@@ -1,6 +1,7 @@
 //! Writes Events about moves, Nodes and external addresses for people to read.
 
 use clusterip_core::service_key::ServiceKey;
+use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -69,6 +70,11 @@ async fn publish(
     let reporter = Reporter { controller: CONTROLLER.to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
     if let Err(error) = recorder.publish(&event, &about).await {
-        tracing::warn!(namespace = about.namespace, name = about.name, %error, "an event was not written");
+        tracing::warn!(
+            namespace = about.namespace,
+            name = about.name,
+            error = error_message(&error),
+            "an event was not written"
+        );
     }
 }

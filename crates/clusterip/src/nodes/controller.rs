@@ -145,7 +145,7 @@ impl Controller {
                 }
                 Some(joined) = writes.join_next(), if !writes.is_empty() => match joined {
                     Ok((write, outcome)) => term.written(&write, outcome),
-                    Err(error) => tracing::error!(%error, "the task that writes the blocks of a node failed"),
+                    Err(error) => tracing::error!(%error, "the task that writes the blocks of a Node failed"),
                 },
                 Some(event) = watch.recv() => term.handle_event(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
@@ -291,7 +291,7 @@ impl Term {
                 self.allocation_state.retain_listed(&self.listed.take().unwrap_or_default());
                 if !std::mem::replace(&mut self.complete, true) {
                     let (nodes, waiting) = (self.allocation_state.len(), self.allocation_state.waiting());
-                    tracing::info!(nodes, waiting, "leading: nodes without pod CIDRs get blocks");
+                    tracing::info!(nodes, waiting, "leading: Nodes without pod CIDRs get blocks");
                 }
             }
             Event::Apply(seen) => self.allocation_state.apply(seen),
@@ -307,19 +307,19 @@ impl Term {
             Decision::Full { message, .. } => {
                 if self.allocation_state.is_news(name, message) {
                     self.metrics.assigned(Assignment::Full);
-                    tracing::warn!(node = name, reason = message, "no pod cidr");
+                    tracing::warn!(node = name, reason = message, "no pod CIDR");
                     self.events.tell(node, Reason::NotAvailable, message);
                 }
             }
             Decision::NoMatchingPool(reason) => {
                 if self.allocation_state.is_news(name, reason) {
                     self.metrics.assigned(Assignment::NoPool);
-                    tracing::info!(node = name, reason, "left without a pod cidr");
+                    tracing::info!(node = name, reason, "left without a pod CIDR");
                 }
             }
             Decision::Failed(reason) => {
                 self.metrics.assigned(Assignment::Failed);
-                tracing::error!(node = name, reason, "no pod cidr");
+                tracing::error!(node = name, reason, "no pod CIDR");
             }
         }
     }
@@ -337,7 +337,7 @@ impl Term {
                 tracing::info!(
                     node = name,
                     blocks = blocks(),
-                    "another program changed the node meanwhile: not assigned"
+                    "another program changed the Node meanwhile: not assigned"
                 );
             }
             WriteOutcome::Gone => tracing::info!(node = name, blocks = blocks(), "deleted meanwhile: not assigned"),

@@ -139,7 +139,7 @@ impl Writer {
             }
             version = seen.version;
         }
-        WriteOutcome::Unclear { doubt, reason: "another program changed the node at every try".to_owned() }
+        WriteOutcome::Unclear { doubt, reason: "another program changed the Node at every try".to_owned() }
     }
 
     async fn send(&self, node: &WatchedNode, version: &str, blocks: &[IpNet]) -> Result<(), Failure> {

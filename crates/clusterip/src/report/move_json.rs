@@ -5,11 +5,32 @@ use std::net::IpAddr;
 
 use clusterip_core::service_key::ServiceKey;
 use serde::Serialize;
+use thiserror::Error;
 
 use super::move_table::Row;
+use crate::services::controller::hand_over::HandOverError;
+use crate::services::mover::MoveError;
+use crate::services::mover::outcome::Outcome;
 
 /// The result of each move: what happened, or why the Service was not moved.
-pub type Ended = BTreeMap<ServiceKey, Result<String, String>>;
+pub type Ended = BTreeMap<ServiceKey, Result<String, NotMoved>>;
+
+/// Why a Service was not moved.
+#[derive(Debug, Error)]
+pub enum NotMoved {
+    /// A signal ended the command before the move began.
+    #[error("the command was interrupted before the move began")]
+    Interrupted,
+    /// The move ended, and the Service has not moved to a new address of its pool.
+    #[error("{0}")]
+    Outcome(Outcome),
+    /// The move is not finished.
+    #[error(transparent)]
+    Unfinished(#[from] MoveError),
+    /// The server has not moved the Service.
+    #[error(transparent)]
+    HandOver(#[from] HandOverError),
+}
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,7 +51,7 @@ struct Service<'r> {
     stays: Option<&'r str>,
     /// `moved` or `failed`; `null` if no move was tried.
     outcome: Option<&'static str>,
-    message: Option<&'r str>,
+    message: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -54,12 +75,12 @@ pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Resul
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-fn service<'r>(row: &'r Row, ended: &'r Ended) -> Service<'r> {
+fn service<'r>(row: &'r Row, ended: &Ended) -> Service<'r> {
     let Row { namespace, name, from, to, why, stays, .. } = row;
     let result = ended.get(&ServiceKey::new(namespace.clone(), name.clone()));
     let (outcome, message) = match result {
-        Some(Ok(text)) => (Some("moved"), Some(text.as_str())),
-        Some(Err(text)) => (Some("failed"), Some(text.as_str())),
+        Some(Ok(text)) => (Some("moved"), Some(text.clone())),
+        Some(Err(reason)) => (Some("failed"), Some(reason.to_string())),
         None => (None, None),
     };
     let (to, stays) = (to.as_deref(), stays.as_deref());
@@ -90,7 +111,8 @@ mod tests {
             row("stays", None, Some("by hand")),
         ];
         let key = |name: &str| ServiceKey::new("shop", name);
-        let ended = Ended::from([(key("done"), Ok("moved".to_owned())), (key("failed"), Err("no".to_owned()))]);
+        let not_moved = NotMoved::from(HandOverError::NotMoved("no".to_owned()));
+        let ended = Ended::from([(key("done"), Ok("moved".to_owned())), (key("failed"), Err(not_moved))]);
         let service = |name: &str, to: Value, stays: Value, outcome: Value, message: Value| {
             json!({
                 "namespace": "shop", "name": name, "from": ["172.21.0.9"], "to": to, "why": "it lies in no pool",

@@ -1,18 +1,78 @@
 //! Prints a plan as JSON.
 
+use clusterip_core::address::Family;
 use clusterip_core::answer::Outcome;
 use clusterip_core::external;
+use ipnet::IpNet;
 use serde::Serialize;
 
 use crate::manifest_planner::{Plan, Row};
-use crate::nodes::block_planner::NodeRow;
+use crate::nodes::block_planner::{NodeRow, RangeUse};
+use crate::pool_use::PoolUse;
 
 #[derive(Serialize)]
 struct Document<'p> {
     services: &'p [Row],
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<&'p [NodeRow]>,
+    pools: Pools<'p>,
     summary: All,
+}
+
+/// How full the pools are after the plan.
+#[derive(Serialize)]
+struct Pools<'p> {
+    services: Vec<PoolRow<'p>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external: Option<Vec<PoolRow<'p>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Vec<NodeRangeRow<'p>>>,
+}
+
+/// How many addresses of a pool are used, in one family.
+#[derive(Serialize)]
+struct PoolRow<'p> {
+    name: &'p str,
+    family: Family,
+    used: u128,
+    usable: u128,
+}
+
+/// How many blocks of a range of a pool of Nodes are used.
+#[derive(Serialize)]
+struct NodeRangeRow<'p> {
+    name: &'p str,
+    cidr: IpNet,
+    used: u128,
+    usable: u128,
+}
+
+impl<'p> Pools<'p> {
+    fn of(plan: &'p Plan) -> Self {
+        Self {
+            services: PoolRow::all(&plan.pools),
+            external: plan.external.as_deref().map(PoolRow::all),
+            nodes: plan.nodes.as_ref().map(|nodes| nodes.ranges.iter().map(NodeRangeRow::of).collect()),
+        }
+    }
+}
+
+impl<'p> PoolRow<'p> {
+    fn all(pools: &'p [PoolUse]) -> Vec<Self> {
+        let row = |PoolUse { name, family, used, usable, .. }: &'p PoolUse| Self {
+            name,
+            family: *family,
+            used: *used,
+            usable: *usable,
+        };
+        pools.iter().map(row).collect()
+    }
+}
+
+impl<'p> NodeRangeRow<'p> {
+    fn of(RangeUse { pool, cidr, counts }: &'p RangeUse) -> Self {
+        Self { name: pool, cidr: *cidr, used: counts.used, usable: counts.usable }
+    }
 }
 
 /// The totals of Services; external addresses and Nodes have keys of their own below.
@@ -101,6 +161,6 @@ pub fn plan(plan: &Plan) -> Result<String, serde_json::Error> {
         external: plan.external.as_ref().map(|_| ExternalSummary::of(&plan.rows)),
         nodes: nodes.map(Summary::of_nodes),
     };
-    let document = Document { services: &plan.rows, nodes, summary };
+    let document = Document { services: &plan.rows, nodes, pools: Pools::of(plan), summary };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

@@ -25,6 +25,7 @@ use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::text;
+use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::background;
 use futures::channel::mpsc as queue;
 use futures::{FutureExt, StreamExt};
@@ -102,7 +103,7 @@ impl Controller {
         if self.temporary
             && let Err(error) = settings_in_use::remove(&self.client, &self.namespace, &self.identity).await
         {
-            tracing::warn!(%error, "the settings in use can't be deleted");
+            tracing::warn!(error = error_message(&error), "the settings in use can't be deleted");
         }
     }
 
@@ -187,7 +188,7 @@ impl Controller {
             true => "moved",
             false => "reported, and moved only by `clusterip move`",
         };
-        tracing::info!("leading: misplaced services are {what}");
+        tracing::info!("leading: misplaced Services are {what}");
         // Services with an unfinished move come first: they may have no address.
         for id in self.left_moves().await {
             turns.push(id);
@@ -261,7 +262,10 @@ impl Controller {
         let carried_out = match known {
             Some(known) => Some(known),
             None => applied_settings::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the hash of the settings that were carried out last can't be read");
+                tracing::warn!(
+                    error = error_message(&error),
+                    "the hash of the settings that were carried out last can't be read"
+                );
                 None
             }),
         };
@@ -279,7 +283,7 @@ impl Controller {
             tracing::warn!(
                 misplaced = count,
                 managed,
-                "the settings would move a large part of the services: the moves wait for `clusterip move`"
+                "the settings would move a large part of the Services: the moves wait for `clusterip move`"
             );
         }
         self.record_applied_settings(carried_out).await
@@ -294,7 +298,7 @@ impl Controller {
             agents_namespace: self.agents_namespace.clone(),
         };
         if let Err(error) = in_use.show(&self.client, &self.namespace).await {
-            tracing::warn!(%error, "the settings in use can't be stored");
+            tracing::warn!(error = error_message(&error), "the settings in use can't be stored");
         }
     }
 
@@ -311,7 +315,10 @@ impl Controller {
         match applied_settings::write(&self.client, &self.namespace, &hash).await {
             Ok(()) => Some(hash),
             Err(error) => {
-                tracing::warn!(%error, "the hash of the settings that are carried out can't be recorded");
+                tracing::warn!(
+                    error = error_message(&error),
+                    "the hash of the settings that are carried out can't be recorded"
+                );
                 carried_out
             }
         }
@@ -348,7 +355,7 @@ async fn joined(jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<(ServiceKey, N
     match jobs.join_next().await {
         Some(Ok(done)) => Some(done),
         Some(Err(error)) => {
-            tracing::error!(%error, "the reconciliation of a service failed");
+            tracing::error!(%error, "the reconciliation of a Service failed");
             None
         }
         // No Service is being reconciled, so there is nothing to wait for.

@@ -8,7 +8,7 @@ use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_host::cluster::lookups::api_server_lists::{self, ApiServerError};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::yaml;
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::RequestFailure;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use kube::api::ListParams;
@@ -47,8 +47,8 @@ pub enum FactsError {
     #[error(transparent)]
     List(#[from] ApiServerError),
     /// The Nodes can't be listed.
-    #[error("nodes can't be listed: {0}; name the operating systems with --os")]
-    Nodes(String),
+    #[error("Nodes can't be listed: {0}; name the operating systems with --os")]
+    Nodes(#[source] RequestFailure),
     /// The API does not show the Service ranges.
     #[error(
         "the cluster does not show its Service ranges, which Kubernetes does since 1.33: use --service-cidr, with the \
@@ -151,7 +151,7 @@ async fn minor_version(client: &Client) -> Option<u32> {
 /// [`FactsError::Nodes`] if the Nodes can't be listed.
 pub async fn systems(client: &Client) -> Result<BTreeSet<Os>, FactsError> {
     let nodes = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default()).await;
-    let nodes = nodes.map_err(|error| FactsError::Nodes(error_message(&error)))?;
+    let nodes = nodes.map_err(|error| FactsError::Nodes(RequestFailure::from(&error)))?;
     let labels = nodes.items.iter().filter_map(|node| node.metadata.labels.as_ref()?.get(OS_LABEL));
     Ok(labels.filter_map(|os| Os::of_label(os)).collect())
 }

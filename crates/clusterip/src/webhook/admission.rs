@@ -15,6 +15,7 @@ use clusterip_host::policy::response::AdmissionResponse;
 use clusterip_leases::owner::Owner;
 use serde_json::Value;
 
+use super::no_decision::NoDecision;
 use super::node_review;
 use super::review::{Reviewer, resource_kind};
 use crate::joined::joined;
@@ -49,11 +50,11 @@ impl Admission {
         Self { evaluator, metrics, on_error }
     }
 
-    fn answer(&self, request: &Value) -> Result<Answer, String> {
+    fn answer(&self, request: &Value) -> Result<Answer, NoDecision> {
         if let Some(since) = self.evaluator.stores().stale_since()
             && since.elapsed() > MAX_STALENESS
         {
-            return Err(format!("the cluster could not be watched for {} s", since.elapsed().as_secs()));
+            return Err(NoDecision::Stale(since.elapsed()));
         }
         let object = request.get("object").unwrap_or(&Value::Null);
         let owner = owner(request, object);
@@ -70,7 +71,7 @@ impl Admission {
         let answer = if !given.is_empty() && previous_addresses(request).is_empty() && given.iter().all(is_chosen) {
             self.review_again(request, &given, Subject { own: given.clone(), ..subject })?
         } else {
-            let evaluation = self.evaluator.evaluate(request, &subject).map_err(|error| error.to_string())?;
+            let evaluation = self.evaluator.evaluate(request, &subject)?;
             let answer = evaluation.answer.clone();
             let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
             evaluation.commit(&used);
@@ -85,14 +86,13 @@ impl Admission {
 
     /// Decides again about a Service that has addresses given by this webhook. The Service keeps them if its pool is
     /// still the same, and gets others if the fields that select the pool have changed.
-    fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Answer, String> {
+    fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Answer, NoDecision> {
         let mut without = request.clone();
         if let Some(spec) = without.pointer_mut("/object/spec").and_then(Value::as_object_mut) {
             spec.remove("clusterIP");
             spec.remove("clusterIPs");
         }
-        let evaluate =
-            |subject: &Subject| self.evaluator.evaluate(&without, subject).map_err(|error| error.to_string());
+        let evaluate = |subject: &Subject| self.evaluator.evaluate(&without, subject);
         // Usually the Service keeps its addresses. A dry run finds that out without reserving or claiming others.
         let dry_run = subject.dry_run;
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
@@ -151,7 +151,7 @@ impl Reviewer for Admission {
         let kind = resource_kind(request);
         let (answer, failed) = match self.answer(request) {
             Ok(answer) => (answer, false),
-            Err(reason) => (self.on_error(kind, &reason), true),
+            Err(error) => (self.on_error(kind, &error.to_string()), true),
         };
         log(kind, request, &answer, failed);
         let audit = answer.audit();

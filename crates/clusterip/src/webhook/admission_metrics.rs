@@ -1,5 +1,7 @@
 //! The metrics of admission.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use clusterip_core::answer::Outcome;
@@ -61,6 +63,7 @@ pub struct AdmissionMetrics {
     admissions: Labelled<AdmissionLabels, Counter>,
     duration: Histogram,
     certificate_expiry: Number,
+    has_answered: Arc<AtomicBool>,
 }
 
 impl Default for AdmissionMetrics {
@@ -69,6 +72,7 @@ impl Default for AdmissionMetrics {
             admissions: Labelled::default(),
             duration: Histogram::new(LATENCIES),
             certificate_expiry: Number::default(),
+            has_answered: Arc::default(),
         }
     }
 }
@@ -78,6 +82,12 @@ impl AdmissionMetrics {
     pub fn answered(&self, kind: ResourceKind, decision: Decision, pool: Option<&str>, took: Duration) {
         self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: pool.map(str::to_owned) }).inc();
         self.duration.observe(took.as_secs_f64());
+        self.has_answered.store(true, Ordering::Release);
+    }
+
+    /// Whether an admission request was ever answered.
+    pub fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Acquire)
     }
 
     /// Sets the counters of a pool to zero if they have no value yet. Prometheus sees an increase only from a value

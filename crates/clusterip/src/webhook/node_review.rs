@@ -13,19 +13,22 @@ use clusterip_host::evaluator::Evaluator;
 use clusterip_leases::owner::Owner;
 use serde_json::Value;
 
+use super::no_decision::NoDecision;
+
 /// The policy's answer about a Node. A Node gets no address, so nothing is reserved or claimed for it.
 ///
 /// # Errors
-/// The reason why the policy could not decide, for [`undecided`].
-pub fn review(evaluator: &Evaluator, request: &Value, owner: Owner) -> Result<Answer, String> {
+/// [`NoDecision`] if the policy could not decide, for [`undecided`].
+pub fn review(evaluator: &Evaluator, request: &Value, owner: Owner) -> Result<Answer, NoDecision> {
     let subject = Subject { owner, own: Vec::new(), dry_run: true };
-    let evaluation = evaluator.unclaimed().evaluate(request, &subject).map_err(|error| error.to_string())?;
+    let evaluation = evaluator.unclaimed().evaluate(request, &subject)?;
     let answer = Answer { mutated_object: None, ..evaluation.answer.clone() };
     if answer.accepted || evaluation.settings.settings.nodes.explicit == Explicit::Deny {
         return Ok(answer);
     }
     // The policy refuses a Node that it can't read, whatever the settings say.
-    Err(answer.message.unwrap_or_else(|| "the policy refused it and gave no reason".to_owned()))
+    let message = answer.message.unwrap_or_else(|| "the policy refused it and gave no reason".to_owned());
+    Err(NoDecision::RefusedNode(message))
 }
 
 /// The answer about a Node that the policy could not decide about: allowed, with `message` as a warning.

@@ -273,17 +273,17 @@ fn bad_input_is_refused_with_its_position() {
         Case {
             name: "no such Service",
             args: more(&["--service", "shop/web"]),
-            expected: "error: there is no service shop/web\n",
+            expected: "error: there is no Service shop/web\n",
         },
         Case {
             name: "a name in a namespace",
             args: more(&["--service", "web", "-n", "shop"]),
-            expected: "error: there is no service shop/web\n",
+            expected: "error: there is no Service shop/web\n",
         },
         Case {
             name: "another namespace",
             args: more(&["--service", "shop/web", "-n", "bank"]),
-            expected: "error: service shop/web is not in namespace bank: remove --namespace\n",
+            expected: "error: Service shop/web is not in namespace bank: remove --namespace\n",
         },
         Case {
             name: "no namespace of a Service",

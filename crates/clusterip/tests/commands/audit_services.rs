@@ -316,7 +316,10 @@ fn findings_of_one_namespace_are_selected() {
         assert_eq!((found.as_slice(), &told["services"]), (namespaces, &json!(services)), "{args:?}");
     }
     let unknown = audit(&folder, items(), &["-n", "nope"]);
-    assert_eq!((unknown.status, unknown.stderr.as_str()), (2, "error: there is no namespace nope\n"));
+    assert_eq!(
+        (unknown.status, unknown.stderr.as_str()),
+        (2, "error: there is no namespace nope: check --namespace\n")
+    );
 }
 
 #[test]

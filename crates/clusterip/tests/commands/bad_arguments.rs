@@ -19,6 +19,44 @@ fn wrong_register_url_is_refused_before_a_cluster_is_needed() {
 }
 
 #[test]
+fn unusable_certificate_files_are_refused_before_a_cluster_is_needed() {
+    struct Case {
+        name: &'static str,
+        certificate: &'static str,
+        key: &'static str,
+        message: &'static str,
+    }
+    let folder = Folder::new("bad-certificate-files");
+    folder.write("text.pem", "no PEM\n");
+    let cases = [
+        Case {
+            name: "no certificate file",
+            certificate: "gone.crt",
+            key: "text.pem",
+            message: "reading gone.crt failed: No such file or directory (os error 2)",
+        },
+        Case {
+            name: "no key file",
+            certificate: "text.pem",
+            key: "gone.key",
+            message: "reading gone.key failed: No such file or directory (os error 2)",
+        },
+        Case {
+            name: "no certificate in the file",
+            certificate: "text.pem",
+            key: "text.pem",
+            message: "text.pem and text.pem: not a certificate: no items found; it must be PEM, the server's own \
+                      certificate first",
+        },
+    ];
+    for Case { name, certificate, key, message } in cases {
+        let args = ["serve", "--kubeconfig", "gone", "--listen", "127.0.0.1:0", "--tls-cert", certificate];
+        let args = [&args[..], &["--tls-key", key]].concat();
+        assert_eq!(folder.run(&args), Done::refused(message), "{name}");
+    }
+}
+
+#[test]
 fn wrong_request_timeout_is_refused() {
     let folder = Folder::new("bad-request-timeout");
     for command in ["serve", "move", "audit"] {
@@ -131,6 +169,31 @@ fn invalid_command_line_is_refused() {
 }
 
 #[test]
+fn standard_input_is_read_for_one_argument_only() {
+    struct Case {
+        args: &'static [&'static str],
+        given: &'static str,
+    }
+    let cases = [
+        Case { args: &["plan", "-", "--settings", "-"], given: "PATHS and for --settings" },
+        Case { args: &["plan", "-f", "-", "--snapshot", "-"], given: "--filename and for --snapshot" },
+        Case { args: &["plan", "-", "-f", "-"], given: "PATHS and for --filename" },
+        Case { args: &["audit", "--snapshot", "-", "--settings", "-"], given: "--settings and for --snapshot" },
+        Case { args: &["evaluate", "--request", "-", "--settings", "-"], given: "--request and for --settings" },
+        Case {
+            args: &["evaluate", "--request", "r", "-s", "-", "--snapshot", "-"],
+            given: "--settings and for --snapshot",
+        },
+        Case { args: &["validate", "-", "-"], given: "FILE and for FILE" },
+    ];
+    for Case { args, given } in cases {
+        let message =
+            format!("standard input can be read only once, but - is given for {given}: use files for all but one");
+        assert_eq!(Folder::new("standard-input").run(args), Done::refused(message), "{args:?}");
+    }
+}
+
+#[test]
 fn address_of_the_server_needs_a_host_and_a_port() {
     for address in [":18443", "127.0.0.1", "localhost:8443"] {
         let done = Folder::new("listen").run(&["serve", "--listen", address]);
@@ -190,5 +253,38 @@ fn kubeconfig_and_context_imply_the_cluster() {
         let done = folder.run(&[command, args].concat());
         assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{name}: {done:?}");
         assert!(done.stderr.contains(expected), "{name}: {}", done.stderr);
+    }
+}
+
+/// Every command names the API server in the same words.
+#[test]
+fn api_server_that_can_not_be_reached_is_reported() {
+    let folder = copy_of("no-cluster", WEB);
+    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+                  contexts: [{name: a, context: {cluster: a, user: a}}]\n\
+                  clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+                  users: [{name: a, user: {}}]\n";
+    folder.write("config", config).write("m.yaml", SERVICE).write("s.yaml", "{}");
+    let commands: [&[&str]; 12] = [
+        &["evaluate", "--request", "request.json", "--cluster"],
+        &["plan", "m.yaml", "--cluster", "--settings", "s.yaml"],
+        &["audit"],
+        &["audit", "--settings", "s.yaml", "-q"],
+        &["audit", "--watch"],
+        &["snapshot"],
+        &["init"],
+        &["init", "--service-cidr", "10.96.0.0/12"],
+        &["validate", "--cluster", "s.yaml"],
+        &["move", "--dry-run"],
+        &["serve", "--log-level", "error", "--settings", "s.yaml"],
+        &["serve", "--log-level", "error", "--settings-configmap", "clusterip-settings"],
+    ];
+    let expected = Done::refused(
+        "the API server http://127.0.0.1:1 (context a) can't be reached: Connection refused (os error 111); check \
+         that it runs, and that --kubeconfig and --context name the right cluster",
+    );
+    for args in commands {
+        let done = folder.run_with(args, "", &[("KUBECONFIG", folder.path("config").to_str().unwrap())]);
+        assert_eq!(done, expected, "{args:?}");
     }
 }

@@ -70,13 +70,13 @@ fn recording_a_snapshot_gives_the_stored_session() {
     let records = Folder::new("evaluate-records");
     let workspace = Folder::workspace();
     for name in [
-        "06-leave-headless",
-        "29-evidence-from-the-node-of-a-pod",
-        "34-evidence-from-a-runtime-class",
-        "40-evidence-from-a-custom-kind",
-        "41-evidence-by-look-ups-of-one-namespace",
-        "54-spread-lists-after-sixteen-taken-addresses",
-        "63-full-is-denied",
+        "leave-headless",
+        "evidence-from-the-node-of-a-pod",
+        "evidence-from-a-runtime-class",
+        "evidence-from-a-custom-kind",
+        "evidence-by-look-ups-of-one-namespace",
+        "spread-lists-after-sixteen-taken-addresses",
+        "full-is-denied",
     ] {
         let folder = session(name);
         let [request, settings, cluster] =
@@ -95,11 +95,11 @@ fn recording_a_snapshot_gives_the_stored_session() {
 fn response_has_the_format_of_kwctl() {
     let workspace = Folder::workspace();
     let rows = [
-        ("06-leave-headless", 0),
-        ("21-evidence-from-a-deployment", 0),
-        ("39-evidence-that-disagrees-warns", 0),
-        ("63-full-is-denied", 1),
-        ("89-fails-forbidden-by-rbac", 1),
+        ("leave-headless", 0),
+        ("evidence-from-a-deployment", 0),
+        ("evidence-that-disagrees-warns", 0),
+        ("full-is-denied", 1),
+        ("fails-forbidden-by-rbac", 1),
     ];
     for (name, status) in rows {
         let folder = session(name);

@@ -1,5 +1,7 @@
 //! `clusterip init` without a cluster. `e2e-tests/tests/starter_settings.rs` tests it on clusters.
 
+use std::fs;
+
 use crate::command::{Done, Folder};
 
 fn init(args: &[&str]) -> Done {
@@ -112,6 +114,20 @@ fn settings_for_given_ranges_and_systems_are_printed_and_valid() {
         folder.write("settings.yaml", expected);
         assert_eq!(folder.run(&["validate", "settings.yaml"]), Done::ok("settings.yaml: valid\n"), "{name}");
     }
+}
+
+#[test]
+fn settings_are_written_to_a_file() {
+    let args = ["--service-cidr", "10.96.0.0/12", "--os", "linux,windows", "--output-file"];
+    let rows: [(&str, &[&str]); 2] = [("alone", &[]), ("quiet and coloured", &["-q", "--color", "always"])];
+    for (name, more) in rows {
+        let folder = Folder::new("init-file");
+        let done = folder.run(&[&["init"], &args[..], &["settings.yaml"], more].concat());
+        assert_eq!(done, Done::ok(""), "{name}");
+        assert_eq!(fs::read_to_string(folder.path("settings.yaml")).unwrap(), KUBEADM, "{name}");
+    }
+    let done = Folder::new("init-file").run(&[&["init"], &args[..], &["gone/settings.yaml"]].concat());
+    assert_eq!(done, Done::refused("gone/settings.yaml: No such file or directory (os error 2)"));
 }
 
 #[test]

@@ -277,7 +277,12 @@ fn no_output_about_nodes_without_node_pools() {
                     0 of 205 used; linux 0 of 205 used
 ";
     assert_eq!(folder.run(&["plan", "in.yaml"]), Done::ok(expected));
-    let expected = json!({"services": [], "summary": {"allocated": 0, "unchanged": 0, "denied": 0}});
+    let pool = |name: &str| json!({"name": name, "family": "IPv4", "used": 0, "usable": 205});
+    let expected = json!({
+        "services": [],
+        "pools": {"services": [pool("windows"), pool("linux")]},
+        "summary": {"allocated": 0, "unchanged": 0, "denied": 0},
+    });
     assert_eq!(folder.run(&["plan", "in.yaml", "-o", "json"]).json(), expected);
 }
 

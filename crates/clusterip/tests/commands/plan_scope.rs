@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::command::{Done, Folder, service_manifest};
+use crate::command::{Done, Folder, service_manifest, snapshot_of};
 
 #[test]
 fn objects_without_namespace_get_the_given_one() {
@@ -41,6 +41,55 @@ fn objects_of_another_namespace_than_the_given_one_are_refused() {
 -: document 3, line 12: Job run is in namespace far, but --namespace is here: remove one of the two";
     for args in [&["plan", "-", "-n", "here"], &["plan", "--namespace", "here", "-"]] {
         assert_eq!(Folder::new("other-namespace").run_with(args, &input, &[]), Done::refused(expected), "{args:?}");
+    }
+}
+
+#[test]
+fn namespace_that_is_neither_in_the_cluster_nor_in_the_manifests_is_refused() {
+    struct Case {
+        name: &'static str,
+        snapshot: Vec<Value>,
+        manifests: String,
+        refused: bool,
+    }
+    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let other_kind = json!({"apiVersion": "example.com/v1", "kind": "Namespace", "metadata": {"name": "here"}});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "here", "name": "old"},
+        "spec": {"clusterIP": "None"}});
+    let manifest = || service_manifest("web", "{}");
+    let with_namespace = format!("{}---\n{}\n", manifest(), namespace("here"));
+    let cases = [
+        Case { name: "another Namespace", snapshot: vec![namespace("there")], manifests: manifest(), refused: true },
+        Case {
+            name: "another kind of this name",
+            snapshot: vec![namespace("there"), other_kind],
+            manifests: manifest(),
+            refused: true,
+        },
+        Case { name: "in the cluster", snapshot: vec![namespace("here")], manifests: manifest(), refused: false },
+        Case {
+            name: "a Service of the namespace",
+            snapshot: vec![namespace("there"), service],
+            manifests: manifest(),
+            refused: false,
+        },
+        Case {
+            name: "in the manifests",
+            snapshot: vec![namespace("there")],
+            manifests: with_namespace,
+            refused: false,
+        },
+        Case { name: "a snapshot without Namespaces", snapshot: vec![], manifests: manifest(), refused: false },
+    ];
+    for Case { name, snapshot, manifests, refused } in cases {
+        let folder = Folder::new("unknown-namespace");
+        folder.write("snapshot.json", snapshot_of(&snapshot)).write("in.yaml", manifests);
+        let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-n", "here"]);
+        if refused {
+            assert_eq!(done, Done::refused("there is no namespace here: check --namespace"), "{name}");
+        } else {
+            assert_eq!(done.status, 0, "{name}: {done:?}");
+        }
     }
 }
 

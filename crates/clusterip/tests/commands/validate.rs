@@ -152,6 +152,8 @@ fn settings_in_a_policy_or_config_map_are_used_by_other_commands() {
         let done = folder.run(&["plan", "in.yaml", "--settings", settings]);
         assert!(done.status == 0 && done.stdout.contains("all         10.0.0.1 "), "{settings}: {done:?}");
     }
+    let piped = folder.run_with(&["plan", "in.yaml", "--settings", "-"], POLICY, &[]);
+    assert_eq!(piped, folder.run(&["plan", "in.yaml", "--settings", "policy.yaml"]), "standard input");
     let done = folder.run(&["plan", "in.yaml", "--settings", "service.yaml"]);
     assert_eq!(done.status, 2);
     assert!(done.stderr.starts_with("error: settings: service.yaml: v1 Service has no settings: "), "{done:?}");
@@ -163,12 +165,15 @@ fn plan_names_init_if_the_default_pools_do_not_fit() {
     let cidr = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n\
                 spec: {cidrs: [10.96.0.0/12]}\n";
     let db = service_manifest("db", "{clusterIP: 10.96.0.7}");
-    folder.write("in.yaml", service_manifest("web", "{}")).write("cluster.yaml", db + "---\n" + cidr);
+    let cluster = db + "---\n" + cidr;
+    folder.write("in.yaml", service_manifest("web", "{}")).write("cluster.yaml", &cluster);
     let done = folder.run(&["plan", "in.yaml", "--snapshot", "cluster.yaml"]);
     assert_eq!(done.status, 2);
     assert!(done.stderr.starts_with("error: settings: the default settings\nservices.pools[0].cidrs[0]: "), "{done:?}");
     assert!(done.stderr.ends_with("do not fit the cluster: `clusterip init` prints settings that do\n"), "{done:?}");
     let audit = folder.run(&["audit", "--snapshot", "cluster.yaml"]);
+    let piped = folder.run_with(&["audit", "--snapshot", "-"], &cluster, &[]);
+    assert_eq!(piped, audit, "standard input");
     let remedy = "`clusterip init` prints settings that fit the cluster";
     assert!(audit.status == 0 && audit.stdout.contains(remedy), "{audit:?}");
 }

@@ -86,8 +86,14 @@ impl AdmissionScope {
     }
 }
 
+/// Whether the API server would refuse addresses of `cidr`, because the range lies in none of these Service ranges.
+/// Without Service ranges this is unknown, and `cidr` does not lie outside.
+pub fn is_outside_service_ranges(cidr: IpNet, service_cidrs: &[IpNet]) -> bool {
+    !service_cidrs.is_empty() && !service_cidrs.iter().any(|range| range.contains(&cidr))
+}
+
 fn outside(cidr: IpNet, service_cidrs: &[IpNet]) -> Option<String> {
-    if service_cidrs.is_empty() || service_cidrs.iter().any(|range| range.contains(&cidr)) {
+    if !is_outside_service_ranges(cidr, service_cidrs) {
         return None;
     }
     let ranges: Vec<String> = service_cidrs.iter().map(ToString::to_string).collect();

@@ -159,7 +159,12 @@ impl Error for ManifestErrors {}
 const TEMPLATE: &str = " (a template? render it first: `helm template … | clusterip plan -`)";
 const KUSTOMIZATION: &str = "a kustomization: plan it with --kustomize, or `kubectl kustomize … | clusterip plan -`";
 
-/// Reads the text of one file, which may have 64 MiB.
+/// Whether an argument names standard input instead of a file.
+pub fn is_standard_input(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Reads the text of one file, which may have 64 MiB, or all of standard input for `-`.
 ///
 /// # Errors
 /// [`ManifestError`] if the file can't be read, is too large, or is not UTF-8.
@@ -176,6 +181,9 @@ pub fn read_large_file(path: &Path) -> Result<Source, ManifestError> {
 }
 
 fn read_at_most(path: &Path, limit: u64) -> Result<Source, ManifestError> {
+    if is_standard_input(path) {
+        return read_standard_input();
+    }
     let name = path.display().to_string();
     let failed = |error| ManifestError::Read { file: name.clone(), error };
     let mut file = fs::File::open(path).map_err(failed)?;
@@ -187,11 +195,7 @@ fn read_at_most(path: &Path, limit: u64) -> Result<Source, ManifestError> {
     source(name, bytes)
 }
 
-/// Reads standard input.
-///
-/// # Errors
-/// [`ManifestError`] if it can't be read, or is not UTF-8.
-pub fn read_standard_input() -> Result<Source, ManifestError> {
+fn read_standard_input() -> Result<Source, ManifestError> {
     let (name, mut bytes) = ("-".to_owned(), Vec::new());
     io::stdin().read_to_end(&mut bytes).map_err(|error| ManifestError::Read { file: name.clone(), error })?;
     source(name, bytes)
@@ -227,20 +231,50 @@ pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, Manif
 pub fn each(sources: &[Source], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestErrors> {
     let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {
-        for (position, node) in yaml::documents(&source.text).enumerate() {
-            let done = match node {
-                Err(error) => Err(invalid(source, error)),
-                Ok(node) if node.is_null() => Ok(()),
-                Ok(node) => {
-                    let (file, document) = (source.name.clone(), position + 1);
-                    let origin = Origin { source: index, file, document, line: node.line };
-                    add(&node, origin, None, namespace, visit)
-                }
-            };
-            errors.extend(done.err());
-        }
+        each_of(source, index, namespace, visit, &mut errors);
     }
     if errors.is_empty() { Ok(()) } else { Err(ManifestErrors(errors)) }
+}
+
+/// What a text contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// No documents, or only empty ones.
+    Nothing,
+    /// Documents, none of which is a Kubernetes object.
+    OtherDocuments,
+    /// Kubernetes objects, or text that is not YAML and may have some.
+    Objects,
+}
+
+/// Calls `visit` with each manifest of the source with this index, and adds the mistakes to `errors`.
+fn each_of(
+    source: &Source,
+    index: usize,
+    namespace: &str,
+    visit: &mut dyn FnMut(Manifest),
+    errors: &mut Vec<ManifestError>,
+) -> Content {
+    let mut content = Content::Nothing;
+    for (position, node) in yaml::documents(&source.text).enumerate() {
+        let node = match node {
+            Ok(node) if node.is_null() => continue,
+            Ok(node) => node,
+            Err(error) => {
+                content = Content::Objects;
+                errors.push(invalid(source, error));
+                continue;
+            }
+        };
+        if content != Content::Objects {
+            let is_object = is_like_an_object(&node, &source.name);
+            content = if is_object { Content::Objects } else { Content::OtherDocuments };
+        }
+        let (file, document) = (source.name.clone(), position + 1);
+        let origin = Origin { source: index, file, document, line: node.line };
+        errors.extend(add(&node, origin, None, namespace, visit).err());
+    }
+    content
 }
 
 fn invalid(source: &Source, error: YamlError) -> ManifestError {

@@ -53,7 +53,7 @@ impl Follower {
         let checker = SettingsChecker { module };
         let known = ranges.borrow_and_update().clone();
         let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
-        let written = written.map_err(mistakes)?;
+        let written = written.map_err(|error| mistakes(error.into()))?;
         let live = checker.check(written.clone(), known.clone()).await.map_err(mistakes)?;
         metrics.settings_in_use(&live.hash, true);
         log_in_use(&source, &live);
@@ -111,7 +111,7 @@ impl Follower {
         let ranges = self.ranges.borrow_and_update().clone();
         let checked = match self.latest.clone() {
             Ok(written) => self.checker.check(written, ranges.clone()).await,
-            Err(mistakes) => Err(mistakes),
+            Err(error) => Err(error.into()),
         };
         match checked {
             Ok(live) => {
@@ -125,8 +125,8 @@ impl Follower {
                 self.valid_with = ranges;
                 self.publish(live);
             }
-            Err(mistakes) => {
-                self.refuse(mistakes);
+            Err(error) => {
+                self.refuse(error.to_string());
                 if let Ok(live) = self.checker.check(self.used.clone(), ranges.clone()).await {
                     self.valid_with = ranges;
                     self.publish(live);

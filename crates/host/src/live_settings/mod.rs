@@ -8,6 +8,7 @@
 
 mod completion;
 mod follower;
+mod mistakes;
 mod refused;
 mod settings_object;
 mod settings_source;
@@ -15,11 +16,13 @@ pub mod startup;
 mod validation;
 
 use clusterip_core::settings::Settings;
+use clusterip_runtime::api_error::RequestFailure;
 use serde_json::Value;
 use thiserror::Error;
 
 pub use self::completion::complete;
 pub use self::follower::Follower;
+pub use self::mistakes::{CheckError, DocumentError};
 pub use self::settings_object::settings_in;
 pub use self::settings_source::{KEY, Source, written};
 pub use self::validation::{check_settings, version, why_default_pools_do_not_fit};
@@ -49,7 +52,7 @@ pub enum SettingsError {
         /// The source of the settings.
         origin: String,
         /// The mistakes.
-        mistakes: String,
+        mistakes: CheckError,
     },
     /// The ConfigMap does not exist.
     #[error(
@@ -68,6 +71,7 @@ pub enum SettingsError {
         /// The source of the settings.
         origin: String,
         /// The error of the API server.
-        reason: String,
+        #[source]
+        reason: RequestFailure,
     },
 }

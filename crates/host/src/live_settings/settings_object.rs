@@ -3,18 +3,20 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
+use super::DocumentError;
 use super::settings_source::{KEY, Written, of_config_map, parse};
 use crate::object::{api_version, kind};
+use crate::yaml;
 
 /// The settings in the text of a file: the document itself, or the settings in it if it is a policy of Kubewarden
 /// (`spec.settings`) or a ConfigMap (the key [`KEY`]).
 ///
 /// # Errors
-/// The reason in words if the text is empty or not YAML, or if the object is of another kind or has no settings.
-pub fn settings_in(text: &str) -> Result<Value, String> {
+/// [`DocumentError`] if the text is empty or not YAML, or if the object is of another kind or has no settings.
+pub fn settings_in(text: &str) -> Result<Value, DocumentError> {
     let document = parse(text)?;
     if document.is_null() {
-        return Err("the file is empty: write {} for the pools of K2s".to_owned());
+        return Err(DocumentError::Empty);
     }
     settings_of(document)
 }
@@ -30,18 +32,17 @@ fn settings_of(document: Value) -> Written {
             let settings = document.pointer("/spec/settings").filter(|settings| !settings.is_null());
             Ok(settings.cloned().unwrap_or_else(|| json!({})))
         }
-        ("policies.kubewarden.io", "ClusterAdmissionPolicyGroup" | "AdmissionPolicyGroup") => Err(format!(
-            "{kind}: its settings are below spec.policies, in the settings of one of its policies: pass them as a file of \
-             their own"
-        )),
+        ("policies.kubewarden.io", "ClusterAdmissionPolicyGroup" | "AdmissionPolicyGroup") => {
+            Err(DocumentError::PolicyGroup { kind: kind.to_owned() })
+        }
         ("", "ConfigMap") => match document.pointer("/data").and_then(|data| data.get(KEY)).and_then(Value::as_str) {
-            Some(text) => parse(text).map_err(|reason| format!("data[{KEY:?}]: {reason}")),
-            None => of_config_map(&serde_json::from_value::<ConfigMap>(document).map_err(|error| error.to_string())?),
+            Some(text) => yaml::single(text).map_err(DocumentError::YamlInConfigMap),
+            None => {
+                let config_map = serde_json::from_value::<ConfigMap>(document);
+                of_config_map(&config_map.map_err(|error| DocumentError::ConfigMap(error.to_string()))?)
+            }
         },
-        _ => Err(format!(
-            "{api_version} {kind} has no settings: pass the settings themselves, a ClusterAdmissionPolicy with them in \
-             spec.settings, or a ConfigMap with them in data[{KEY:?}]"
-        )),
+        _ => Err(DocumentError::OtherObject { api_version: api_version.to_owned(), kind: kind.to_owned() }),
     }
 }
 
@@ -124,7 +125,7 @@ mod tests {
             Case { name: "no YAML", text: "services: [", expected: Err("line 2: ") },
         ];
         for Case { name, text, expected } in cases {
-            match (settings_in(text), expected) {
+            match (settings_in(text).map_err(|error| error.to_string()), expected) {
                 (Err(reason), Err(begin)) => assert!(reason.starts_with(begin), "{name}: {reason}"),
                 (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{name}"),
             }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::{RequestFailure, error_chain};
 use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
@@ -13,8 +14,8 @@ use kube::{Api, Client, Resource};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::SettingsError;
 use super::settings_object::settings_in;
+use super::{DocumentError, SettingsError};
 use crate::cluster::manifests;
 use crate::host_metrics::ClusterMetrics;
 use crate::yaml;
@@ -31,7 +32,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub enum Source {
     /// No source: the settings are `{}`.
     Defaults,
-    /// A file: the settings themselves, or an object that contains them, see [`settings_in`].
+    /// A file, or standard input for `-`: the settings themselves, or an object that contains them, see
+    /// [`settings_in`].
     File(PathBuf),
     /// The key [`KEY`] of a ConfigMap.
     ConfigMap {
@@ -68,11 +70,11 @@ impl fmt::Display for Source {
 }
 
 /// A version of the settings: a document, or why the text is not a document.
-pub(super) type Written = Result<Value, String>;
+pub(super) type Written = Result<Value, DocumentError>;
 
 /// Parses a version.
 pub(super) fn parse(text: &str) -> Written {
-    yaml::single(text).map_err(|error| error.to_string())
+    Ok(yaml::single(text)?)
 }
 
 pub(super) fn of_config_map(config_map: &ConfigMap) -> Written {
@@ -80,14 +82,22 @@ pub(super) fn of_config_map(config_map: &ConfigMap) -> Written {
     let Some(text) = data.and_then(|data| data.get(KEY)) else {
         let there: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
         let there = if there.is_empty() { "no key".to_owned() } else { there.join(", ") };
-        return Err(format!("the configmap has no key {KEY}, but {there}"));
+        return Err(DocumentError::NoKey { keys: there });
     };
     parse(text)
 }
 
 fn of_file(file: &Path) -> Written {
-    let source = manifests::read_file(file).map_err(|error| error.to_string())?;
-    settings_in(&source.text)
+    let read = || -> Written {
+        let source = manifests::read_file(file).map_err(|error| DocumentError::File(error.to_string()))?;
+        settings_in(&source.text)
+    };
+    if manifests::is_standard_input(file) {
+        // Commands read their settings several times, but standard input can be read only once.
+        static READ: OnceLock<Written> = OnceLock::new();
+        return READ.get_or_init(read).clone();
+    }
+    read()
 }
 
 /// The current version of the settings.
@@ -95,7 +105,8 @@ fn of_file(file: &Path) -> Written {
 /// # Errors
 /// [`SettingsError`] if it can't be read.
 pub async fn written(source: &Source) -> Result<Value, SettingsError> {
-    let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
+    let mistakes =
+        |error: DocumentError| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() };
     read(source).await?.0.map_err(mistakes)
 }
 
@@ -108,7 +119,7 @@ pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectRefer
             let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
             let found = found.map_err(|error| SettingsError::Request {
                 origin: source.to_string(),
-                reason: error_message(&error),
+                reason: RequestFailure::from(&error),
             })?;
             let missing = || SettingsError::NoConfigMap { namespace: namespace.clone(), name: name.clone() };
             let config_map = found.ok_or_else(missing)?;
@@ -147,10 +158,10 @@ pub(super) fn versions(
             let version = move |seen: Result<Option<ConfigMap>, kube::runtime::watcher::Error>| {
                 let version = match seen {
                     Ok(Some(config_map)) => Some((of_config_map(&config_map), Some(config_map.object_ref(&())))),
-                    Ok(None) => Some((Err("the configmap was deleted".to_owned()), None)),
+                    Ok(None) => Some((Err(DocumentError::Deleted), None)),
                     Err(error) => {
                         metrics.watch_error("ConfigMap");
-                        tracing::warn!(%error, "watching the settings failed, trying again");
+                        tracing::warn!(error = error_chain(&error), "watching the settings failed, trying again");
                         None
                     }
                 };
@@ -170,9 +181,10 @@ mod tests {
 
     #[test]
     fn config_map_without_the_key_is_refused() {
+        let read = |config_map: &ConfigMap| of_config_map(config_map).map_err(|error| error.to_string());
         let with = |keys: &[&str]| {
             let data = keys.iter().map(|&key| (key.to_owned(), "{}".to_owned())).collect();
-            of_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() })
+            read(&ConfigMap { data: Some(data), ..ConfigMap::default() })
         };
         assert_eq!(with(&["settings.yaml"]), Ok(json!({})));
         assert_eq!(
@@ -180,9 +192,6 @@ mod tests {
             Err("the configmap has no key settings.yaml, but a, settings.yml".into())
         );
         assert_eq!(with(&[]), Err("the configmap has no key settings.yaml, but no key".into()));
-        assert_eq!(
-            of_config_map(&ConfigMap::default()),
-            Err("the configmap has no key settings.yaml, but no key".into())
-        );
+        assert_eq!(read(&ConfigMap::default()), Err("the configmap has no key settings.yaml, but no key".into()));
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
-use crate::live_settings::{Follower, LiveSettings, SettingsError, Source, check_settings};
+use crate::live_settings::{CheckError, Follower, LiveSettings, SettingsError, Source, check_settings};
 use crate::permissions::{self, Duties, PermissionsError};
 use crate::policy::module::Module;
 
@@ -24,7 +24,7 @@ pub enum FollowError {
     Permissions(#[from] PermissionsError),
     /// The policy refuses the default settings.
     #[error("the default settings: {0}")]
-    Defaults(String),
+    Defaults(CheckError),
 }
 
 /// Reads the settings, starts to follow them, and checks that this identity has the permissions for its duties

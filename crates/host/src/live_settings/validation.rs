@@ -3,13 +3,12 @@
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{Settings, is_outside_service_ranges};
 use ipnet::IpNet;
 use serde_json::Value;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::LiveSettings;
-use super::complete;
+use super::{CheckError, LiveSettings, complete};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::policy::module::Module;
 
@@ -22,33 +21,33 @@ impl SettingsChecker {
     /// The settings of a document in a cluster with these ranges.
     ///
     /// # Errors
-    /// The mistakes of the document, one per line.
-    pub(super) async fn check(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, String> {
+    /// [`CheckError`] with the mistakes of the document.
+    pub(super) async fn check(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, CheckError> {
         let module = Arc::clone(&self.module);
         let checked = tokio::task::spawn_blocking(move || check_settings(&module, written, &ranges));
-        checked.await.map_err(|error| format!("checking the settings failed: {error}"))?
+        checked.await.map_err(CheckError::Unfinished)?
     }
 }
 
 /// The settings of a document in a cluster with these ranges.
 ///
 /// # Errors
-/// The mistakes of the document, one per line.
-pub fn check_settings(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, String> {
+/// [`CheckError`] with the mistakes of the document.
+pub fn check_settings(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, CheckError> {
     let version = version(&written);
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
-    let answer = module.validate_settings(&document).map_err(|error| error.to_string())?;
+    let answer = module.validate_settings(&document)?;
     if !answer.valid {
         let mut mistakes = answer.message.unwrap_or_else(|| "the policy refuses them, and does not say why".to_owned());
         if let Some(reason) = why_default_pools_do_not_fit(&document) {
             mistakes = format!("{mistakes}\n{reason}");
         }
-        return Err(mistakes);
+        return Err(CheckError::Refused(mistakes));
     }
-    let settings = Settings::from_value(&document).map_err(|invalid| invalid.to_string())?;
+    let settings = Settings::from_value(&document)?;
     let outside = pools_outside(&settings, &cluster_ranges(&ranges.all));
     if !outside.is_empty() {
-        return Err(outside.join("\n"));
+        return Err(CheckError::Outside(outside));
     }
     let mut warnings = answer.warnings;
     warnings.extend(settings.unusable_warnings().iter().map(ToString::to_string));
@@ -72,8 +71,8 @@ pub fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
     let ranges = document.pointer("/services/serviceCIDRs")?.as_array()?.iter();
     let ranges: Vec<IpNet> = ranges.filter_map(|range| range.as_str()?.parse().ok()).collect();
     let pools = Settings::default().pools;
-    let fits = |cidr: &IpNet| ranges.iter().any(|range| range.contains(cidr));
-    let is_misfit = !ranges.is_empty() && !pools.iter().flat_map(|pool| &pool.cidrs).all(fits);
+    let mut cidrs = pools.iter().flat_map(|pool| &pool.cidrs);
+    let is_misfit = cidrs.any(|cidr| is_outside_service_ranges(*cidr, &ranges));
     is_misfit.then_some(
         "these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` prints settings \
          that do",
@@ -84,14 +83,8 @@ pub fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
 /// the pools only with `services.serviceCIDRs`, which may contradict the cluster.
 fn pools_outside(settings: &Settings, cluster: &[IpNet]) -> Vec<String> {
     let mut mistakes = Vec::new();
-    if cluster.is_empty() {
-        return mistakes;
-    }
     for pool in &settings.pools {
-        for cidr in &pool.cidrs {
-            if cluster.iter().any(|range| range.contains(cidr)) {
-                continue;
-            }
+        for cidr in pool.cidrs.iter().filter(|cidr| is_outside_service_ranges(**cidr, cluster)) {
             mistakes.push(format!(
                 "services.pools: {cidr} of pool {:?} lies outside the Service ranges of the cluster ({}), which \
                  services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
@@ -156,7 +149,8 @@ mod tests {
 
     fn checked(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
         let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
-        check_settings(&MODULE, parse(yaml)?, &ranges.into())
+        let written = parse(yaml).map_err(|error| error.to_string())?;
+        check_settings(&MODULE, written, &ranges.into()).map_err(|error| error.to_string())
     }
 
     #[test]

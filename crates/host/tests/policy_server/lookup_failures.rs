@@ -142,7 +142,7 @@ fn every_look_up_has_a_session_for_each_way_to_fail() {
 }
 
 /// A failed look-up for a check, not for a placement, is a warning if the settings ask only for warnings.
-const ONLY_WARN: [&str; 2] = ["85-by-hand-and-a-look-up-fails-warns", "node-and-a-look-up-fails-warns"];
+const ONLY_WARN: [&str; 2] = ["by-hand-and-a-look-up-fails-warns", "node-and-a-look-up-fails-warns"];
 
 #[test]
 fn failed_look_up_is_the_last_one_and_denies_with_reason_and_remedy() {

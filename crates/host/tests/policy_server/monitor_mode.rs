@@ -30,13 +30,13 @@ fn monitor_mode_reports_the_decision_in_warnings_and_audit_annotations() {
     let rows = [
         Case {
             name: "a Service that would be placed: pool and evidence, but not the address",
-            session: "21-evidence-from-a-deployment",
+            session: "evidence-from-a-deployment",
             annotations: json!({"decision": "allocated", "evidence": windows, "pool": "windows"}),
             warnings: Value::Null,
         },
         Case {
             name: "a misplaced one that would be denied: the reason, and no warning",
-            session: "17-audit-scan-of-a-misplaced-service",
+            session: "audit-scan-of-a-misplaced-service",
             annotations: json!({"decision": "denied", "evidence": windows, "pool": "windows", "reason": refused}),
             warnings: Value::Null,
         },
@@ -72,8 +72,8 @@ fn warnings_are_short() {
         }
     }
     let expected = [
-        ("64-full-is-unmanaged", 123),
-        ("85-by-hand-and-a-look-up-fails-warns", 132),
+        ("by-hand-and-a-look-up-fails-warns", 132),
+        ("full-is-unmanaged", 123),
         ("node-and-a-look-up-fails-warns", 190),
     ];
     assert_eq!(long.iter().map(|(name, length)| (name.as_str(), *length)).collect::<Vec<_>>(), expected);

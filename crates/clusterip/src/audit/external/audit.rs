@@ -135,6 +135,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::audit::input::HoldersError;
     use crate::audit::model::Kind;
 
     fn live(module: &Module, range: &str) -> LiveSettings {
@@ -164,7 +165,7 @@ mod tests {
                 ranges: Vec::new(),
                 snapshot: &snapshot,
                 in_flight: Vec::new(),
-                holders: Err("the Leases were not read".to_owned()),
+                holders: Err(HoldersError::NotRead),
                 called: ControlPlaneServices::default(),
                 ledger: false,
                 refused: false,

@@ -7,7 +7,8 @@ use clusterip_core::address::Span;
 use clusterip_core::settings::ExternalPool;
 use ipnet::IpNet;
 
-use crate::audit::model::{self, ExternalAddress, ExternalCounts, ExternalRange, Kept, State};
+use crate::audit::address_usage::Usage;
+use crate::audit::model::{self, ExternalAddress, ExternalCounts, ExternalRange, Kept};
 
 /// The usage of one range of a pool, given the addresses that are `used` in the cluster. `held` are the addresses
 /// that a living node holds; `None` if unknown.
@@ -19,18 +20,12 @@ pub fn range(
 ) -> ExternalRange {
     let (candidates, withheld) = (pool.candidates_in(range), pool.withheld_spans(range));
     let inside = range.first()..=range.last();
-    let mut counts = ExternalCounts { usable: candidates.count(), ..ExternalCounts::default() };
-    counts.excluded = withheld.iter().fold(0_u128, |sum, span| sum.saturating_add(span.count()));
-    counts.held = held.map(|held| held.range(inside.clone()).count() as u128);
+    let held = held.map(|held| held.range(inside.clone()).count() as u128);
     let addresses: Vec<ExternalAddress> = used.range(inside).map(|(_, address)| address.clone()).collect();
-    for address in &addresses {
-        match (candidates.contains(address.address), address.state) {
-            (true, State::InFlight) => counts.claimed += 1,
-            (true, _) => counts.used += 1,
-            (false, _) => counts.used_anyway += 1,
-        }
-    }
-    counts.free = counts.usable.saturating_sub(counts.used).saturating_sub(counts.claimed);
+    let usage = Usage::of(&candidates, addresses.iter().map(|address| (address.address, address.state)));
+    let Usage { usable, used, claimed, free, used_anyway } = usage;
+    let excluded = withheld.iter().fold(0_u128, |sum, span| sum.saturating_add(span.count()));
+    let counts = ExternalCounts { usable, used, claimed, free, excluded, used_anyway, held };
     let kept = |span: Span| model::Span { first: span.first(), last: span.last(), why: Kept::Excluded };
     ExternalRange {
         range: range.to_string(),
@@ -60,6 +55,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::audit::model::State;
 
     #[test]
     fn addresses_of_a_range_are_counted_by_state() {

@@ -54,7 +54,7 @@ pub(in crate::audit) fn all(
         let belonging = match before.remove(&name) {
             Some((same, belonging)) if same == packed => belonging,
             _ => block_placement::belonging(&mut policy, &live.document, &node)
-                .map_err(failed(format!("node {name}")))?,
+                .map_err(failed(format!("Node {name}")))?,
         };
         let placement = belonging.placement(&live.settings, &name, &blocks_of(&node), &held);
         cache.insert(name.clone(), (packed, belonging));

@@ -30,7 +30,7 @@ pub struct EvaluateError {
 impl EvaluateError {
     /// The error for the Service with this namespace and name.
     pub fn of_service(namespace: &str, name: &str, error: ModuleError) -> Self {
-        Self { subject: format!("service {namespace}/{name}"), error }
+        Self { subject: format!("Service {namespace}/{name}"), error }
     }
 }
 

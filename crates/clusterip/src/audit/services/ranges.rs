@@ -7,26 +7,20 @@ use clusterip_core::address::{Family, WithheldSpan};
 use clusterip_core::settings::{Pool, Settings};
 use ipnet::IpNet;
 
-use crate::audit::model::{Address, Counts, Kept, Range, Span, State};
+use crate::audit::address_usage::Usage;
+use crate::audit::model::{Address, Counts, Kept, Range, Span};
 
 /// The usage of one range of a pool, given the addresses that are `used` in the cluster.
 pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {
     let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
     let candidates = settings.candidates(&alone, Family::of(cidr.addr()));
     let withheld = settings.withheld_spans(pool, cidr);
-    let mut counts = Counts { usable: candidates.count(), ..Counts::default() };
-    counts.reserved =
-        withheld.iter().filter(|withheld| withheld.is_reserved).map(|withheld| withheld.span.count()).sum();
     let addresses: Vec<Address> =
         used.range(cidr.network()..=cidr.broadcast()).map(|(_, address)| address.clone()).collect();
-    for address in &addresses {
-        match (candidates.contains(address.address), address.state) {
-            (true, State::InFlight) => counts.claimed += 1,
-            (true, _) => counts.used += 1,
-            (false, _) => counts.used_anyway += 1,
-        }
-    }
-    counts.free = counts.usable.saturating_sub(counts.used).saturating_sub(counts.claimed);
+    let usage = Usage::of(&candidates, addresses.iter().map(|address| (address.address, address.state)));
+    let Usage { usable, used, claimed, free, used_anyway } = usage;
+    let reserved = withheld.iter().filter(|withheld| withheld.is_reserved).map(|withheld| withheld.span.count()).sum();
+    let counts = Counts { usable, used, claimed, free, reserved, used_anyway };
     Range { cidr, counts, kept: withheld.into_iter().map(span).collect(), addresses }
 }
 
@@ -46,6 +40,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::audit::model::State;
 
     #[test]
     fn addresses_of_a_range_are_counted_by_state() {

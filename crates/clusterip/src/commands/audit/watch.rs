@@ -52,7 +52,7 @@ async fn watch(command: &Audit) -> anyhow::Result<ExitCode> {
     let namespace = command.namespace();
     let (mut cluster, mut changes) = WatchedCluster::start(command).await?;
     if let Some(namespace) = &namespace {
-        scope::check(&cluster.stores.read_snapshot(), namespace)?;
+        scope::check(&cluster.stores.read_snapshot(), namespace, command.scope.named_by(None))?;
     }
     let mut shutdown = pin!(shutdown_signal());
     let (mut shown, mut status): (Option<String>, _) = (None, ExitCode::SUCCESS);

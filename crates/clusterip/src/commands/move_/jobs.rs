@@ -11,23 +11,22 @@ use clusterip_host::evaluator::Evaluation;
 use clusterip_host::live_settings::Source;
 use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
-use clusterip_runtime::shutdown::shutdown_signal;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
+use futures::StreamExt;
 use futures::future::{self, Either};
-use futures::{FutureExt, StreamExt};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::Move;
+use super::{Interrupt, Move};
 use crate::commands::deployed::Deployed;
 use crate::commands::terminal_options::{is_quiet, notice};
 use crate::joined::joined;
 use crate::leader::{Acquisition, Leader};
 use crate::report::columns::paint;
-use crate::report::move_json::Ended;
+use crate::report::move_json::{Ended, NotMoved};
 use crate::services::controller::hand_over;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::misplaced::Misplaced;
@@ -36,9 +35,6 @@ use crate::services::mover::outcome::Outcome;
 
 /// The number of Services that move at once.
 const AT_ONCE: usize = 4;
-
-/// Why a Service was not moved, if a signal ended the command before the move began.
-pub(super) const INTERRUPTED: &str = "the command was interrupted before the move began";
 
 /// What the moves need.
 pub(super) struct Run {
@@ -80,15 +76,30 @@ impl Run {
         }
     }
 
-    /// Moves the Services, and returns the result of each move.
+    /// Moves the Services, and returns the result of each move. Gives its Lease up at the end, also after a signal.
     ///
     /// # Errors
     /// If no Service may be moved. Then none was.
-    pub(super) async fn carry_out(&self, command: &Move, jobs: Vec<Job>) -> anyhow::Result<Ended> {
+    pub(super) async fn carry_out(
+        &self,
+        command: &Move,
+        jobs: Vec<Job>,
+        interrupt: Interrupt,
+    ) -> anyhow::Result<Ended> {
         let namespace = &self.deployed.namespace;
         let leader = Leader::new(self.client.clone(), namespace, Identity::new(Role::Move), Timing::default());
         let mut leader = leader.temporary();
-        let held = match leader.try_acquire().await? {
+        let acquisition = tokio::select! {
+            biased;
+            () = interrupt.clone() => {
+                // The Lease may have been taken a moment ago.
+                leader.run(future::ready(())).await;
+                // After a signal, no move begins.
+                return Ok(self.carry_out_all(command, jobs, false, interrupt).await);
+            }
+            acquisition = leader.try_acquire() => acquisition?,
+        };
+        let held = match acquisition {
             Acquisition::Acquired => None,
             Acquisition::HeldBy(holder) if holder.role() == Some(Role::Move) => {
                 bail!("another `clusterip move` is running: {}", harmless(holder.as_str()))
@@ -102,20 +113,25 @@ impl Run {
                 let _ = ended.wait_for(|done| *done).await;
             }))
         });
-        let checked = match (&held, &self.deployed.leader) {
+        let may_begin = match (&held, &self.deployed.leader) {
             (None, Some(leader)) => Err(anyhow!(
                 "server {} does not lead in namespace {namespace} any more: run the command again",
                 harmless(leader.as_str())
             )),
-            // The server may be another one than at the beginning.
-            _ => self.check(held.is_some()).await,
+            _ => tokio::select! {
+                biased;
+                () = interrupt.clone() => Ok(false),
+                // The server may be another one than at the beginning.
+                checked = self.check(held.is_some()) => checked.map(|()| true),
+            },
         };
-        let result = match checked {
-            Ok(()) => {
-                if let Some(holder) = &held {
+        let result = match may_begin {
+            Ok(may_begin) => {
+                if let Some(holder) = held.as_ref().filter(|_| may_begin) {
                     notice(&format!("handed over to {} in namespace {namespace}", holder.as_str()));
                 }
-                Ok(self.carry_out_all(command, jobs, held.is_some()).await)
+                // After a signal, no move begins.
+                Ok(self.carry_out_all(command, jobs, held.is_some(), interrupt).await)
             }
             Err(error) => Err(error),
         };
@@ -128,7 +144,7 @@ impl Run {
 
     /// Moves the Services. After SIGINT or SIGTERM no further move begins, but the moves that have begun are finished:
     /// without the rest of its move, a Service would have no address.
-    async fn carry_out_all(&self, command: &Move, jobs: Vec<Job>, by_server: bool) -> Ended {
+    async fn carry_out_all(&self, command: &Move, jobs: Vec<Job>, by_server: bool, interrupt: Interrupt) -> Ended {
         let ids: Vec<ServiceKey> = jobs.iter().map(Job::id).collect();
         let bar = bar(jobs.len() as u64);
         let moves = jobs.into_iter().map(|job| {
@@ -142,10 +158,9 @@ impl Run {
                 (id, ended)
             }
         });
-        let interrupted = shutdown_signal().shared();
-        let moves = futures::stream::iter(moves).take_until(interrupted.clone());
+        let moves = futures::stream::iter(moves).take_until(interrupt.clone());
         let all = pin!(moves.buffer_unordered(AT_ONCE).collect::<Vec<_>>());
-        let ended = match future::select(all, interrupted).await {
+        let ended = match future::select(all, interrupt).await {
             Either::Left((ended, _)) => ended,
             Either::Right(((), rest)) => {
                 bar.suspend(|| notice("interrupted: finishing the moves that have begun"));
@@ -155,13 +170,13 @@ impl Run {
         bar.finish_and_clear();
         let mut ended: Ended = ended.into_iter().collect();
         for id in ids {
-            ended.entry(id).or_insert_with(|| Err(INTERRUPTED.to_owned()));
+            ended.entry(id).or_insert_with(|| Err(NotMoved::Interrupted));
         }
         ended
     }
 
     /// Asks the server to move a Service: returns what happened, or why the Service was not moved.
-    async fn hand_over(&self, command: &Move, job: Job) -> Result<String, String> {
+    async fn hand_over(&self, command: &Move, job: Job) -> Result<String, NotMoved> {
         let id = job.id();
         let (from, uid) = match &job {
             Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
@@ -176,22 +191,22 @@ impl Run {
 }
 
 /// Moves a Service: returns what happened, or why the Service was not moved.
-async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, String> {
+async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, NotMoved> {
     let ended = match job {
         Job::Move { live, misplaced, to, evaluation } => reconciler.carry_out(*live, &misplaced, to, evaluation).await,
         Job::Finish { journal, .. } => reconciler.finish(&journal).await,
     };
     match ended {
         Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
-        Ok(outcome) => Err(outcome.to_string()),
-        Err(error) => Err(error.to_string()),
+        Ok(outcome) => Err(NotMoved::Outcome(outcome)),
+        Err(error) => Err(error.into()),
     }
 }
 
-fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<String, String>) {
+fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<String, NotMoved>) {
     let (mark, text) = match ended {
-        Ok(text) => (paint(style::GOOD, "moved"), text),
-        Err(text) => (paint(style::ERROR, "failed"), text),
+        Ok(text) => (paint(style::GOOD, "moved"), text.clone()),
+        Err(reason) => (paint(style::ERROR, "failed"), reason.to_string()),
     };
     anstream::eprintln!("{mark} {}", harmless(&format!("{namespace}/{name}: {text}")));
 }

@@ -19,6 +19,7 @@ use crate::services::controller::reconcile::Reconciler;
 use crate::webhook::admission::Admission;
 use crate::webhook::authority::{self, Authority};
 use crate::webhook::client_ca::ClientCaFile;
+use crate::webhook::reachability;
 use crate::webhook::registration::{self, Registration};
 use crate::webhook::server::{Backend, Limits, WebhookServer};
 use crate::webhook::tls::{Certificate, CertificateFiles};
@@ -56,11 +57,13 @@ impl Startup<'_> {
     }
 
     /// The certificate of the server, which a task keeps up to date, and the registration of the webhook, if this
-    /// server looks after one.
-    pub(super) async fn certificate(&mut self) -> anyhow::Result<(Certificate, Option<Registration>)> {
+    /// server looks after one. `files` is the user's own certificate.
+    pub(super) async fn certificate(
+        &mut self,
+        files: Option<CertificateFiles>,
+    ) -> anyhow::Result<(Certificate, Option<Registration>)> {
         let arguments = self.arguments;
-        if let (Some(certificate), Some(key)) = (&arguments.tls_cert, &arguments.tls_key) {
-            let files = CertificateFiles::open(certificate, key)?;
+        if let Some(files) = files {
             let (certificate, chain) = (files.certificate(), String::from_utf8_lossy(files.chain()).into_owned());
             let end = self.tasks.until_stop();
             self.tasks.spawn(async move { files.run(FILE_CHECK_INTERVAL, end).await });
@@ -135,6 +138,10 @@ impl Startup<'_> {
     /// webhook is registered only after the caches have synced.
     pub(super) fn register(&mut self, registration: Option<Registration>, election: &Election) {
         let Some(registration) = registration else { return };
+        if let Some(url) = self.arguments.register_url.clone() {
+            let (client, metrics) = (self.client.clone(), self.metrics.admission.clone());
+            self.tasks.spawn_until_stop(reachability::check(client, url, registration.registered(), metrics));
+        }
         let (stores, competing_server) = (self.stores.clone(), self.competing_server(election));
         let (end, stopped) = (self.tasks.until_stop(), self.tasks.until_stop());
         self.tasks.try_spawn(async move {

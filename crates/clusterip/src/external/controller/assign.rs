@@ -117,7 +117,7 @@ impl Controller {
                         namespace = id.namespace,
                         name = id.name,
                         warnings,
-                        "the service does not get everything that it asks for"
+                        "the Service does not get everything that it asks for"
                     );
                     self.report_unavailable(id, &uid, warnings).await;
                 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::json;
+use thiserror::Error;
 use tokio::time::{Instant, sleep};
 
 use super::requests::{self, Request};
@@ -20,39 +21,71 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How often the request is looked up until the server has dealt with it.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Why the server has not moved a Service.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum HandOverError {
+    /// The request can't be written. The message names the permissions that are needed.
+    #[error(
+        "the server in namespace {namespace} can't be asked: {reason}; it takes requests as controllerrevisions of \
+         that namespace (verbs create, get, delete)"
+    )]
+    NotAsked {
+        /// The namespace of the server.
+        namespace: String,
+        /// The error of the API server.
+        reason: String,
+    },
+    /// The request, or the Service, can't be read. Contains the error of the API server.
+    #[error("{0}")]
+    Request(String),
+    /// The server has not dealt with the request in time.
+    #[error("the server did not take it up within {} s", MAX_WAIT.as_secs())]
+    NotTakenUp,
+    /// The Service does not exist any more.
+    #[error("it is gone")]
+    Gone,
+    /// The server has not moved the Service. Contains its reason.
+    #[error("{0}")]
+    NotMoved(String),
+    /// The server has not moved the Service, and has published no reason.
+    #[error("the server gave no reason; see its log")]
+    NoReason,
+}
+
 /// Asks the server in `server_namespace` to move a Service away from the addresses `from`, and waits until it has
 /// done so. Returns the addresses that the Service has then. The server also finishes a move that has begun already.
 ///
 /// # Errors
-/// Why the Service was not moved, as text.
+/// [`HandOverError`] if the Service was not moved.
 pub async fn hand_over(
     client: &Client,
     server_namespace: &str,
     request: &Request,
     from: &[IpAddr],
-) -> Result<Vec<IpAddr>, String> {
+) -> Result<Vec<IpAddr>, HandOverError> {
     let (namespace, name) = (request.namespace.as_str(), request.name.as_str());
-    let request_uid = requests::ask(client, server_namespace, request)
-        .await
-        .map_err(|error| requests::refused(&error, server_namespace))?;
+    let request_uid = requests::ask(client, server_namespace, request).await.map_err(|error| {
+        HandOverError::NotAsked { namespace: server_namespace.to_owned(), reason: error_message(&error) }
+    })?;
+    let failed = |error: kube::Error| HandOverError::Request(error_message(&error));
     let deadline = Instant::now() + MAX_WAIT;
-    while requests::is_open(client, server_namespace, &request.uid).await.map_err(|error| error_message(&error))? {
+    while requests::is_open(client, server_namespace, &request.uid).await.map_err(failed)? {
         if Instant::now() > deadline {
             // The server must not carry out the request later, when no command waits for it any more.
             let _ = requests::withdraw(client, server_namespace, &request.uid).await;
-            return Err(format!("the server did not take it up within {} s", MAX_WAIT.as_secs()));
+            return Err(HandOverError::NotTakenUp);
         }
         sleep(POLL_INTERVAL).await;
     }
     let resource = ApiResource::erase::<Service>(&());
     let services: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    let Some(service) = services.get_opt(name).await.map_err(|error| error_message(&error))? else {
-        return Err("it is gone".to_owned());
+    let Some(service) = services.get_opt(name).await.map_err(failed)? else {
+        return Err(HandOverError::Gone);
     };
     let now = addresses(&json!({"spec": service.data.get("spec")}));
     if now == from {
         let told = answer(client, namespace, name, &request_uid).await;
-        return Err(told.unwrap_or_else(|| "the server gave no reason; see its log".to_owned()));
+        return Err(told.map_or(HandOverError::NoReason, HandOverError::NotMoved));
     }
     Ok(now)
 }

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::evaluator::Evaluator;
+use clusterip_host::evaluator::{EvaluationError, Evaluator};
 use clusterip_host::object::{service_path, text};
 use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::background;
+use clusterip_runtime::background::{self, BackgroundError};
 use http::Request;
 use kube::Client;
 use serde_json::Value;
+use thiserror::Error;
 use tokio::sync::watch;
 
 mod left_moves;
@@ -35,6 +36,9 @@ const UNFINISHED: Duration = Duration::from_secs(2);
 const STALE: Duration = Duration::from_millis(200);
 /// How soon a Service is looked at again if it can't move for a reason that no watch reports.
 const REPORTED: Duration = Duration::from_secs(60);
+/// How often the controller tries to remove the annotation of a wish that it has answered, while other clients change
+/// the Service.
+const ANSWER_TRIES: usize = 3;
 
 /// How soon a Service is looked at again if the replicas use different settings.
 const DISAGREEMENT: Duration = Duration::from_secs(1);
@@ -225,20 +229,18 @@ impl Reconciler {
             Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
             Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
+                let error = error.to_string();
                 tracing::error!(namespace = id.namespace, name = id.name, error, "the policy did not answer");
                 Next::After(REPORTED)
             }
         }
     }
 
-    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Inspection, String> {
+    async fn inspect(self: &Arc<Self>, id: &ServiceKey, service: Value) -> Result<Inspection, InspectError> {
         let request = self.requests.consider(id, text(&service, &["metadata", "uid"]));
         let this = Arc::clone(self);
-        let inspect = move || {
-            misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref())
-                .map_err(|error| error.to_string())
-        };
-        background::run(inspect).await.map_err(|error| error.to_string())?
+        let inspect = move || misplaced::inspect(&this.evaluator, &service, this.allowed, request.as_ref());
+        Ok(background::run(inspect).await??)
     }
 
     async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {
@@ -289,21 +291,25 @@ impl Reconciler {
         if Move::of(service) != Some(Move::Now) {
             return Next::Change;
         }
-        let Ok(Some(mut live)) = self.live(id).await else { return Next::After(UNFINISHED) };
-        if Move::of(&live) != Some(Move::Now) {
-            return Next::Change;
+        for _ in 0..ANSWER_TRIES {
+            let Ok(Some(mut live)) = self.live(id).await else { return Next::After(UNFINISHED) };
+            if Move::of(&live) != Some(Move::Now) {
+                return Next::Change;
+            }
+            if let Some(annotations) = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+                annotations.remove(MOVE_ANNOTATION);
+            }
+            let request =
+                serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.namespace, &id.name)).body(body));
+            let Ok(Ok(request)) = request else { return Next::Change };
+            match self.client.request::<Value>(request).await {
+                Ok(_) => return Next::Change,
+                // Another client has changed the Service. If the annotation stayed, the wish would be answered again.
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(_) => break,
+            }
         }
-        if let Some(annotations) = live.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-            annotations.remove(MOVE_ANNOTATION);
-        }
-        let request =
-            serde_json::to_vec(&live).map(|body| Request::put(service_path(&id.namespace, &id.name)).body(body));
-        let Ok(Ok(request)) = request else { return Next::Change };
-        match self.client.request::<Value>(request).await {
-            Ok(_) => Next::Change,
-            // Another client has changed the Service.
-            Err(_) => Next::After(STALE),
-        }
+        Next::After(STALE)
     }
 
     /// Deletes the request to move a Service, if there is one that was considered. `clusterip move` waits for that.
@@ -334,9 +340,20 @@ impl Reconciler {
     }
 }
 
+/// Why a Service could not be inspected.
+#[derive(Debug, Error)]
+enum InspectError {
+    /// The policy does not answer.
+    #[error(transparent)]
+    Unanswered(#[from] EvaluationError),
+    /// The evaluation gave no result.
+    #[error(transparent)]
+    Interrupted(#[from] BackgroundError),
+}
+
 /// What follows if a Service can't be read: it is tried again.
 fn unreadable(id: &ServiceKey, error: &kube::Error) -> Next {
-    tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the service can't be read");
+    tracing::warn!(namespace = id.namespace, name = id.name, error = error_message(error), "the Service can't be read");
     Next::After(UNFINISHED)
 }
 

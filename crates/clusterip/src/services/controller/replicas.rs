@@ -21,7 +21,7 @@ use clusterip_host::live_settings::LiveSettings;
 use clusterip_leases::identity::Identity;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::{error_chain, error_message};
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -214,7 +214,9 @@ impl Replicas {
                 }
                 Some(event) = events.next() => match event {
                     Ok(event) => self.others.apply(event, &self.name, Instant::now()),
-                    Err(error) => tracing::warn!(%error, "watching the replicas failed, and is tried again"),
+                    Err(error) => {
+                        tracing::warn!(error = error_chain(&error), "watching the replicas failed, and is tried again");
+                    }
                 },
             }
             self.publish(leads());

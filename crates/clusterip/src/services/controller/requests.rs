@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::error_chain;
 use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -139,7 +139,7 @@ impl Requests {
                 }
                 Ok(watcher::Event::InitDone) => None,
                 Err(error) => {
-                    tracing::debug!(%error, "requests for moves can't be watched");
+                    tracing::debug!(error = error_chain(&error), "requests for moves can't be watched");
                     None
                 }
             };
@@ -160,15 +160,6 @@ impl Requests {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Open>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Describes why the server can't be asked, with the permissions that are needed.
-pub fn refused(error: &KubeError, namespace: &str) -> String {
-    format!(
-        "the server in namespace {namespace} can't be asked: {}; it takes requests as controllerrevisions of that \
-         namespace (verbs create, get, delete)",
-        error_message(error)
-    )
 }
 
 #[cfg(test)]

@@ -54,6 +54,17 @@ pub enum RecordError {
     },
 }
 
+/// The request that creates a record can't be built.
+#[derive(Debug, Error)]
+pub enum CreationError {
+    /// The journal can't be written as JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The parts of the HTTP request are invalid.
+    #[error(transparent)]
+    Http(#[from] http::Error),
+}
+
 /// The records in one namespace. Cheap to clone.
 #[derive(Clone)]
 pub struct Records {
@@ -111,15 +122,15 @@ impl Records {
     /// The request that creates a record.
     ///
     /// # Errors
-    /// The reason, if the journal can't be written as JSON, or the HTTP request can't be built.
-    pub fn creation(&self, journal: &Journal) -> Result<Request<Vec<u8>>, String> {
+    /// [`CreationError`] if the journal can't be written as JSON, or the HTTP request can't be built.
+    pub fn creation(&self, journal: &Journal) -> Result<Request<Vec<u8>>, CreationError> {
         let mut record = own_revisions::object(&name(&journal.uid), RECORD, journal);
         let service = in_service_annotation(&journal.namespace, &journal.name);
         record["metadata"]["annotations"] = json!({SERVICE_ANNOTATION: service});
-        let body = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
+        let body = serde_json::to_vec(&record)?;
         let path = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", self.namespace);
         let request = Request::builder().method(Method::POST).uri(path).header("content-type", "application/json");
-        request.body(body).map_err(|error| error.to_string())
+        Ok(request.body(body)?)
     }
 
     /// The server's namespace.

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use clusterip_runtime::api_error::error_message;
+
 /// Why a request was not carried out, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -35,7 +37,7 @@ impl Refusal {
     pub fn of(error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::answer(status.code, &status.message),
-            other => Self::Trouble(other.to_string()),
+            other => Self::Trouble(error_message(other)),
         }
     }
 

@@ -54,7 +54,7 @@ impl Run<'_> {
     /// Records the journal. Replaces a record that an earlier try of this run, or another run, wrote for this Service
     /// without beginning the move.
     async fn record_journal(&mut self, journal: &Journal) -> Result<(), Refusal> {
-        let creation = || self.mover.records.creation(journal).map_err(Refusal::Refused);
+        let creation = || self.mover.records.creation(journal).map_err(|error| Refusal::Refused(error.to_string()));
         let mut kept = match &self.recorded {
             Some(recorded) => Some(recorded.clone()),
             None => match self.send(creation()?).await {

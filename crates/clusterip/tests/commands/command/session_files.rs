@@ -30,7 +30,7 @@ pub fn read(folder: &Folder, file: &str) -> String {
 }
 
 /// The Service of session 21, which selects a Deployment for Windows.
-pub const WEB: &str = "21-evidence-from-a-deployment";
+pub const WEB: &str = "evidence-from-a-deployment";
 
 /// The response to it: for Windows if the Deployment exists, otherwise for Linux.
 pub fn response(os: &str) -> String {

@@ -1,10 +1,11 @@
 //! Reads the objects of a running cluster.
 
 use std::fmt::Debug;
+use std::io;
 
 use clusterip_core::settings::Settings;
-use clusterip_runtime::api_error::{error_chain, error_message};
-use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::api_error::RequestFailure;
+use clusterip_runtime::connect::{ClusterArguments, ConnectError};
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::DynamicResourceScope;
 use kube::{Api, Client};
@@ -18,9 +19,15 @@ use crate::cluster::watch::kinds::{self, Kind};
 /// A cluster that can't be read.
 #[derive(Debug, Error)]
 pub enum ApiServerError {
-    /// The cluster can't be reached.
-    #[error("no cluster: {0}; check KUBECONFIG and the current context")]
-    Connect(String),
+    /// No cluster is configured, or its configuration can't be used.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The threads for requests can't be started.
+    #[error("the threads for requests to the API server can't be started: {0}")]
+    Threads(#[from] io::Error),
+    /// The API server does not tell its version.
+    #[error("the version of the API server can't be read: {0}")]
+    Version(#[source] RequestFailure),
     /// A list failed.
     #[error("listing {api_version}/{kind} failed: {reason}")]
     List {
@@ -29,7 +36,8 @@ pub enum ApiServerError {
         /// The kind.
         kind: String,
         /// The error of the API server.
-        reason: String,
+        #[source]
+        reason: RequestFailure,
     },
 }
 
@@ -51,36 +59,30 @@ impl<K> Listed for K where
 /// How many objects are requested at a time.
 const PAGE: u32 = 500;
 
-/// Lists all objects that a decision may ask about, from the cluster of these arguments. A kind that the cluster
-/// does not have has no objects.
+/// Lists all objects that a decision may ask about. A kind that the cluster does not have has no objects.
 ///
 /// # Errors
-/// [`ApiServerError`] if the cluster can't be reached, or a list fails.
-pub fn objects(settings: &Settings, cluster: &ClusterArguments) -> Result<Vec<Value>, ApiServerError> {
-    let (runtime, client) = connect(cluster)?;
-    runtime.block_on(async {
-        let mut objects = Vec::new();
-        for kind in kinds::asked(settings) {
-            list(&client, &kind, &mut objects).await?;
-        }
-        Ok(objects)
-    })
+/// [`ApiServerError::List`] if a list fails.
+pub async fn objects(client: &Client, settings: &Settings) -> Result<Vec<Value>, ApiServerError> {
+    let mut objects = Vec::new();
+    for kind in kinds::asked(settings) {
+        list(client, &kind, &mut objects).await?;
+    }
+    Ok(objects)
 }
 
 /// Connects to the cluster of these arguments, for callers that are not async.
 ///
 /// # Errors
-/// [`ApiServerError::Connect`] if there is no such cluster, or it does not answer.
+/// [`ApiServerError`] if there is no such cluster, or it does not answer.
 pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), ApiServerError> {
-    let failed = |reason: String| ApiServerError::Connect(reason);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| failed(error.to_string()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let client = runtime.block_on(async {
-        let client = cluster.client().await.map_err(|error| failed(error_chain(&error)))?;
+        let client = cluster.client().await?;
         match client.apiserver_version().await {
             // A client that is not allowed to read the version has still reached the cluster.
             Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
-            Err(error) => Err(failed(error_message(&error))),
+            Err(error) => Err(ApiServerError::Version(RequestFailure::from(&error))),
         }
     });
     Ok((runtime, client?))
@@ -120,7 +122,7 @@ pub async fn each<K: Listed>(
 }
 
 fn failed((api_version, kind): &Kind, error: &kube::Error) -> ApiServerError {
-    ApiServerError::List { api_version: api_version.clone(), kind: kind.clone(), reason: error_message(error) }
+    ApiServerError::List { api_version: api_version.clone(), kind: kind.clone(), reason: error.into() }
 }
 
 /// Adds all objects of `api` to `objects`, page by page.

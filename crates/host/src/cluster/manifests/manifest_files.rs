@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cluster::manifests::{self, Manifest, ManifestError, ManifestErrors, Source};
-use crate::{object, yaml};
+use crate::cluster::manifests::{self, Content, Manifest, ManifestError, ManifestErrors, Source};
+use crate::object;
 
 /// The manifests of files, folders and standard input.
+#[derive(Default)]
 pub struct Input {
     /// The texts.
     pub sources: Vec<Source>,
@@ -33,11 +34,11 @@ pub enum Namespace<'n> {
 /// # Errors
 /// [`ManifestErrors`] with the mistakes of all files.
 pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
-    let mut files = Files::default();
+    let mut files = Files::new(namespace);
     for path in paths {
         files.add(path);
     }
-    files.parse(namespace)
+    files.finish()
 }
 
 /// As [`load`], for a text that was read already.
@@ -45,43 +46,48 @@ pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, Manife
 /// # Errors
 /// [`ManifestErrors`] with all mistakes of the text.
 pub fn load_text(source: Source, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
-    Files { sources: vec![source], ..Files::default() }.parse(namespace)
+    let mut files = Files::new(namespace);
+    files.add_source(Ok(source));
+    files.finish()
 }
 
-/// The files that were found so far.
-#[derive(Default)]
-struct Files {
-    sources: Vec<Source>,
-    skipped: Vec<String>,
-    outside: Vec<String>,
+/// The files that were read so far.
+struct Files<'n> {
+    namespace: Namespace<'n>,
+    input: Input,
+    /// The errors of files and folders that can't be read or have no manifests.
     errors: Vec<ManifestError>,
+    /// The mistakes in the texts.
+    mistakes: Vec<ManifestError>,
+    /// An error for each empty standard input.
+    empty_inputs: Vec<ManifestError>,
 }
 
-impl Files {
-    fn parse(self, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
-        let Self { sources, skipped, outside, mut errors } = self;
-        let (Namespace::Default(name) | Namespace::Only(name)) = namespace;
-        let mut manifests = Vec::new();
-        match manifests::parse(&sources, name) {
-            Ok(parsed) => manifests = parsed,
-            Err(ManifestErrors(more)) => errors.extend(more),
+/// What was found in a text.
+struct Parsed {
+    content: Content,
+    manifests: Vec<Manifest>,
+    mistakes: Vec<ManifestError>,
+}
+
+impl<'n> Files<'n> {
+    fn new(namespace: Namespace<'n>) -> Self {
+        let (errors, mistakes, empty_inputs) = (Vec::new(), Vec::new(), Vec::new());
+        Self { namespace, input: Input::default(), errors, mistakes, empty_inputs }
+    }
+
+    fn finish(self) -> Result<Input, ManifestErrors> {
+        let Self { namespace, input, mut errors, mistakes, empty_inputs } = self;
+        let is_valid = mistakes.is_empty();
+        errors.extend(mistakes.into_iter().chain(empty_inputs));
+        if let (Namespace::Only(only), true) = (namespace, is_valid) {
+            errors.extend(input.manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
         }
-        for (index, source) in sources.iter().enumerate().filter(|(_, source)| source.name == "-") {
-            // An empty list of objects is a document, too.
-            if manifests.iter().all(|manifest| manifest.origin.source != index) && is_empty(source) {
-                errors.push(ManifestError::EmptyInput);
-            }
-        }
-        if let Namespace::Only(only) = namespace {
-            errors.extend(manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
-        }
-        if errors.is_empty() { Ok(Input { sources, manifests, skipped, outside }) } else { Err(ManifestErrors(errors)) }
+        if errors.is_empty() { Ok(input) } else { Err(ManifestErrors(errors)) }
     }
 
     fn add(&mut self, path: &Path) {
-        if path.as_os_str() == "-" {
-            self.add_source(manifests::read_standard_input());
-        } else if path.is_dir() {
+        if path.is_dir() && !manifests::is_standard_input(path) {
             self.add_folder(path);
         } else {
             self.add_source(manifests::read_file(path));
@@ -90,9 +96,32 @@ impl Files {
 
     fn add_source(&mut self, source: Result<Source, ManifestError>) {
         match source {
-            Ok(source) => self.sources.push(source),
+            Ok(source) => {
+                let parsed = self.parse(&source);
+                self.add_parsed(source, parsed);
+            }
             Err(error) => self.errors.push(error),
         }
+    }
+
+    /// Parses a text that may become the next source.
+    fn parse(&self, source: &Source) -> Parsed {
+        let (Namespace::Default(namespace) | Namespace::Only(namespace)) = self.namespace;
+        let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());
+        let mut visit = |manifest| manifests.push(manifest);
+        let index = self.input.sources.len();
+        let content = manifests::each_of(source, index, namespace, &mut visit, &mut mistakes);
+        Parsed { content, manifests, mistakes }
+    }
+
+    fn add_parsed(&mut self, source: Source, mut parsed: Parsed) {
+        // An empty list of objects is a document, too.
+        if source.name == "-" && parsed.content == Content::Nothing {
+            self.empty_inputs.push(ManifestError::EmptyInput);
+        }
+        self.input.sources.push(source);
+        self.input.manifests.append(&mut parsed.manifests);
+        self.mistakes.append(&mut parsed.mistakes);
     }
 
     fn add_folder(&mut self, path: &Path) {
@@ -105,21 +134,24 @@ impl Files {
         }
         let is_outside = |found: &Found| found.outside;
         let (outside, files): (Vec<Found>, Vec<Found>) = files.into_iter().partition(is_outside);
-        self.outside.extend(outside.iter().map(|link| link.path.display().to_string()));
+        self.input.outside.extend(outside.iter().map(|link| link.path.display().to_string()));
         if files.is_empty() {
             return self.errors.push(ManifestError::Empty { folder });
         }
         let mut skipped = Vec::new();
         for file in &files {
             match manifests::read_file(&file.path) {
-                Ok(source) if has_no_objects(&source) => skipped.push(source.name),
-                source => self.add_source(source),
+                Ok(source) => match self.parse(&source) {
+                    Parsed { content: Content::OtherDocuments, .. } => skipped.push(source.name),
+                    parsed => self.add_parsed(source, parsed),
+                },
+                Err(error) => self.errors.push(error),
             }
         }
         if skipped.len() == files.len() {
             self.errors.push(ManifestError::OnlyOtherFiles { folder });
         }
-        self.skipped.append(&mut skipped);
+        self.input.skipped.append(&mut skipped);
     }
 }
 
@@ -136,25 +168,6 @@ fn other_namespace(manifest: &Manifest, only: &str) -> Option<ManifestError> {
         origin: manifest.origin.clone(),
         reason: format!("{kind} {name} is in namespace {namespace}, but --namespace is {only}: remove one of the two"),
     })
-}
-
-/// Whether a text has no documents, or only empty ones.
-fn is_empty(source: &Source) -> bool {
-    yaml::documents(&source.text).all(|document| document.is_ok_and(|document| document.is_null()))
-}
-
-/// Whether a text has documents, and none of them is a Kubernetes object. A text that is not YAML may have some.
-fn has_no_objects(source: &Source) -> bool {
-    let mut has_documents = false;
-    for document in yaml::documents(&source.text) {
-        match document {
-            Err(_) => return false,
-            Ok(document) if document.is_null() => {}
-            Ok(document) if manifests::is_like_an_object(&document, &source.name) => return false,
-            Ok(_) => has_documents = true,
-        }
-    }
-    has_documents
 }
 
 /// A file of a folder.

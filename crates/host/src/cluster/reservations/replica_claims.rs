@@ -24,7 +24,7 @@ use clusterip_leases::claim_lease::{CLAIM, ReplicaClaim, name};
 use clusterip_leases::observed::Observed;
 use clusterip_leases::owner::Owner;
 use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::{error_chain, error_message};
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -191,7 +191,9 @@ impl Claims {
                 _ = sweep.tick() => self.0.sweep(leads()),
                 event = events.next() => match event {
                     Some(Ok(event)) => self.0.handle(event, &mut listed),
-                    Some(Err(error)) => tracing::warn!(%error, "watching the claims failed, trying again"),
+                    Some(Err(error)) => {
+                        tracing::warn!(error = error_chain(&error), "watching the claims failed, trying again");
+                    }
                     None => return,
                 },
             }

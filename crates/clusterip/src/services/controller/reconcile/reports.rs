@@ -88,7 +88,7 @@ impl Reconciler {
             }
             Brake::Rate { until } => {
                 let next = Next::After(until.saturating_duration_since(Instant::now()));
-                ("many services were moved in the last minute: it waits for its turn", next)
+                ("many Services were moved in the last minute: it waits for its turn", next)
             }
             Brake::Settings => {
                 self.answer_wish(id, service).await;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clusterip_core::annotations::Move;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 use super::{Movable, Reconciler};
 use crate::service_placement::noted_reason;
-use crate::services::misplaced::{self, Misplaced, NoTarget};
+use crate::services::misplaced::{self, AskedBy, Misplaced, NoTarget};
 use crate::services::mover::journal::Journal;
 use crate::services::mover::outcome::Outcome;
 use crate::services::mover::records::RecordError;
@@ -46,13 +47,7 @@ impl Reconciler {
     /// # Errors
     /// The error of the API server, if the Service can't be read.
     pub async fn movable(&self, id: &ServiceKey, misplaced: &Misplaced) -> Result<Movable, kube::Error> {
-        Ok(match self.live(id).await? {
-            Some(live) if text(&live, &["metadata", "uid"]) != misplaced.uid => Movable::Changed,
-            Some(live) if addresses(&live) != misplaced.from => Movable::Changed,
-            Some(live) if set_by_hand(&live) => Movable::SetByHand,
-            Some(live) => Movable::Yes(Box::new(live)),
-            None => Movable::Changed,
-        })
+        Ok(movable(self.live(id).await?, misplaced))
     }
 
     /// Moves a misplaced Service to the addresses that `evaluation` has reserved, and reports the outcome. `live` is
@@ -113,5 +108,107 @@ impl Reconciler {
         let ended = self.mover.resume(journal, &targets).await;
         self.report_outcome(&id, &journal.uid, &ended).await;
         ended
+    }
+}
+
+/// Whether a misplaced Service may be moved, as the API server has it now.
+fn movable(live: Option<Value>, misplaced: &Misplaced) -> Movable {
+    let Some(live) = live else { return Movable::Changed };
+    let is_other = text(&live, &["metadata", "uid"]) != misplaced.uid || addresses(&live) != misplaced.from;
+    // The stores may still show the wish of the author after it was answered and removed. A wish is answered once.
+    let is_answered = misplaced.asked_by == AskedBy::Author && Move::of(&live) != Some(Move::Now);
+    if is_other || is_answered {
+        Movable::Changed
+    } else if set_by_hand(&live) {
+        Movable::SetByHand
+    } else {
+        Movable::Yes(Box::new(live))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clusterip_core::annotations::MOVE_ANNOTATION;
+    use serde_json::json;
+
+    use super::*;
+    use crate::services::misplaced::Verdict;
+
+    #[test]
+    fn service_moves_only_as_the_stores_showed_it() {
+        struct Case {
+            name: &'static str,
+            asked_by: AskedBy,
+            live: Option<Value>,
+            expected: fn(Value) -> Movable,
+        }
+        let service = |uid: &str, address: &str, annotations: Value, managers: Value| {
+            Some(json!({
+                "metadata": {"uid": uid, "annotations": annotations, "managedFields": managers},
+                "spec": {"clusterIP": address, "clusterIPs": [address]},
+            }))
+        };
+        let now = || json!({MOVE_ANNOTATION: "now"});
+        let by_hand =
+            json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}]);
+        let by_allocator = || json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}}]);
+        let as_shown = || service("uid-1", "10.0.0.1", json!({}), by_allocator());
+        let yes: fn(Value) -> Movable = |live| Movable::Yes(Box::new(live));
+        let changed: fn(Value) -> Movable = |_| Movable::Changed;
+        let cases = [
+            Case { name: "as shown", asked_by: AskedBy::Controller, live: as_shown(), expected: yes },
+            Case { name: "deleted", asked_by: AskedBy::Controller, live: None, expected: changed },
+            Case {
+                name: "another Service of this name",
+                asked_by: AskedBy::Controller,
+                live: service("uid-2", "10.0.0.1", json!({}), by_allocator()),
+                expected: changed,
+            },
+            Case {
+                name: "another address",
+                asked_by: AskedBy::Controller,
+                live: service("uid-1", "10.0.0.2", json!({}), by_allocator()),
+                expected: changed,
+            },
+            Case {
+                name: "set by hand",
+                asked_by: AskedBy::Controller,
+                live: service("uid-1", "10.0.0.1", json!({}), by_hand),
+                expected: |_| Movable::SetByHand,
+            },
+            Case {
+                name: "the author's wish",
+                asked_by: AskedBy::Author,
+                live: service("uid-1", "10.0.0.1", now(), by_allocator()),
+                expected: yes,
+            },
+            Case {
+                name: "the author's wish, answered before the stores have seen it",
+                asked_by: AskedBy::Author,
+                live: as_shown(),
+                expected: changed,
+            },
+            Case {
+                name: "a wish that the stores have not seen",
+                asked_by: AskedBy::Controller,
+                live: service("uid-1", "10.0.0.1", now(), by_allocator()),
+                expected: yes,
+            },
+            Case { name: "a request", asked_by: AskedBy::Administrator, live: as_shown(), expected: yes },
+        ];
+        for Case { name, asked_by, live, expected } in cases {
+            let misplaced = Misplaced {
+                namespace: "shop".to_owned(),
+                name: "web".to_owned(),
+                uid: "uid-1".to_owned(),
+                from: vec![IpAddr::from([10, 0, 0, 1])],
+                lies_in: Vec::new(),
+                pool: "linux".to_owned(),
+                evidence: String::new(),
+                asked_by,
+                verdict: Verdict::Move,
+            };
+            assert_eq!(movable(live.clone(), &misplaced), expected(live.unwrap_or_default()), "{name}");
+        }
     }
 }

@@ -1,0 +1,62 @@
+//! Lists all missing permissions if the API server has refused a request of a command.
+
+use anyhow::anyhow;
+use clusterip_host::cluster::watch::kinds::{self, Kind};
+use clusterip_host::permissions::{self, Need, PermissionsError};
+use clusterip_runtime::api_error::{RequestFailure, error_chain};
+use kube::Client;
+
+/// What a command reads from the API server.
+#[derive(Default)]
+pub struct Reads {
+    /// The kinds that the command lists in the whole cluster.
+    pub kinds: Vec<Kind>,
+    /// The other permissions that the command needs.
+    pub more: Vec<Need>,
+}
+
+impl Reads {
+    /// The result of requests of the command. If the API server has refused one of them, the error also lists all
+    /// permissions that the command needs and the user lacks, as `clusterip serve` lists its own.
+    ///
+    /// # Errors
+    /// The error of `result`. It stays as it is if the missing permissions can't be found out.
+    pub async fn explain<T>(self, client: &Client, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        let error = match result {
+            Err(error) if is_forbidden(&error) => error,
+            result => return result,
+        };
+        match permissions::require(client, &self.needs(client).await).await {
+            Err(PermissionsError::Missing(missing)) => Err(anyhow!("{}\n{missing}", error_chain(&*error))),
+            Ok(()) | Err(PermissionsError::Ask(_) | PermissionsError::Discover { .. }) => Err(error),
+        }
+    }
+
+    async fn needs(self, client: &Client) -> Vec<Need> {
+        let mut all = Vec::new();
+        for kind in &self.kinds {
+            // A kind that can't be looked up, or that the API server does not serve, is not listed.
+            if let Ok(Some(resource)) = kinds::resource(client, kind).await {
+                all.push(Need::list(&resource));
+            }
+        }
+        all.extend(self.more);
+        let mut needs: Vec<Need> = Vec::new();
+        for need in all {
+            if !needs.contains(&need) {
+                needs.push(need);
+            }
+        }
+        needs
+    }
+}
+
+/// Whether an error was caused by a request for which the user lacks the permission.
+pub fn is_forbidden(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<RequestFailure>().is_some_and(RequestFailure::is_forbidden))
+}
+
+/// The permission to list Leases, in a namespace or in the whole cluster.
+pub fn list_leases(namespace: Option<&str>) -> Need {
+    Need::read("list", "coordination.k8s.io", "leases", namespace)
+}

@@ -1,0 +1,80 @@
+//! Why a settings version is refused.
+
+use thiserror::Error;
+use tokio::task::JoinError;
+
+use super::settings_source::KEY;
+use crate::policy::module::ModuleError;
+use crate::yaml::YamlError;
+
+/// A text or an object that contains no settings document.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum DocumentError {
+    /// The text is not YAML.
+    #[error(transparent)]
+    Yaml(#[from] YamlError),
+    /// The text in the ConfigMap is not YAML.
+    #[error("data[{KEY:?}]: {0}")]
+    YamlInConfigMap(YamlError),
+    /// The file is empty.
+    #[error("the file is empty: write {{}} for the pools of K2s")]
+    Empty,
+    /// The file can't be read.
+    #[error("{0}")]
+    File(String),
+    /// The object is not a ConfigMap, although its type says so.
+    #[error("{0}")]
+    ConfigMap(String),
+    /// The ConfigMap has no settings.
+    #[error("the configmap has no key {KEY}, but {keys}")]
+    NoKey {
+        /// The keys of the ConfigMap.
+        keys: String,
+    },
+    /// The ConfigMap was deleted.
+    #[error("the configmap was deleted")]
+    Deleted,
+    /// The settings of a group of policies are in its policies.
+    #[error(
+        "{kind}: its settings are below spec.policies, in the settings of one of its policies: pass them as a file of \
+         their own"
+    )]
+    PolicyGroup {
+        /// The kind of the object.
+        kind: String,
+    },
+    /// The object has no settings.
+    #[error(
+        "{api_version} {kind} has no settings: pass the settings themselves, a ClusterAdmissionPolicy with them in \
+         spec.settings, or a ConfigMap with them in data[{KEY:?}]"
+    )]
+    OtherObject {
+        /// The `apiVersion` of the object.
+        api_version: String,
+        /// The kind of the object.
+        kind: String,
+    },
+}
+
+/// Settings that can't be used. The text has one mistake in each line.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// There is no document to check.
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    /// The policy does not answer.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// The policy refuses the settings. Contains the mistakes.
+    #[error("{0}")]
+    Refused(String),
+    /// The settings have mistakes.
+    #[error(transparent)]
+    Invalid(#[from] clusterip_core::settings::Invalid),
+    /// Ranges of pools lie outside of the Service ranges of the cluster. Contains a mistake for each range.
+    #[error("{}", .0.join("\n"))]
+    Outside(Vec<String>),
+    /// The check panicked, or was cancelled.
+    #[error("checking the settings failed: {0}")]
+    Unfinished(JoinError),
+}
