@@ -149,6 +149,7 @@ impl Agent {
         Duties {
             namespace: namespace.to_owned(),
             agent: true,
+            pools: self.settings.is_none() && self.settings_configmap.is_none(),
             settings: self.settings_configmap.clone(),
             settings_namespace: self.settings_namespace.clone(),
             ..Duties::default()

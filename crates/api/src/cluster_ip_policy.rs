@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::pool_fields::Cidr;
-use crate::status::conditions;
+use crate::status::{any_object, conditions};
 
 /// The settings that belong to no pool.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -148,6 +148,10 @@ pub struct ClusterIPPolicyStatus {
     /// How many pools of all kinds are in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<i64>,
+    /// The version in use, if that is not the one in spec, because spec has a mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub in_use: Option<serde_json::Value>,
     /// Ready is true if the settings are in use as they were written last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]

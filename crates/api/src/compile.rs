@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::document;
 use crate::object_key::{Kind, ObjectKey};
 use crate::resolve::{LabelledRanges, resolve};
-use crate::status::Reason;
+use crate::status::{READY, Reason};
 use crate::summary::summary;
 
 /// What the settings document is made of.
@@ -72,7 +72,45 @@ struct Rejection {
     mistakes: Vec<Mistake>,
 }
 
-/// Translates objects into the settings document. `in_use` is that of the compilation before, or empty.
+/// The parts that the last compilation put into use, as far as the status of the objects tells: of an object that is
+/// ready its spec, and of another one the version in its status. A process that has just started begins with these.
+pub fn in_use_before(objects: &Objects) -> InUse {
+    let mut in_use = InUse::new();
+    for object in &objects.objects {
+        let Some(key) = ObjectKey::of(object) else { continue };
+        let observed = object.pointer("/status/observedGeneration").filter(|observed| !observed.is_null());
+        let is_current = observed.is_some() && observed == object.pointer("/metadata/generation");
+        let used = if is_current && is_ready(object) {
+            latest(&key, object, &objects.service_cidrs)
+        } else {
+            object.pointer("/status/inUse").filter(|used| used.is_object()).cloned()
+        };
+        if let Some(used) = used {
+            in_use.insert(key, used);
+        }
+    }
+    in_use
+}
+
+fn is_ready(object: &Value) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let text = |condition: &Value, field: &str| condition.get(field).and_then(Value::as_str).map(str::to_owned);
+    let is_true = |condition: &Value| {
+        text(condition, "type").as_deref() == Some(READY) && text(condition, "status").as_deref() == Some("True")
+    };
+    conditions.into_iter().flatten().any(is_true)
+}
+
+/// The part of the document that the latest version of an object stands for, if its ranges are known.
+fn latest(key: &ObjectKey, object: &Value, service_cidrs: &[LabelledRanges]) -> Option<Value> {
+    if key.kind == Kind::ClusterIPPolicy {
+        return object.get("spec").cloned();
+    }
+    Some(document::entry(key, object, resolve(object, service_cidrs).ok()?))
+}
+
+/// Translates objects into the settings document. `in_use` is that of the compilation before, or at the start
+/// [`in_use_before`].
 ///
 /// Pools are tried in descending order of priority; pools of the same priority in the order of their names. If two pools
 /// exclude each other, the one that is in use without a change stays; if neither is, the one with the higher priority is

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::match_fields::{ExternalMatch, selector};
 use crate::pool_fields::{AddressRange, AddressRangeOrAddress, Fence};
-use crate::status::{Addresses, conditions};
+use crate::status::{Addresses, any_object, conditions};
 
 /// A pool of external addresses, the Services it is for, and the Nodes that may hold its addresses.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -82,6 +82,10 @@ pub struct ExternalPoolStatus {
     /// How many addresses the pool has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
+    /// The version in use, if that is not the one in spec, because spec has a mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub in_use: Option<serde_json::Value>,
     /// Ready is true if the pool is in use as it was written last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]

@@ -20,9 +20,9 @@ mod status;
 mod summary;
 
 pub use self::cluster_ip_policy::{ClusterIPPolicy, ClusterIPPolicySpec, ClusterIPPolicyStatus};
-pub use self::compile::{Compilation, InUse, Objects, Verdict, compile};
+pub use self::compile::{Compilation, InUse, Objects, Verdict, compile, in_use_before};
 pub use self::external_pool::{ExternalPool, ExternalPoolSpec, ExternalPoolStatus};
-pub use self::node_block_pool::{NodeBlockPool, NodeBlockPoolSpec, NodeBlockPoolStatus};
+pub use self::node_block_pool::{Blocks, NodeBlockPool, NodeBlockPoolSpec, NodeBlockPoolStatus};
 pub use self::object_key::{Kind, ObjectKey};
 pub use self::pool_fields::Fence;
 pub use self::resolve::LabelledRanges;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::match_fields::NodeMatch;
 use crate::pool_fields::{Cidr, CidrOrAddress};
-use crate::status::conditions;
+use crate::status::{any_object, conditions};
 
 /// A pool of address blocks, and the Nodes it is for.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -90,6 +90,10 @@ pub struct NodeBlockPoolStatus {
     /// How many blocks the pool has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<Blocks>,
+    /// The version in use, if that is not the one in spec, because spec has a mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub in_use: Option<serde_json::Value>,
     /// Ready is true if the pool is in use as it was written last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]

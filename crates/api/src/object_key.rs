@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use kube::core::ApiResource;
 use serde_json::Value;
 
-use crate::GROUP;
+use crate::{ClusterIPPolicy, ExternalPool, GROUP, NodeBlockPool, ServicePool};
 
 /// The kinds of this API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +31,16 @@ impl Kind {
             Self::ExternalPool => "ExternalPool",
             Self::NodeBlockPool => "NodeBlockPool",
             Self::ClusterIPPolicy => "ClusterIPPolicy",
+        }
+    }
+
+    /// The kind as the API server serves it.
+    pub fn api_resource(self) -> ApiResource {
+        match self {
+            Self::ServicePool => ApiResource::erase::<ServicePool>(&()),
+            Self::ExternalPool => ApiResource::erase::<ExternalPool>(&()),
+            Self::NodeBlockPool => ApiResource::erase::<NodeBlockPool>(&()),
+            Self::ClusterIPPolicy => ApiResource::erase::<ClusterIPPolicy>(&()),
         }
     }
 

@@ -94,6 +94,11 @@ pub fn ready_condition(
     }
 }
 
+/// A version of a pool as an object without a schema of its own.
+pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
 /// Conditions as a list that server-side apply merges by type.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({

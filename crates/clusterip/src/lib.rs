@@ -21,6 +21,7 @@ pub mod manifest_planner;
 pub mod nodes;
 pub mod own_leases;
 pub mod pool_use;
+pub mod pools;
 pub mod report;
 pub mod server_metrics;
 pub mod service_placement;

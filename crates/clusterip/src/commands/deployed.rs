@@ -223,6 +223,7 @@ impl Deployed {
                     let source = match source {
                         Origin::File(file) => bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file)),
                         Origin::Defaults => Source::Defaults,
+                        Origin::Pools => Source::Pools { client: client.clone() },
                         Origin::ConfigMap { namespace, name } => {
                             Source::ConfigMap { client: client.clone(), namespace, name }
                         }
@@ -265,6 +266,7 @@ impl Deployed {
                 Some(in_use) if in_use.version == version => return Ok(()),
                 Some(in_use) => match &in_use.source {
                     Origin::Defaults => "uses the default settings".to_owned(),
+                    Origin::Pools => "uses the pools of the cluster".to_owned(),
                     Origin::File(file) => {
                         format!("uses the settings of its file {}, not those of this command", harmless(file))
                     }

@@ -190,6 +190,7 @@ impl Serve {
         let mut startup = Startup::new(connection, &module, stores, follower.subscribe());
 
         // From here on requests may be in progress: each task below ends by itself after `stop`.
+        let compilation = follower.subscribe_compilation();
         startup.follow_settings(follower);
         startup.report_missing_permissions(duties);
         startup.warn_about_dns_address();
@@ -199,18 +200,28 @@ impl Serve {
         startup.trust_clients(&certificate)?;
         // The controller of Nodes runs in a thread of its own, and its connections live there.
         let nodes_client = self.cluster.client().await?;
-        Ok(Prepared { startup, leader, module, changes, nodes_client, server, certificate, registration })
+        Ok(Prepared { startup, leader, module, changes, compilation, nodes_client, server, certificate, registration })
     }
 
     /// Takes part in the leader election, and starts the duties that depend on it.
     fn start(&self, prepared: Prepared<'_>) -> anyhow::Result<Running> {
-        let Prepared { mut startup, leader, module, changes, nodes_client, server, certificate, registration } =
-            prepared;
+        let Prepared {
+            mut startup,
+            leader,
+            module,
+            changes,
+            compilation,
+            nodes_client,
+            server,
+            certificate,
+            registration,
+        } = prepared;
         let mut election = Election::start(leader);
         let reconciler = startup.reconciler();
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
         startup.assign_pod_cidrs(module, nodes_client, &election)?;
         startup.assign_external_addresses(&election);
+        startup.write_status(Arc::clone(&reconciler), compilation, &election);
         startup.move_services(Arc::clone(&reconciler), changes, &election);
         let backend = startup.backend(reconciler, &certificate, &election);
         let webhook = Webhook::start(server, backend, certificate);
@@ -240,6 +251,7 @@ impl Serve {
                 name: self.webhook_configuration.clone(),
                 own: self.register_url.is_some(),
             }),
+            pools: self.settings.is_none() && self.settings_configmap.is_none(),
             settings: self.settings_configmap.clone(),
             settings_namespace: None,
         }

@@ -9,6 +9,7 @@
 mod completion;
 mod follower;
 mod mistakes;
+mod pool_objects;
 mod refused;
 mod settings_object;
 mod settings_source;
@@ -65,7 +66,13 @@ pub enum SettingsError {
         /// The name of the ConfigMap.
         name: String,
     },
-    /// The ConfigMap can't be read.
+    /// The definitions of the custom resources are not installed.
+    #[error(
+        "settings: the cluster has no resources of the API clusterip-policy.io: install their definitions with \
+         kubectl apply -k deploy/crds, or use --settings FILE"
+    )]
+    NoDefinitions,
+    /// The source can't be read.
     #[error("settings: {origin} can't be read: {reason}")]
     Request {
         /// The source of the settings.

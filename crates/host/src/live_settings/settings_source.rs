@@ -10,12 +10,12 @@ use futures::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Error as KubeError, Resource};
 use serde_json::Value;
 use tokio::time::sleep;
 
 use super::settings_object::settings_in;
-use super::{DocumentError, SettingsError};
+use super::{DocumentError, SettingsError, pool_objects};
 use crate::cluster::manifests;
 use crate::host_metrics::ClusterMetrics;
 use crate::yaml;
@@ -44,17 +44,22 @@ pub enum Source {
         /// The name of the ConfigMap.
         name: String,
     },
+    /// The objects of the API `clusterip-policy.io`.
+    Pools {
+        /// The client that reads the objects.
+        client: Client,
+    },
 }
 
 impl Source {
-    /// The source for the options of a command: a file, a ConfigMap in this namespace, or the defaults.
+    /// The source for the options of a command: a file, a ConfigMap in this namespace, or the pools of the cluster.
     pub fn chosen(file: Option<&Path>, config_map: Option<&str>, client: &Client, namespace: &str) -> Self {
         match (file, config_map) {
             (Some(file), _) => Self::File(file.to_owned()),
             (None, Some(name)) => {
                 Self::ConfigMap { client: client.clone(), namespace: namespace.to_owned(), name: name.to_owned() }
             }
-            (None, None) => Self::Defaults,
+            (None, None) => Self::Pools { client: client.clone() },
         }
     }
 }
@@ -65,11 +70,21 @@ impl fmt::Display for Source {
             Self::Defaults => f.write_str("the default settings"),
             Self::File(file) => write!(f, "{}", file.display()),
             Self::ConfigMap { namespace, name, .. } => write!(f, "configmap {namespace}/{name}, key {KEY}"),
+            Self::Pools { .. } => f.write_str("the pools of the cluster"),
         }
     }
 }
 
-/// A version of the settings: a document, or why the text is not a document.
+/// A version of the settings, as the source has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Version {
+    /// A document, or why the text is not a document.
+    Written(Written),
+    /// The objects of the API `clusterip-policy.io`.
+    Objects(Vec<Value>),
+}
+
+/// A document, or why a text is not a document.
 pub(super) type Written = Result<Value, DocumentError>;
 
 /// Parses a version.
@@ -100,49 +115,64 @@ fn of_file(file: &Path) -> Written {
     read()
 }
 
-/// The current version of the settings.
+/// The document of the current version. If it consists of objects, they are compiled with the Service ranges of the
+/// cluster.
 ///
 /// # Errors
 /// [`SettingsError`] if it can't be read.
 pub async fn written(source: &Source) -> Result<Value, SettingsError> {
-    let mistakes =
-        |error: DocumentError| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() };
-    read(source).await?.0.map_err(mistakes)
+    match read(source).await?.0 {
+        Version::Written(written) => {
+            written.map_err(|error| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() })
+        }
+        Version::Objects(objects) => {
+            let Source::Pools { client } = source else { return Ok(Value::Null) };
+            let ranges = pool_objects::service_ranges(client).await.map_err(|error| failed(source, &error))?;
+            Ok(pool_objects::compiled(&objects, &ranges, None).document)
+        }
+    }
 }
 
 /// The current version of the settings, and the ConfigMap if they come from one.
-pub(super) async fn read(source: &Source) -> Result<(Written, Option<ObjectReference>), SettingsError> {
+pub(super) async fn read(source: &Source) -> Result<(Version, Option<ObjectReference>), SettingsError> {
     match source {
-        Source::Defaults => Ok((Ok(Value::Null), None)),
-        Source::File(file) => Ok((of_file(file), None)),
+        Source::Defaults => Ok((Version::Written(Ok(Value::Null)), None)),
+        Source::File(file) => Ok((Version::Written(of_file(file)), None)),
         Source::ConfigMap { client, namespace, name } => {
             let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await;
-            let found = found.map_err(|error| SettingsError::Request {
-                origin: source.to_string(),
-                reason: RequestFailure::from(&error),
-            })?;
+            let found = found.map_err(|error| failed(source, &error))?;
             let missing = || SettingsError::NoConfigMap { namespace: namespace.clone(), name: name.clone() };
             let config_map = found.ok_or_else(missing)?;
-            Ok((of_config_map(&config_map), Some(config_map.object_ref(&()))))
+            Ok((Version::Written(of_config_map(&config_map)), Some(config_map.object_ref(&()))))
         }
+        Source::Pools { client } => match pool_objects::list(client).await {
+            Ok(objects) => Ok((Version::Objects(objects), None)),
+            Err(KubeError::Api(status)) if status.code == 404 => Err(SettingsError::NoDefinitions),
+            Err(error) => Err(failed(source, &error)),
+        },
     }
+}
+
+fn failed(source: &Source, error: &KubeError) -> SettingsError {
+    SettingsError::Request { origin: source.to_string(), reason: RequestFailure::from(error) }
 }
 
 /// The versions of the settings from now on. The same version may come twice.
 pub(super) fn versions(
     source: &Source,
     metrics: ClusterMetrics,
-    first: Written,
-) -> BoxStream<'static, (Written, Option<ObjectReference>)> {
+    first: Version,
+) -> BoxStream<'static, (Version, Option<ObjectReference>)> {
     match source {
         Source::Defaults => stream::pending().boxed(),
         Source::File(file) => {
-            let next = |(file, before): (PathBuf, Written)| async move {
+            let next = |(file, before): (PathBuf, Version)| async move {
                 let mut seen = None;
                 loop {
                     sleep(CHECK_INTERVAL).await;
                     let path = file.clone();
                     let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
+                    let written = Version::Written(written);
                     // An editor may be in the middle of writing: a change counts only if the next check finds the same
                     // text.
                     if written != before && seen.as_ref() == Some(&written) {
@@ -157,8 +187,10 @@ pub(super) fn versions(
             let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
             let version = move |seen: Result<Option<ConfigMap>, kube::runtime::watcher::Error>| {
                 let version = match seen {
-                    Ok(Some(config_map)) => Some((of_config_map(&config_map), Some(config_map.object_ref(&())))),
-                    Ok(None) => Some((Err(DocumentError::Deleted), None)),
+                    Ok(Some(config_map)) => {
+                        Some((Version::Written(of_config_map(&config_map)), Some(config_map.object_ref(&()))))
+                    }
+                    Ok(None) => Some((Version::Written(Err(DocumentError::Deleted)), None)),
                     Err(error) => {
                         metrics.watch_error("ConfigMap");
                         tracing::warn!(error = error_chain(&error), "watching the settings failed, trying again");
@@ -168,6 +200,9 @@ pub(super) fn versions(
                 futures::future::ready(version)
             };
             watch_object(config_maps, name).default_backoff().filter_map(version).boxed()
+        }
+        Source::Pools { client } => {
+            pool_objects::versions(client, &metrics).map(|objects| (Version::Objects(objects), None)).boxed()
         }
     }
 }

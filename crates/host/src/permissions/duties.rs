@@ -1,5 +1,6 @@
 //! The permissions that each duty of a process requires.
 
+use clusterip_api::Kind;
 use clusterip_leases::election::LEASE;
 use kube::api::ApiResource;
 
@@ -34,6 +35,8 @@ pub struct Duties {
     pub authority: Option<String>,
     /// The webhook configuration that it looks after, if any.
     pub registration: Option<Registration>,
+    /// Whether its settings are the objects of the API `clusterip-policy.io`.
+    pub pools: bool,
     /// The ConfigMap of its settings, if it watches one.
     pub settings: Option<String>,
     /// The namespace of that ConfigMap, if it is not the process's own.
@@ -100,6 +103,15 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     if let Some(registration) = &duties.registration {
         needs.registration(registration);
     }
+    if duties.pools {
+        needs.pools();
+        if duties.moves {
+            for kind in Kind::ALL {
+                let resource = kind.api_resource();
+                needs.add(&resource.group, &resource.plural, Some("status"), None, None, &["patch"]);
+            }
+        }
+    }
     if let Some(config_map) = &duties.settings {
         needs.settings(config_map, duties);
         if !duties.moves {
@@ -152,9 +164,17 @@ impl Needs {
         self.watches(kinds::of_agent().map(|kind| kinds::regular(&kind)));
         // These Leases are named after nodes and addresses, so no name is known in advance.
         self.all_leases(duties);
+        if duties.pools {
+            self.pools();
+        }
         if let Some(config_map) = &duties.settings {
             self.settings(config_map, duties);
         }
+    }
+
+    /// The objects of the API `clusterip-policy.io`.
+    fn pools(&mut self) {
+        self.watches(Kind::ALL.into_iter().map(Kind::api_resource));
     }
 
     /// What is read to find out which Services move.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use clusterip_api::Compilation;
 use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::policy::module::Module;
 use clusterip_runtime::shutdown::until;
@@ -17,6 +18,7 @@ use crate::external;
 use crate::leader::competing_server::CompetingServer;
 use crate::leader::{Leader, Leadership};
 use crate::nodes;
+use crate::pools::status_writer::StatusWriter;
 use crate::services;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::replicas::Replicas;
@@ -119,6 +121,23 @@ impl Startup<'_> {
         };
         let end = self.tasks.until_stop();
         self.tasks.spawn(async move { controller.run(end).await });
+    }
+
+    /// Writes the status of the objects that the settings consist of, if they do.
+    pub(super) fn write_status(
+        &mut self,
+        reconciler: Arc<Reconciler>,
+        compilation: watch::Receiver<Option<Arc<Compilation>>>,
+        election: &Election,
+    ) {
+        let writer = StatusWriter {
+            client: self.client.clone(),
+            reconciler,
+            compilation,
+            leadership: election.leadership.clone(),
+        };
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move { writer.run(end).await });
     }
 
     /// Finds misplaced Services and moves them.

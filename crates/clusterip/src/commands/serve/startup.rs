@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use clusterip_api::Compilation;
 use clusterip_host::cluster::reservations::ledger::Ledger;
 use clusterip_host::cluster::reservations::replica_claims::{self, Claims};
 use clusterip_host::cluster::watch::stores::{Change, Stores};
@@ -90,6 +91,8 @@ pub(super) struct Prepared<'a> {
     pub(super) module: Arc<Module>,
     /// The changes that the stores see.
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
+    /// What the settings were compiled from; `None` if they do not come from objects.
+    pub(super) compilation: watch::Receiver<Option<Arc<Compilation>>>,
     /// The client of the task that gives Nodes their pod CIDRs.
     pub(super) nodes_client: Client,
     pub(super) server: WebhookServer,

@@ -47,6 +47,8 @@ pub enum Origin {
     Defaults,
     /// A file on the machine of the leader.
     File(String),
+    /// The objects of the API `clusterip-policy.io`.
+    Pools,
     /// A ConfigMap.
     #[serde(rename_all = "camelCase")]
     ConfigMap {
@@ -61,6 +63,7 @@ impl From<&Source> for Origin {
     fn from(source: &Source) -> Self {
         match source {
             Source::Defaults => Self::Defaults,
+            Source::Pools { .. } => Self::Pools,
             Source::File(file) => Self::File(file.display().to_string()),
             Source::ConfigMap { namespace, name, .. } => {
                 Self::ConfigMap { namespace: namespace.clone(), name: name.clone() }

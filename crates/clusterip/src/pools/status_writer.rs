@@ -1,0 +1,156 @@
+//! Writes the status of pool objects while this process leads.
+//!
+//! # Guarantees
+//! - Only the leader writes, at most once in [`INTERVAL`] to each object, and only what has changed.
+//! - No request waits for a status.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clusterip_api::{Compilation, Kind, ObjectKey, READY};
+use clusterip_runtime::api_error::error_message;
+use futures::StreamExt;
+use futures::stream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Client, Error as KubeError};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{desired_status, usage};
+use crate::leader::Leadership;
+use crate::leader::event_recorder::CONTROLLER;
+use crate::services::controller::reconcile::Reconciler;
+
+/// The time between two writes of the same status.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How many objects are written at a time.
+const AT_ONCE: usize = 4;
+
+/// Writes the status of pool objects.
+pub struct StatusWriter {
+    /// The client that writes.
+    pub client: Client,
+    /// Knows the cluster, the settings, and the misplaced Services.
+    pub reconciler: Arc<Reconciler>,
+    /// What the settings were compiled from; `None` if they do not come from objects.
+    pub compilation: watch::Receiver<Option<Arc<Compilation>>>,
+    /// Whether this process leads.
+    pub leadership: watch::Receiver<Leadership>,
+}
+
+impl StatusWriter {
+    /// Writes until `shutdown`.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let mut leadership = self.leadership.clone();
+            let leads = async move { leadership.wait_for(Leadership::leads).await.is_ok() };
+            tokio::select! {
+                () = &mut shutdown => return,
+                leads = leads => if !leads { return },
+            }
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = self.lead() => {}
+            }
+        }
+    }
+
+    /// Writes until this process leads no more.
+    async fn lead(&mut self) {
+        let mut written: BTreeMap<ObjectKey, Value> = BTreeMap::new();
+        let mut conditions: Option<BTreeMap<ObjectKey, Condition>> = None;
+        while self.leadership.borrow().leads() {
+            let compilation = self.compilation.borrow_and_update().clone();
+            if let Some(compilation) = compilation {
+                if conditions.is_none() {
+                    conditions = self.conditions().await;
+                }
+                if let Some(conditions) = &mut conditions {
+                    self.write(&compilation, &mut written, conditions).await;
+                }
+            }
+            sleep(INTERVAL).await;
+        }
+    }
+
+    async fn write(
+        &self,
+        compilation: &Compilation,
+        written: &mut BTreeMap<ObjectKey, Value>,
+        conditions: &mut BTreeMap<ObjectKey, Condition>,
+    ) {
+        let evaluator = self.reconciler.evaluator();
+        let usage = usage::count(evaluator, &self.reconciler.misplaced_services());
+        let hash = evaluator.settings().hash.clone();
+        let desired = desired_status::of(compilation, &usage, &hash, conditions, &Time(Timestamp::now()));
+        written.retain(|key, _| desired.contains_key(key));
+        conditions.retain(|key, _| desired.contains_key(key));
+        let changed = desired.into_iter().filter(|(key, status)| written.get(key) != Some(status));
+        let writes = stream::iter(changed.collect::<Vec<_>>()).map(|(key, status)| async move {
+            let result = self.apply(&key, &status).await;
+            (key, status, result)
+        });
+        let mut writes = writes.buffer_unordered(AT_ONCE);
+        while let Some((key, status, result)) = writes.next().await {
+            match result {
+                Ok(()) => {
+                    if let Some(condition) = ready(&status) {
+                        conditions.insert(key.clone(), condition);
+                    }
+                    written.insert(key, status);
+                }
+                // The object was deleted.
+                Err(KubeError::Api(status)) if status.code == 404 => {}
+                Err(error) => {
+                    tracing::warn!(object = %key, error = error_message(&error), "the status was not written, trying again");
+                }
+            }
+        }
+    }
+
+    async fn apply(&self, key: &ObjectKey, status: &Value) -> Result<(), KubeError> {
+        let resource = key.kind.api_resource();
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let object = json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": key.name},
+            "status": status,
+        });
+        api.patch_status(&key.name, &PatchParams::apply(CONTROLLER).force(), &Patch::Apply(object)).await?;
+        Ok(())
+    }
+
+    /// The conditions `Ready` of all objects; `None` if they can't be listed.
+    async fn conditions(&self) -> Option<BTreeMap<ObjectKey, Condition>> {
+        let mut conditions = BTreeMap::new();
+        for kind in Kind::ALL {
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.api_resource());
+            match api.list(&ListParams::default()).await {
+                Ok(found) => conditions.extend(found.items.into_iter().filter_map(|object| {
+                    let condition = ready(object.data.get("status")?)?;
+                    Some((ObjectKey { kind, name: object.metadata.name? }, condition))
+                })),
+                Err(error) => {
+                    tracing::warn!(kind = kind.as_str(), error = error_message(&error), "the status was not read");
+                    return None;
+                }
+            }
+        }
+        Some(conditions)
+    }
+}
+
+/// The condition `Ready` of a status.
+fn ready(status: &Value) -> Option<Condition> {
+    let conditions = status.get("conditions")?.as_array()?.iter();
+    let mut conditions = conditions.filter_map(|condition| serde_json::from_value::<Condition>(condition.clone()).ok());
+    conditions.find(|condition| condition.type_ == READY)
+}
