@@ -47,7 +47,7 @@ pub struct Range {
     pub cidr: IpNet,
     /// How many of the range's addresses are in each state.
     pub counts: Counts,
-    /// The addresses that are never assigned automatically, in order, as few spans as possible.
+    /// The addresses that are not assigned to every Service, in order, as few spans as possible.
     pub kept: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<Address>,
@@ -65,13 +65,13 @@ pub struct Counts {
     pub claimed: u128,
     /// Usable, and free now.
     pub free: u128,
-    /// Reserved for addresses set by hand.
+    /// Kept for addresses set by hand, or reserved for one Service.
     pub reserved: u128,
-    /// Used, but not usable: set by hand, or older than the pool.
+    /// Used, but not usable: set by hand, reserved for the Service, or older than the pool.
     pub used_anyway: u128,
 }
 
-/// Consecutive addresses that are never assigned automatically.
+/// Consecutive addresses that are not assigned to every Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
@@ -83,7 +83,7 @@ pub struct Span {
     pub why: Kept,
 }
 
-/// Why an address is never assigned automatically.
+/// Why an address is not assigned to every Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kept {
@@ -91,6 +91,8 @@ pub enum Kept {
     Reserved,
     /// `exclude` of the pool, the network and broadcast address, or the address of `default/kubernetes`.
     Excluded,
+    /// `reservations` of the pool: only one Service gets it.
+    ForService,
 }
 
 /// An address that is used or in flight.

@@ -63,6 +63,7 @@ fn place(place: &Place) -> String {
     let kept = match place.kept {
         Some(Kept::Reserved) => ", reserved",
         Some(Kept::Excluded) => ", excluded",
+        Some(Kept::ForService) => ", reserved for a Service",
         None => "",
     };
     match (&place.pool, place.range) {

@@ -128,6 +128,7 @@ fn settings_of_the_examples_and_deployments_are_valid() {
         "examples/settings/external.yaml",
         "examples/settings/k2s.yaml",
         "examples/settings/nodes.yaml",
+        "examples/settings/reservations.yaml",
         "examples/settings/static-band.yaml",
         "examples/settings/teams.yaml",
         "deploy/webhook/settings.yaml",

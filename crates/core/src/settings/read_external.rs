@@ -45,7 +45,8 @@ impl Reader {
             .map(|fields| self.scope(&fields));
         let match_is_whole = !unknown_keys && self.mistakes.len() == before_match;
         let nodes = fields.get("nodes").and_then(|at| self.selector(at)).unwrap_or_default();
-        let origin = Origin { path: at.path.clone(), cidrs: range_paths, exclude: exclude_paths, match_is_whole };
+        let path = at.path.clone();
+        let origin = Origin { path, cidrs: range_paths, exclude: exclude_paths, match_is_whole, ..Origin::default() };
         Some((ExternalPool { name, ranges, exclude, scope: matches.unwrap_or_default(), nodes }, origin))
     }
 
