@@ -50,12 +50,13 @@ impl Tasks {
         self.spawned.spawn(task);
     }
 
-    /// Spawns work that is dropped at the stop.
+    /// Spawns work that is dropped at the stop. It may end before: a task that ends early would end the server, so the
+    /// task goes on until the stop.
     pub(super) fn spawn_until_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
-        let stopped = self.until_stop();
+        let (stopped, end) = (self.until_stop(), self.until_stop());
         self.spawn(async move {
             tokio::select! {
-                () = work => {}
+                () = work => end.await,
                 () = stopped => {}
             }
         });
