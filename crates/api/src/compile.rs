@@ -69,7 +69,7 @@ struct Candidate {
 struct Rejection {
     candidate: Candidate,
     reason: Reason,
-    mistakes: Vec<Mistake>,
+    mistakes: Vec<PoolMistake>,
 }
 
 /// The parts that the last compilation put into use, as far as the status of the objects tells: of an object that is
@@ -107,6 +107,29 @@ fn latest(key: &ObjectKey, object: &Value, service_cidrs: &[LabelledRanges]) -> 
         return object.get("spec").cloned();
     }
     Some(document::entry(key, object, resolve(object, service_cidrs).ok()?))
+}
+
+/// A mistake of a pool in a document.
+#[derive(Clone)]
+struct PoolMistake {
+    /// The name of the pool; empty if the mistake is not one of a pool.
+    pool: String,
+    /// The path below the pool.
+    path: String,
+    reason: String,
+}
+
+impl PoolMistake {
+    fn of(mistake: Mistake, document: &Value) -> Self {
+        let Mistake { path, reason } = mistake;
+        let Some((section, (index, below))) =
+            path.split_once(".pools[").and_then(|(section, rest)| Some((section, rest.split_once("].")?)))
+        else {
+            return Self { pool: String::new(), path, reason };
+        };
+        let name = document.pointer(&format!("/{section}/pools/{index}/name")).and_then(Value::as_str);
+        Self { pool: name.unwrap_or_default().to_owned(), path: below.to_owned(), reason }
+    }
 }
 
 /// Translates objects into the settings document. `in_use` is that of the compilation before, or at the start
@@ -220,11 +243,10 @@ impl Builder<'_> {
         document
     }
 
-    fn mistakes(&self, pools: &[Candidate]) -> Vec<Mistake> {
-        match Settings::from_value(&self.document(pools, true)) {
-            Ok(_) => Vec::new(),
-            Err(invalid) => invalid.mistakes,
-        }
+    fn mistakes(&self, pools: &[Candidate]) -> Vec<PoolMistake> {
+        let document = self.document(pools, true);
+        let Err(invalid) = Settings::from_value(&document) else { return Vec::new() };
+        invalid.mistakes.into_iter().map(|mistake| PoolMistake::of(mistake, &document)).collect()
     }
 
     /// Adds the pools of `group` to `accepted` that can be used together with it, and returns the others.
@@ -251,7 +273,7 @@ impl Builder<'_> {
     }
 
     /// Finds out which of the conditions that a pool must meet it does not meet.
-    fn rejection(&self, candidate: Candidate, with_others: Vec<Mistake>) -> Rejection {
+    fn rejection(&self, candidate: Candidate, with_others: Vec<PoolMistake>) -> Rejection {
         let alone = std::slice::from_ref(&candidate);
         let without_ranges = Builder { policy: None, cluster_ranges: &[] }.mistakes(alone);
         let (reason, mistakes) = if !without_ranges.is_empty() {
@@ -260,7 +282,7 @@ impl Builder<'_> {
             let with_ranges = Builder { policy: None, cluster_ranges: self.cluster_ranges }.mistakes(alone);
             if !with_ranges.is_empty() {
                 (Reason::OutsideServiceCIDRs, with_ranges)
-            } else if with_others.iter().all(|mistake| mistake.path.ends_with(".match")) {
+            } else if with_others.iter().all(|mistake| mistake.path == "match") {
                 (Reason::NeverUsed, with_others)
             } else {
                 (Reason::Overlaps, with_others)
@@ -274,9 +296,14 @@ impl Builder<'_> {
 fn describe(rejection: &Rejection) -> String {
     /// More mistakes than these make a condition hard to read.
     const SHOWN: usize = 5;
-    let mistakes = rejection.mistakes.iter().map(|mistake| {
-        let path = mistake.path.split_once("].").map_or(mistake.path.as_str(), |(_, path)| path);
-        format!("spec.{path}: {}", mistake.reason)
+    let mistakes = rejection.mistakes.iter().map(|PoolMistake { pool, path, reason }| {
+        let mistake = format!("spec.{path}: {reason}");
+        // A pool with a higher priority can make another one unusable.
+        if *pool == rejection.candidate.key.name {
+            mistake
+        } else {
+            format!("with this pool, pool {pool:?} has {mistake}")
+        }
     });
     let all: Vec<String> = mistakes.collect();
     let mut message = all.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join("; ");
