@@ -268,6 +268,14 @@ async fn pools_of_both_kinds_admit_by_namespaces_and_labels() {
     assert_calls(seen);
 }
 
+/// A change of a Service.
+struct Change<'a> {
+    name: &'static str,
+    namespace: &'a str,
+    patch: Value,
+    expected: &'static str,
+}
+
 #[tokio::test]
 async fn service_keeps_the_addresses_that_it_has() {
     let plane = fenced().await;
@@ -281,22 +289,23 @@ async fn service_keeps_the_addresses_that_it_has() {
     refused(&client, &namespace, &at("new", "172.21.0.66")).await;
     refused(&client, &namespace, &unfenced("new", json!({"externalIPs": ["198.19.1.9"]}))).await;
 
+    let row = |name, patch, expected| Change { name, namespace: &namespace, patch, expected };
     let rows = [
-        ("a label", json!({"metadata": {"labels": {"changed": "yes"}}}), "allowed"),
-        ("an annotation", json!({"metadata": {"annotations": {"changed": "yes"}}}), "allowed"),
-        ("a port", json!({"spec": {"ports": [{"port": 81}]}}), "allowed"),
-        ("one more address of its own", json!({"spec": {"externalIPs": ["198.19.1.7", "203.0.113.7"]}}), "allowed"),
-        ("one more address of the pool", json!({"spec": {"externalIPs": ["198.19.1.7", "198.19.1.9"]}}), "refused"),
+        row("a label", json!({"metadata": {"labels": {"changed": "yes"}}}), "allowed"),
+        row("an annotation", json!({"metadata": {"annotations": {"changed": "yes"}}}), "allowed"),
+        row("a port", json!({"spec": {"ports": [{"port": 81}]}}), "allowed"),
+        row("one more address of its own", json!({"spec": {"externalIPs": ["198.19.1.7", "203.0.113.7"]}}), "allowed"),
+        row("one more address of the pool", json!({"spec": {"externalIPs": ["198.19.1.7", "198.19.1.9"]}}), "refused"),
         // An address counts where it is: an annotation that nothing reads must not become a claim.
-        ("its address elsewhere", json!({"spec": {"externalIPs": ["198.19.1.7", "198.19.1.8"]}}), "refused"),
-        ("one address less", json!({"spec": {"externalIPs": []}}), "allowed"),
-        (
+        row("its address elsewhere", json!({"spec": {"externalIPs": ["198.19.1.7", "198.19.1.8"]}}), "refused"),
+        row("one address less", json!({"spec": {"externalIPs": []}}), "allowed"),
+        row(
             "no address",
             json!({"spec": {"type": "ExternalName", "externalName": "a.example", "clusterIP": null,
             "clusterIPs": null}}),
             "allowed",
         ),
-        (
+        row(
             "its old address",
             json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.0.65",
             "clusterIPs": ["172.21.0.65"]}}),
@@ -304,8 +313,8 @@ async fn service_keeps_the_addresses_that_it_has() {
         ),
     ];
     let mut seen = Vec::new();
-    for (name, change, expected) in rows {
-        let outcome = outcome(patch(&client, &namespace, "old", change).await);
+    for Change { name, namespace, patch: change, expected } in rows {
+        let outcome = outcome(patch(&client, namespace, "old", change).await);
         seen.push(Call { request: name.to_owned(), outcome, expected });
     }
     assert_calls(seen);
@@ -354,7 +363,7 @@ async fn warn_lets_the_service_through_with_a_warning() {
     ];
     for (spec, expected) in rows {
         let web = service("web", spec).to_string();
-        let arguments = ["create", "--dry-run=server", "--namespace", &namespace, "--filename", "-"];
+        let arguments = ["create", "--dry-run=server", "--namespace", namespace.as_str(), "--filename", "-"];
         eventually(expected, async || {
             let created = plane.kubectl_with(&arguments, &web).await;
             assert_eq!(created.status, 0, "{}", created.stderr);
@@ -542,28 +551,29 @@ async fn load_balancer_writes_no_address_of_a_pool_into_the_status_of_another_se
         let ingress: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
         json!({"status": {"loadBalancer": {"ingress": ingress}}})
     };
+    let row = |name, namespace, patch, expected| Change { name, namespace, patch, expected };
     let rows = [
-        ("another address", &namespace, ingress(&["203.0.113.7"]), "allowed"),
-        ("an address of the pool", &namespace, ingress(&["203.0.113.7", "198.19.3.7"]), "refused"),
-        (
+        row("another address", &namespace, ingress(&["203.0.113.7"]), "allowed"),
+        row("an address of the pool", &namespace, ingress(&["203.0.113.7", "198.19.3.7"]), "refused"),
+        row(
             "a name",
             &namespace,
             json!({"status": {"loadBalancer": {"ingress": [{"hostname": "a.example"}]}}}),
             "allowed",
         ),
-        ("no address", &namespace, ingress(&[]), "allowed"),
-        (
+        row("no address", &namespace, ingress(&[]), "allowed"),
+        row(
             "an annotation through the status",
             &namespace,
             json!({"metadata": {"annotations": {"metallb.io/loadBalancerIPs": "198.19.3.7"}}}),
             "refused",
         ),
-        ("an address of its pool", &owner, ingress(&["198.19.3.7"]), "allowed"),
+        row("an address of its pool", &owner, ingress(&["198.19.3.7"]), "allowed"),
     ];
     let mut seen = Vec::new();
-    for (name, namespace, change, expected) in rows {
+    for Change { name, namespace, patch, expected } in rows {
         let status = format!("{}/status", path(namespace, "web"));
-        let outcome = outcome(send(&controller, Method::PATCH, &status, &change).await);
+        let outcome = outcome(send(&controller, Method::PATCH, &status, &patch).await);
         seen.push(Call { request: name.to_owned(), outcome, expected });
     }
     assert_calls(seen);
