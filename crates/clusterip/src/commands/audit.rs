@@ -323,6 +323,7 @@ fn input<'m>(
         ranges: source.ranges.nets(),
         snapshot,
         in_flight: source.in_flight,
+        reservations: source.reservations,
         holders: source.holders,
         called: source.called,
         ledger: false,
