@@ -287,8 +287,9 @@ impl Builder<'_> {
         let (reason, mistakes) = if !without_ranges.is_empty() {
             (Reason::Invalid, without_ranges)
         } else {
-            let with_ranges = Builder { policy: None, cluster_ranges: self.cluster_ranges }.mistakes(alone);
-            if !with_ranges.is_empty() {
+            // Before Kubernetes 1.33, only the policy has the Service ranges.
+            let with_ranges = self.mistakes(alone);
+            if !with_ranges.is_empty() && candidate.key.kind == Kind::ServicePool {
                 (Reason::OutsideServiceCIDRs, with_ranges)
             } else if with_others.iter().all(|mistake| mistake.path == "match") {
                 (Reason::NeverUsed, with_others)
