@@ -116,7 +116,7 @@ impl Collector {
             }
             Err(KubeError::Api(status)) if status.code == 404 => None,
             Err(error) => Some(format!(
-                "it is unknown since when the holders of reserved addresses have them: servicepools can't be listed: {}",
+                "it is unknown since when reserved addresses are held or free: servicepools can't be listed: {}",
                 error_message(&error)
             )),
         }
