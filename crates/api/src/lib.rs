@@ -26,8 +26,10 @@ pub use self::node_block_pool::{Blocks, NodeBlockPool, NodeBlockPoolSpec, NodeBl
 pub use self::object_key::{Kind, ObjectKey};
 pub use self::pool_fields::Fence;
 pub use self::resolve::LabelledRanges;
-pub use self::service_pool::{ServicePool, ServicePoolSpec, ServicePoolStatus};
-pub use self::status::{AddressCounts, Addresses, READY, Reason, ready_condition};
+pub use self::service_pool::{ReservationHolder, ReservationStatus, ServicePool, ServicePoolSpec, ServicePoolStatus};
+pub use self::status::{
+    ADDRESSES_IN_POOLS, AddressCounts, Addresses, READY, Reason, addresses_in_pools_condition, ready_condition,
+};
 
 use kube::CustomResourceExt;
 use serde_json::Value;

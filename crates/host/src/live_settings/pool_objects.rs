@@ -154,7 +154,8 @@ impl Watch {
 /// Service.
 fn reduced(kind: Kind, object: &DynamicObject) -> Value {
     let resource = kind.api_resource();
-    let metadata = json!({"name": object.metadata.name, "generation": object.metadata.generation});
+    let metadata = &object.metadata;
+    let metadata = json!({"name": metadata.name, "uid": metadata.uid, "generation": metadata.generation});
     let mut status = Map::new();
     for field in ["observedGeneration", "inUse"] {
         if let Some(value) = object.data.pointer(&format!("/status/{field}")) {
