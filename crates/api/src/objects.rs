@@ -14,8 +14,8 @@ const STEP: usize = 10;
 const NOT_IN_OBJECTS: [&str; 2] = ["/services/evidence/lookups", "/services/unusableServiceCIDRs"];
 
 /// The objects that stand for a settings document: a ClusterIPPolicy if the document has settings that belong to no
-/// pool, and then an object for each pool. The pools of each kind are in the order in which they are tried, and the last
-/// one has priority 0. A document without pools, such as `{}`, becomes the default pools, those of K2s.
+/// pool, and then an object for each pool. The pools of each kind are in the order in which they are tried, and the
+/// last one has priority 0. A document without pools, such as `{}`, becomes the default pools, those of K2s.
 ///
 /// Mistakes of the document become mistakes of the objects.
 pub fn objects(document: &Value) -> Vec<Value> {

@@ -193,7 +193,7 @@ impl Plan {
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    /// The pool objects and other settings objects among the manifests, and the ServiceCIDRs that they may select; empty
+    /// The pool objects and the ClusterIPPolicy among the manifests, and the ServiceCIDRs that pools may select; empty
     /// if none of the manifests are settings.
     fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
         let objects = || manifests.iter().map(|manifest| (&manifest.origin, manifest.object.value()));

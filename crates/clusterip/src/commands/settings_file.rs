@@ -20,8 +20,9 @@ pub fn name(file: Option<&Path>) -> String {
     file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
 }
 
-/// Reads a settings file, or standard input for `-`: the settings themselves, pool objects, or a policy of Kubewarden or
-/// a ConfigMap that contains the settings. Without a file, or if the ConfigMap has an empty key, the settings are `{}`.
+/// Reads a settings file, or standard input for `-`: the settings themselves, pool objects, or a policy of Kubewarden
+/// or a ConfigMap that contains the settings. Without a file, or if the ConfigMap has an empty key, the settings are
+/// `{}`.
 ///
 /// # Errors
 /// If the file can't be read, is empty, is not YAML, or has objects without settings or with mistakes.
@@ -41,8 +42,8 @@ pub fn unusable(name: &str, error: &DocumentError) -> anyhow::Error {
     }
 }
 
-/// The settings that the objects of a snapshot stand for, as a server uses them; `None` if the snapshot has no settings.
-/// Prints that they are used, and a warning for each object that can't be used.
+/// The settings that the objects of a snapshot stand for, as a server uses them; `None` if the snapshot has no
+/// settings. Prints that they are used, and a warning for each object that can't be used.
 pub fn of_snapshot(objects: &[Value]) -> Option<Value> {
     let compiled = compiled_as_in_cluster(objects)?;
     notice(&format!("settings: {OF_SNAPSHOT}"));

@@ -43,8 +43,8 @@ Examples:
 
 The snapshot contains the objects that `audit` and `plan` read, with only the fields that they read: Services, \
 workloads, Pods, Namespaces, Nodes, RuntimeClasses, IPAddresses, ServiceCIDRs, pool objects, the Leases of clusterip, \
-and which Services the control plane calls. It contains no Secrets and no ConfigMaps. If it has pool objects, --settings \
-is not needed to use it.
+and which Services the control plane calls. It contains no Secrets and no ConfigMaps. If it has pool objects, it can \
+be used without --settings.
 
 Exit status: 0; 2 if the cluster can't be read, or the snapshot can't be written.";
 

@@ -1,5 +1,5 @@
-//! Objects of the API `clusterip-policy.io` that are not read from a cluster: in a settings file, among manifests, or in
-//! a snapshot.
+//! Objects of the API `clusterip-policy.io` that are not read from a cluster: in a settings file, among manifests, or
+//! in a snapshot.
 
 use std::collections::BTreeSet;
 
@@ -52,8 +52,8 @@ fn add(object: Value, objects: &mut Vec<Value>) {
     }
 }
 
-/// The document that the settings objects of a file stand for. Every one of them must be usable. A `serviceCIDRSelector`
-/// selects ServiceCIDR objects among `objects`; other objects are ignored.
+/// The document that the settings objects of a file stand for. Every one of them must be usable. A
+/// `serviceCIDRSelector` selects ServiceCIDR objects among `objects`; other objects are ignored.
 ///
 /// # Errors
 /// [`DocumentError::Objects`] with a mistake for each object that can't be used.

@@ -1,5 +1,5 @@
-//! Settings in Kubernetes objects: objects of the API `clusterip-policy.io`, or the policy of Kubewarden or the ConfigMap
-//! that contains the document.
+//! Settings in Kubernetes objects: objects of the API `clusterip-policy.io`, or the policy of Kubewarden or the
+//! ConfigMap that contains the document.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
