@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
-use clusterip_api::{Kind as PoolKind, ObjectKey, ReservationStatus};
+use clusterip_api::{GROUP, Kind as PoolKind, ObjectKey, ReservationStatus};
 use clusterip_core::annotations::LEASE_LABEL;
 use clusterip_core::settings::Settings;
 use clusterip_failover::external_claims::EXTERNAL;
@@ -23,6 +22,7 @@ use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::{State, Stores};
+use clusterip_host::live_settings::is_settings_object;
 use clusterip_host::object;
 use clusterip_leases::claim_lease::{CLAIM, ReplicaClaim};
 use clusterip_leases::owner::Owner;
@@ -159,23 +159,47 @@ impl Collector {
     }
 }
 
-/// Reads the cluster from a file as `clusterip snapshot` writes it, or `kubectl get -A -o yaml` prints it. What the
-/// file lacks is in the notes.
+/// The settings objects in the text of a snapshot, and the ServiceCIDRs that they may select; empty if the snapshot has
+/// no settings. [`of_text`] reports mistakes of the text.
+pub fn settings_objects(text: &manifests::Source) -> Vec<Value> {
+    let mut found = Vec::new();
+    if !text.text.contains(GROUP) {
+        return found;
+    }
+    let is_part = |object: &Value| is_settings_object(object) || object::kind(object) == "ServiceCIDR";
+    let is_list = json_list::visit(&text.text, "default", &mut |object| {
+        if is_part(&object) {
+            found.push(object);
+        }
+    });
+    if !is_list {
+        found.clear();
+        let _ = manifests::stream(text, "default", &mut |manifest| {
+            let object = manifest.object.value();
+            if is_part(&object) {
+                found.push(object);
+            }
+        });
+    }
+    found
+}
+
+/// Reads the cluster from the text of a file as `clusterip snapshot` writes it, or `kubectl get -A -o yaml` prints it.
+/// What the file lacks is in the notes.
 ///
 /// # Errors
-/// If the file can't be read, or has no Services.
-pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<Source> {
-    let mut collector = collected(file, settings)?;
+/// If the text is not a snapshot, or has no Services.
+pub fn of_text(text: &manifests::Source, settings: &Settings) -> anyhow::Result<Source> {
+    let mut collector = collected(text, settings)?;
     if collector.kinds.was_listed("coordination.k8s.io/v1", "Lease") {
         collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
     }
-    collector.kinds.check(settings).with_context(|| format!("snapshot: {}", file.display()))?;
+    collector.kinds.check(settings).with_context(|| format!("snapshot: {}", text.name))?;
     let notes = collector.kinds.notes(settings);
     Ok(collector.end(notes))
 }
 
-fn collected(file: &Path, settings: &Settings) -> anyhow::Result<Collector> {
-    let source = manifests::read_large_file(file).context("snapshot")?;
+fn collected(source: &manifests::Source, settings: &Settings) -> anyhow::Result<Collector> {
     let (mut collector, mut wrong) = (Collector::new(settings), false);
     let is_list = json_list::visit(&source.text, "default", &mut |object| {
         wrong |= collect(&mut collector, object).is_err();
@@ -185,7 +209,7 @@ fn collected(file: &Path, settings: &Settings) -> anyhow::Result<Collector> {
     }
     let mut collector = Collector::new(settings);
     let mut wrong = None;
-    let read = manifests::stream(&source, "default", &mut |manifest| {
+    let read = manifests::stream(source, "default", &mut |manifest| {
         if wrong.is_none() {
             wrong = collect(&mut collector, manifest.object.value())
                 .err()

@@ -23,5 +23,6 @@ mod plan_nodes;
 mod plan_refused;
 mod plan_scope;
 mod plan_service_ranges;
+mod settings;
 mod terminal;
 mod validate;

@@ -31,7 +31,7 @@ const PAGE: u32 = 500;
 ///
 /// # Errors
 /// If they can't be listed; with status 404 if the definitions of the custom resources are not installed.
-pub(super) async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
+pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
     let mut objects = Vec::new();
     for kind in Kind::ALL {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
