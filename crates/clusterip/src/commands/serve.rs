@@ -38,10 +38,10 @@ Examples:
   In the cluster, as in deploy/webhook:
     clusterip serve
   Outside of the cluster, to try it; the API server must be able to reach the URL:
-    clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 \\
-      --register-url https://127.0.0.1:8443
+    clusterip serve --kubeconfig kubeconfig --settings settings.yaml \\
+      --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
   Beside Kubewarden, with the settings of its policy, as in deploy/kubewarden/moves:
-    clusterip serve --no-webhook --policy clusterip
+    clusterip serve --no-webhook --policy clusterip-policy
 
 Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.";
 

@@ -33,7 +33,7 @@ Kubewarden (its spec.settings), or a ConfigMap (its key settings.yaml).
 Examples:
   clusterip validate settings.yaml
   clusterip validate --cluster settings.yaml
-  kubectl get clusteradmissionpolicy clusterip -o yaml | clusterip validate -
+  kubectl get clusteradmissionpolicy clusterip-policy -o yaml | clusterip validate -
 
 Exit status: 0 if all settings are valid, with or without warnings; 1 if some have mistakes; 2 if a file or the \
 cluster can't be read.";
