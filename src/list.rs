@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use clusterip_core::address::parse_address;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, claimed_addresses, recorded_addresses};
 use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::json::{Located, TypeMismatch};
@@ -130,7 +131,7 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
         let primary = primary.flatten().filter(|primary| all[0] != Some(*primary));
         let (Some(namespace), Some(name)) = (read(namespace), read(name)) else { return Err(ListError::Encoding) };
         for text in primary.into_iter().chain(all.into_iter().flatten()) {
-            if let Ok(address) = text.read().ok_or(ListError::Encoding)?.parse() {
+            if let Some(address) = parse_address(&text.read().ok_or(ListError::Encoding)?) {
                 visit(&namespace, &name, address);
             }
         }

@@ -624,7 +624,7 @@ describe("colours", () => {
       await opened({ colorScheme });
       await open("small");
       const found = await page.evaluate(contrasts);
-      const least = { text: 4.5, faint: 4.5, link: 4.5, sign: 4.5, used: 3, misplaced: 3, "in-flight": 3, kept: 3, edge: 3 };
+      const least = { text: 4.5, faint: 4.5, link: 4.5, sign: 4.5, used: 3, misplaced: 3, "in-flight": 3, withheld: 3, edge: 3 };
       const weak = Object.entries(least).filter(([name, ratio]) => !(found[name] >= ratio));
       assert.deepEqual(weak, [], JSON.stringify(found));
       assert.equal(found.dark, colorScheme === "dark");
@@ -663,7 +663,7 @@ describe("colours", () => {
       used: ratio(style(".legend .used").backgroundColor, page),
       misplaced: ratio(style(".legend .misplaced").backgroundColor, page),
       "in-flight": ratio(style(".legend .in-flight").backgroundColor, page),
-      kept: ratio(style(".legend .excluded").color, page),
+      withheld: ratio(style(".legend .excluded").color, page),
       edge: ratio(style(".legend .free").borderTopColor, page),
       dark: luminance(page) < 0.5,
     };

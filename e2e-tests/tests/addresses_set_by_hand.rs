@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
-use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
+use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -72,12 +72,12 @@ async fn set_by_hand_is_detected_for_every_way_to_write_a_service() {
 
     let services = cluster.list(&namespace).await;
     let found: Vec<(String, bool)> =
-        services.iter().map(|(name, service)| (name.clone(), set_by_hand(service))).collect();
+        services.iter().map(|(name, service)| (name.clone(), may_be_set_by_hand(service))).collect();
     let expected: Vec<(String, bool)> = services.keys().map(|name| (name.clone(), name.starts_with("hand-"))).collect();
     assert_eq!(found, expected);
     assert_eq!(found.len(), 16);
     let kubernetes = cluster.get("default", "kubernetes").await;
-    assert!(set_by_hand(&kubernetes));
+    assert!(may_be_set_by_hand(&kubernetes));
 }
 
 /// A move does not change the owners of fields, and the owner can apply the manifest again.
@@ -98,7 +98,7 @@ async fn set_by_hand_is_detected_after_a_move() {
         (ended && place(address(&service)) == "windows").then_some(service)
     };
     let after = eventually("the move", moved).await;
-    assert!(!set_by_hand(&after));
+    assert!(!may_be_set_by_hand(&after));
     let owners = |service: &Value| {
         let mut fields = service["metadata"]["managedFields"].clone();
         for entry in fields.as_array_mut().unwrap() {
@@ -153,7 +153,7 @@ async fn empty_address_is_not_set_by_hand() {
     }
 
     let before = cluster.list(&namespace).await;
-    let owned: Vec<&String> = before.iter().filter(|(_, it)| set_by_hand(it)).map(|(name, _)| name).collect();
+    let owned: Vec<&String> = before.iter().filter(|(_, it)| may_be_set_by_hand(it)).map(|(name, _)| name).collect();
     assert_eq!(owned, ["hand"]);
     let deployments: Vec<Value> = before.keys().map(|name| deployment(name, on("windows"))).collect();
     cluster.plane.apply(&all(&namespace, deployments)).await;
@@ -183,7 +183,7 @@ async fn empty_address_is_not_set_by_hand() {
     }
     assert_eq!(at().await, moved, "the same manifest leaves the new address");
     let after = cluster.list(&namespace).await;
-    let owned: Vec<&String> = after.iter().filter(|(_, it)| set_by_hand(it)).map(|(name, _)| name).collect();
+    let owned: Vec<&String> = after.iter().filter(|(_, it)| may_be_set_by_hand(it)).map(|(name, _)| name).collect();
     assert_eq!(owned, ["hand"], "after the manifests were applied again");
     assert_eq!(after["hand"]["spec"]["clusterIP"], "172.21.0.38");
 }

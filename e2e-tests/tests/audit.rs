@@ -72,9 +72,10 @@ fn ranges_and_findings(text: &str, place: &Place) -> (Vec<String>, Vec<String>) 
     for pool in audit["pools"].as_array().unwrap() {
         for range in pool["ranges"].as_array().unwrap().iter().filter(|range| range["addresses"] != json!([])) {
             let counts = &range["counts"];
-            let [used, claimed, free, used_anyway] = ["used", "claimed", "free", "usedAnyway"].map(|key| &counts[key]);
+            let [used, in_flight, free, used_anyway] =
+                ["used", "inFlight", "free", "usedAnyway"].map(|key| &counts[key]);
             let name = pool["name"].as_str().unwrap();
-            ranges.push(format!("{name}: {used} used, {claimed} claimed, {free} free, {used_anyway} used anyway"));
+            ranges.push(format!("{name}: {used} used, {in_flight} in flight, {free} free, {used_anyway} used anyway"));
         }
     }
     let finding = |finding: &Value| {
@@ -119,9 +120,9 @@ async fn live_cluster_is_audited() {
     assert_eq!((status, stderr.as_str()), (0, "settings: FILE\n"), "{json}");
     let (ranges, findings) = ranges_and_findings(&json, &place);
     let expected = [
-        "tiny: 2 used, 0 claimed, 0 free, 0 used anyway",
-        "windows: 0 used, 1 claimed, 204 free, 0 used anyway",
-        "linux: 4 used, 1 claimed, 200 free, 1 used anyway",
+        "tiny: 2 used, 0 in flight, 0 free, 0 used anyway",
+        "windows: 0 used, 1 in flight, 204 free, 0 used anyway",
+        "linux: 4 used, 1 in flight, 200 free, 1 used anyway",
     ];
     assert_eq!(ranges, expected);
     let expected = [
@@ -318,5 +319,5 @@ async fn server_audits_the_current_state_of_the_cluster() {
     becomes("the new settings", &[]).await;
     let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap().unwrap();
     let counts = audit.pools[0].ranges[0].counts;
-    assert_eq!((counts.used, counts.claimed, counts.used_anyway), (1, 1, 1), "{counts:?}");
+    assert_eq!((counts.used, counts.in_flight, counts.used_anyway), (1, 1, 1), "{counts:?}");
 }

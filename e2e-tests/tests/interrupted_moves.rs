@@ -35,8 +35,8 @@ const INTERRUPTIONS: [Interruption; 10] = [
     Interruption { when: "after", step: "try", left: Left::Nothing },
     Interruption { when: "before", step: "release", left: Left::Nothing },
     Interruption { when: "after", step: "release", left: Left::Some },
-    Interruption { when: "before", step: "place", left: Left::Some },
-    Interruption { when: "after", step: "place", left: Left::Some },
+    Interruption { when: "before", step: "assign", left: Left::Some },
+    Interruption { when: "after", step: "assign", left: Left::Some },
     Interruption { when: "before", step: "status", left: Left::Some },
     Interruption { when: "after", step: "status", left: Left::Some },
     Interruption { when: "before", step: "cleanup", left: Left::Some },
@@ -122,7 +122,7 @@ async fn late_write_of_a_killed_process_is_harmless() {
     let namespace = plane.namespace("late").await;
     let proxy = Proxy::start(plane).await;
     for (kind, spec) in services() {
-        for step in ["release", "place", "cleanup"] {
+        for step in ["release", "assign", "cleanup"] {
             let name = format!("{kind}-{step}");
             let before = create(&client, &namespace, &name, spec.clone()).await;
             let from = addresses(&before);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use clusterip::leader::{Acquisition, Leader, Leadership};
+use clusterip::leader::{Acquisition, Candidate, Leadership};
 use clusterip_leases::election::{LEASE, Timing};
 use clusterip_leases::identity::{Identity, Role};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -30,7 +30,7 @@ fn short() -> Timing {
     Timing::new(3 * SECOND, 2 * SECOND, RETRY).unwrap()
 }
 
-/// A leader that runs.
+/// A candidate that runs.
 struct Running {
     me: Identity,
     state: watch::Receiver<Leadership>,
@@ -39,10 +39,10 @@ struct Running {
 }
 
 impl Running {
-    fn new(leader: Leader) -> Self {
+    fn new(candidate: Candidate) -> Self {
         let (stop, stopped) = oneshot::channel();
-        let (me, state) = (leader.identity().clone(), leader.subscribe());
-        let task = tokio::spawn(leader.run(async {
+        let (me, state) = (candidate.identity().clone(), candidate.subscribe());
+        let task = tokio::spawn(candidate.run(async {
             let _ = stopped.await;
         }));
         Self { me, state, stop, task }
@@ -74,8 +74,8 @@ impl Running {
     }
 }
 
-fn leader(client: &Client, namespace: &str, role: Role, timing: Timing) -> Leader {
-    Leader::new(client.clone(), namespace, Identity::new(role), timing)
+fn candidate(client: &Client, namespace: &str, role: Role, timing: Timing) -> Candidate {
+    Candidate::new(client.clone(), namespace, Identity::new(role), timing)
 }
 
 fn leases(client: &Client, namespace: &str) -> Api<Lease> {
@@ -92,10 +92,10 @@ async fn lease(client: &Client, namespace: &str) -> (String, i32, i32) {
 async fn stopping_leader_releases_the_lease() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-stops").await);
-    let mut first = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    let mut first = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     first.leads().await;
     assert_eq!(lease(&client, &namespace).await, (first.me.to_string(), 600, 0));
-    let mut second = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    let mut second = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     second.follows(&first.me).await;
 
     let state = first.state.clone();
@@ -113,9 +113,9 @@ async fn stopping_leader_releases_the_lease() {
 async fn stopping_follower_leaves_the_lease_alone() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-follower").await);
-    let mut first = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    let mut first = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     first.leads().await;
-    let mut second = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    let mut second = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     second.follows(&first.me).await;
     second.stop().await;
     assert_eq!(lease(&client, &namespace).await, (first.me.to_string(), 600, 0));
@@ -126,11 +126,11 @@ async fn stopping_follower_leaves_the_lease_alone() {
 async fn lease_of_a_killed_leader_is_taken_when_it_expires() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-killed").await);
-    let mut first = Running::new(leader(&client, &namespace, Role::Serve, short()));
+    let mut first = Running::new(candidate(&client, &namespace, Role::Serve, short()));
     first.leads().await;
     first.kill().await;
 
-    let mut second = leader(&client, &namespace, Role::Move, short());
+    let mut second = candidate(&client, &namespace, Role::Move, short());
     let me = second.identity().to_string();
     let begin = Instant::now();
     assert_eq!(second.try_acquire().await.unwrap(), Acquisition::Acquired);
@@ -153,7 +153,7 @@ async fn lease_with_an_old_time_may_belong_to_a_slow_clock() {
     let metadata = ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() };
     let written = Lease { metadata, spec: Some(spec) };
     leases(&client, &namespace).create(&PostParams::default(), &written).await.unwrap();
-    let follower = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    let follower = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     eventually("a follower", async || {
         let state = follower.state.borrow().clone();
         matches!(state, Leadership::Following { holder: Some(holder) } if holder.as_str() == "someone").then_some(())
@@ -161,7 +161,7 @@ async fn lease_with_an_old_time_may_belong_to_a_slow_clock() {
     .await;
 
     // A renewal shows that the holder is alive.
-    let mut asking = leader(&client, &namespace, Role::Move, lasting());
+    let mut asking = candidate(&client, &namespace, Role::Move, lasting());
     let asked = tokio::spawn(async move { asking.try_acquire().await.unwrap() });
     let mut renewed = 0;
     while !asked.is_finished() {
@@ -181,9 +181,9 @@ async fn lease_with_an_old_time_may_belong_to_a_slow_clock() {
 async fn follower_names_the_leader() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-living").await);
-    let mut serve = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    let mut serve = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     serve.leads().await;
-    let mut command = leader(&client, &namespace, Role::Move, lasting());
+    let mut command = candidate(&client, &namespace, Role::Move, lasting());
     let Acquisition::HeldBy(holder) = command.try_acquire().await.unwrap() else { panic!("two lead") };
     assert_eq!((&holder, holder.role()), (&serve.me, Some(Role::Serve)));
     serve.stop().await;
@@ -195,7 +195,8 @@ async fn follower_names_the_leader() {
 async fn processes_that_start_together_elect_one_leader() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-race").await);
-    let mut all: Vec<_> = (0..8).map(|_| Running::new(leader(&client, &namespace, Role::Serve, lasting()))).collect();
+    let mut all: Vec<_> =
+        (0..8).map(|_| Running::new(candidate(&client, &namespace, Role::Serve, lasting()))).collect();
     let holder = eventually("a holder", async || {
         let lease = leases(&client, &namespace).get_opt(LEASE).await.unwrap()?;
         lease.spec?.holder_identity
@@ -216,7 +217,7 @@ async fn processes_that_start_together_elect_one_leader() {
 async fn leader_notices_that_its_lease_was_taken() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-taken").await);
-    let mut running = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    let mut running = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     running.leads().await;
     let taken = json!({"spec": {"holderIdentity": "thief"}});
     leases(&client, &namespace).patch(LEASE, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
@@ -229,7 +230,7 @@ async fn leader_notices_that_its_lease_was_taken() {
 async fn deleted_lease_is_recreated() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-deleted").await);
-    let mut running = Running::new(leader(&client, &namespace, Role::Serve, lasting()));
+    let mut running = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     running.leads().await;
     leases(&client, &namespace).delete(LEASE, &<_>::default()).await.unwrap();
     eventually("the lease", async || leases(&client, &namespace).get_opt(LEASE).await.unwrap()).await;
@@ -243,9 +244,9 @@ async fn leader_without_api_server_stops_before_another_starts() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-cut-off").await);
     let connection = StallingConnection::new(plane).await;
-    let mut first = Running::new(leader(&connection.client(plane), &namespace, Role::Serve, short()));
+    let mut first = Running::new(candidate(&connection.client(plane), &namespace, Role::Serve, short()));
     first.leads().await;
-    let mut second = Running::new(leader(&client, &namespace, Role::Serve, short()));
+    let mut second = Running::new(candidate(&client, &namespace, Role::Serve, short()));
     second.follows(&first.me).await;
 
     connection.stall();
@@ -265,7 +266,7 @@ async fn leader_without_api_server_stops_before_another_starts() {
 async fn errors_name_the_lease() {
     let plane = ControlPlane::shared();
     let (client, namespace) = (plane.client(), plane.namespace("leader-errors").await);
-    let error = leader(&client, "nowhere", Role::Move, lasting()).try_acquire().await.unwrap_err();
+    let error = candidate(&client, "nowhere", Role::Move, lasting()).try_acquire().await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "lease nowhere/clusterip-leader can't be created: namespaces \"nowhere\" not found; without it nothing \
@@ -273,7 +274,7 @@ async fn errors_name_the_lease() {
     );
     plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", &namespace]).await.ok();
     let without_permissions = plane.client_with(&plane.token(&namespace, "without-permissions").await);
-    let error = leader(&without_permissions, &namespace, Role::Move, lasting()).try_acquire().await.unwrap_err();
+    let error = candidate(&without_permissions, &namespace, Role::Move, lasting()).try_acquire().await.unwrap_err();
     let expected = format!(
         "lease {namespace}/clusterip-leader can't be read: leases.coordination.k8s.io \"clusterip-leader\" is forbidden: \
          User \"system:serviceaccount:{namespace}:without-permissions\" cannot get resource \"leases\" in API group \
@@ -281,7 +282,7 @@ async fn errors_name_the_lease() {
     );
     assert_eq!(error.to_string(), expected);
     // A process that keeps trying leads as soon as it has the permission.
-    let mut running = Running::new(leader(&without_permissions, &namespace, Role::Serve, lasting()));
+    let mut running = Running::new(candidate(&without_permissions, &namespace, Role::Serve, lasting()));
     plane.kubectl(&["create", "role", "all", "--verb=*", "--resource=leases", "--namespace", &namespace]).await.ok();
     let account = format!("--serviceaccount={namespace}:without-permissions");
     plane.kubectl(&["create", "rolebinding", "all", "--role=all", &account, "--namespace", &namespace]).await.ok();

@@ -28,7 +28,7 @@ async fn next_leader_finishes_the_move_of_a_killed_leader() {
     let place = cluster.place("takeover").await;
     place.all_was_looked_at("first").await;
     place.workload("linux").await;
-    let gate = one.on(is_step(&place.namespace, "web", "place"), Fault::PauseBefore);
+    let gate = one.on(is_step(&place.namespace, "web", "assign"), Fault::PauseBefore);
     let before = place.service_at("web", [172, 21, 1, 30], json!({}), json!({})).await;
     gate.arrived().await;
     assert_eq!(place.outcome().await, ["ExternalName"]);
@@ -49,7 +49,7 @@ async fn next_leader_finishes_the_move_of_a_killed_leader() {
 async fn stopping_process_finishes_its_move() {
     let cluster = Cluster::alone().await;
     for (name, step) in
-        [("stopped-at-release", "release"), ("stopped-at-place", "place"), ("stopped-at-cleanup", "cleanup")]
+        [("stopped-at-release", "release"), ("stopped-at-assign", "assign"), ("stopped-at-cleanup", "cleanup")]
     {
         let proxy = Proxy::start(cluster.plane).await;
         let mut server = cluster.server(&proxy, &json!({})).registered().start().await;

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use clusterip::server_metrics::ServerMetrics;
 use clusterip_api::{Compilation, Kind, ObjectKey, Reason};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{Follower, LiveSettings, Source};
+use clusterip_host::live_settings::{Follower, LiveSettings, SettingsSource};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use kube::Client;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ struct Followed {
 }
 
 impl Followed {
-    async fn new(source: Source) -> Self {
+    async fn new(source: SettingsSource) -> Self {
         let metrics = Arc::new(ServerMetrics::new());
         let (ranges, known) = watch::channel(ServiceRanges::from(vec![RANGE.to_owned()]));
         let follower = Follower::start(source, Arc::clone(&MODULE), known, metrics.cluster.clone()).await;
@@ -114,14 +114,14 @@ async fn with_permissions(plane: &ControlPlane, name: &str, rules: Value) -> Cli
     plane.client_with(&plane.token(&namespace, "clusterip").await)
 }
 
-async fn start(source: &Source) -> Option<String> {
+async fn start(source: &SettingsSource) -> Option<String> {
     let (_, ranges) = watch::channel(ServiceRanges::default());
     let started = Follower::start(source.clone(), Arc::clone(&MODULE), ranges, Default::default()).await;
     started.err().map(|error| error.to_string())
 }
 
 /// Waits until these settings can be read.
-async fn readable(source: &Source) {
+async fn readable(source: &SettingsSource) {
     eventually("the permission to read the settings", async || start(source).await.is_none().then_some(())).await;
 }
 
@@ -135,7 +135,7 @@ async fn changed_pools_are_used_and_a_mistake_affects_only_its_pool() {
     plane.install_pools().await;
     let resources = ["servicepools", "externalpools", "nodeblockpools", "clusterippolicies"];
     let rules = json!([{"apiGroups": ["clusterip-policy.io"], "resources": resources, "verbs": ["list", "watch"]}]);
-    let source = Source::Pools { client: with_permissions(&plane, "pools", rules).await };
+    let source = SettingsSource::Pools { client: with_permissions(&plane, "pools", rules).await };
     readable(&source).await;
     // A mistake does not keep the server from starting.
     plane.apply(&service_pool("outside", 0, "10.0.0.0/24", "darwin")).await;
@@ -199,7 +199,7 @@ async fn policy_of_kubewarden_is_followed() {
         "verbs": ["get", "list", "watch"],
     }]);
     let client = with_permissions(&plane, "kubewarden-policy", rules).await;
-    let source = Source::KubewardenPolicy { client, name: POLICY.to_owned() };
+    let source = SettingsSource::KubewardenPolicy { client, name: POLICY.to_owned() };
     let missing = format!(
         "settings: there is no ClusterAdmissionPolicy {POLICY}: create it, or name another one with --policy (kubectl \
          get clusteradmissionpolicies lists them)"
@@ -254,7 +254,7 @@ async fn service_ranges_of_the_cluster_complete_the_settings() {
     let file = folder.path().join("settings.yaml");
     let write = |text: &str| std::fs::write(&file, text).unwrap();
     write("{}");
-    let mut followed = Followed::new(Source::File(file.clone())).await;
+    let mut followed = Followed::new(SettingsSource::File(file.clone())).await;
     let ranges = |live: &LiveSettings| live.document["services"]["serviceCIDRs"].clone();
     assert_eq!(ranges(&followed.live.borrow()), json!([RANGE]));
 
@@ -293,7 +293,11 @@ async fn start_fails_with_invalid_settings() {
     let client = ControlPlane::shared().client();
     let no_definitions = "settings: the cluster has no resources of the API clusterip-policy.io: install their \
                           definitions with kubectl apply -k deploy/crds, or use --settings FILE";
-    assert_eq!(start(&Source::Pools { client }).await.as_deref(), Some(no_definitions), "no definitions of pools");
+    assert_eq!(
+        start(&SettingsSource::Pools { client }).await.as_deref(),
+        Some(no_definitions),
+        "no definitions of pools"
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
@@ -332,10 +336,10 @@ async fn start_fails_with_invalid_settings() {
         let file = folder.path().join("settings.yaml");
         std::fs::write(&file, text).unwrap();
         let expected = expected.map(|expected| format!("settings: {}\n{expected}", file.display()));
-        assert_eq!(start(&Source::File(file)).await, expected, "{name}");
+        assert_eq!(start(&SettingsSource::File(file)).await, expected, "{name}");
     }
     let absent = folder.path().join("absent.yaml");
-    let (name, source) = (absent.display(), Source::File(absent.clone()));
+    let (name, source) = (absent.display(), SettingsSource::File(absent.clone()));
     let expected = format!("settings: {name}\n{name}: No such file or directory (os error 2)");
     assert_eq!(start(&source).await, Some(expected), "no file");
 }
@@ -345,7 +349,7 @@ async fn changed_settings_file_is_used() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("settings.yaml");
     std::fs::write(&file, "services: {order: lowest}").unwrap();
-    let mut followed = Followed::new(Source::File(file.clone())).await;
+    let mut followed = Followed::new(SettingsSource::File(file.clone())).await;
     let first = followed.live.borrow().clone();
     // A state that lasts only for a moment, such as a file that is being written, is ignored.
     std::fs::write(&file, "").unwrap();

@@ -2,62 +2,14 @@
 
 #![no_main]
 
-use std::net::IpAddr;
-
-use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
-use clusterip_core::settings::Lookups;
-use clusterip_core::workload::{Workload, WorkloadKind};
+use clusterip_core::lookups::EmptyCluster;
 use ipnet::IpNet;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
 
-/// An empty cluster.
-struct Empty;
-
-impl Cluster for Empty {
-    fn workloads(
-        &self,
-        _: &WorkloadKind,
-        _: &str,
-        _: Lookups,
-        _: &dyn Fn(&Labels) -> bool,
-    ) -> Result<Vec<Workload>, LookupError> {
-        Ok(Vec::new())
-    }
-
-    fn namespace(&self, _: &str) -> Result<Option<NamespaceMeta>, LookupError> {
-        Ok(None)
-    }
-
-    fn node_labels(&self, _: &str) -> Result<Option<Labels>, LookupError> {
-        Ok(None)
-    }
-
-    fn runtime_class_nodes(&self, _: &str) -> Result<Option<Labels>, LookupError> {
-        Ok(None)
-    }
-
-    fn external_addresses(&self, _: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        Ok(())
-    }
-
-    fn service_addresses(&self, _: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        Ok(())
-    }
-
-    fn node_blocks(&self, _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
-        Ok(())
-    }
-
-    fn ip_address(&self, _: IpAddr) -> Result<IpAddressLookup, LookupError> {
-        Ok(IpAddressLookup::Free)
-    }
-}
-
 fuzz_target!(|bytes: &[u8]| {
-    let answer = clusterip_core::validate(bytes, &Empty);
-    assert_eq!(answer, clusterip_core::validate(bytes, &Empty), "the second answer to the same request differs");
+    let answer = clusterip_core::validate(bytes, &EmptyCluster);
+    assert_eq!(answer, clusterip_core::validate(bytes, &EmptyCluster), "the second answer to the same request differs");
     assert_eq!(answer.accepted, answer.message.is_none());
     assert!(answer.audit().is_some());
     let Some(mutated) = answer.mutated_object else { return };

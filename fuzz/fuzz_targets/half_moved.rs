@@ -5,9 +5,9 @@
 
 use clusterip::services::mover::journal::Journal;
 use clusterip::services::mover::step::{self, TargetAddresses, Without};
+use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{Moving, looks_half_moved};
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::watch::address_set_by_hand;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     service["metadata"] = json!({"namespace": "shop", "name": "web", "uid": "7"});
     looks_half_moved(&service);
     step::unmovable(&service, &[], false);
-    address_set_by_hand::set_by_hand(&service);
+    is_set_by_hand(&service);
     let journal = journal.unwrap_or_else(|_| step::beginning(&service, &addresses(&service), "why"));
     check(&service, &journal);
 });
@@ -33,8 +33,8 @@ fn check(service: &Value, journal: &Journal) {
     assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), *journal);
     let released = step::released(service, journal);
     assert!(Moving::is_on(&released));
-    let placed = step::placed(&released, journal, &TargetAddresses::These(journal.to.clone()), &Without::default());
-    step::ending(&placed, journal, &journal.to, &[]);
-    step::with_status(&placed, journal);
-    assert!(!Moving::is_on(&step::cleaned_up(&placed, journal, false)));
+    let assigned = step::assigned(&released, journal, &TargetAddresses::These(journal.to.clone()), &Without::default());
+    step::ending(&assigned, journal, &journal.to, &[]);
+    step::with_status(&assigned, journal);
+    assert!(!Moving::is_on(&step::cleaned_up(&assigned, journal, false)));
 }

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_host::cluster::manifests::manifest_edit::apply;
-use clusterip_host::cluster::manifests::{Source, parse};
+use clusterip_host::cluster::manifests::{ManifestText, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let sources = [Source { name: "fuzz".to_owned(), text: text.to_owned() }];
+    let sources = [ManifestText { name: "fuzz".to_owned(), text: text.to_owned() }];
     let manifests = match parse(&sources, "default") {
         Ok(manifests) => manifests,
         Err(error) => {
@@ -27,7 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         let Some(slot) = &manifest.slot else { continue };
         for edits in [slot.edits(&[address], "\n"), slot.record_edits("10.0.9.1", "\n")].into_iter().flatten() {
             // The report checks whether the text is correct; this target only checks that there is a text.
-            let filled = [Source { name: "fuzz".to_owned(), text: apply(text, edits) }];
+            let filled = [ManifestText { name: "fuzz".to_owned(), text: apply(text, edits) }];
             if let Some(written) = parse(&filled, "default").ok().as_ref().and_then(|written| written.get(index)) {
                 addresses(&written.object.value());
             }

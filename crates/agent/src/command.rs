@@ -14,7 +14,7 @@ use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::external::assignment_watcher::AssignmentWatcher;
 use clusterip_host::live_settings::startup::start_following;
-use clusterip_host::live_settings::{LiveSettings, Source};
+use clusterip_host::live_settings::{LiveSettings, SettingsSource};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::agent_metrics::ExposedMetrics;
-use crate::event_loop::Agent as AddressAgent;
+use crate::event_loop::AddressAgent;
 use crate::health::{Health, unknown_node};
 use crate::linux::LinuxNetwork;
 
@@ -57,16 +57,21 @@ pub struct Agent {
     interface: Option<String>,
     /// The settings file, which is read again when it changes, or - for standard input [default: the pools of the
     /// cluster]
-    #[arg(long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the agent, with its Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// The address for probes and metrics, over plain HTTP
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634", value_parser = listen_address)]
     listen: SocketAddr,
     #[command(flatten)]
     logging: Logging,
+}
+
+/// Parses the value of `--listen`.
+fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected ADDR:PORT such as 127.0.0.1:9634")
 }
 
 impl Agent {
@@ -106,7 +111,7 @@ impl Agent {
         let status = StatusServer::bind(self.listen).await?;
         // `clusterip serve` reports overlaps of Service ranges with pools.
         let (_unknown, ranges) = watch::channel(ServiceRanges::default());
-        let source = Source::chosen(self.settings.as_deref(), None, &client);
+        let source = SettingsSource::chosen(self.settings.as_deref(), None, &client);
         let duties = self.duties(&namespace);
         let follower = start_following(source, &module, ranges, &metrics.cluster, &client, &duties).await?;
         let settings = follower.subscribe();

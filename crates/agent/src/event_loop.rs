@@ -34,7 +34,7 @@ use super::reconciler::NetworkReconciler;
 use crate::agent_metrics::AgentMetrics;
 
 /// The agent of one node, which holds external addresses.
-pub struct Agent<N> {
+pub struct AddressAgent<N> {
     /// The client for reading and writing Leases.
     pub client: Client,
     /// A second client, with connections of its own, for the heartbeat and for watching other agents. If a connection
@@ -54,7 +54,7 @@ pub struct Agent<N> {
     pub metrics: AgentMetrics,
 }
 
-impl<N: Network> Agent<N> {
+impl<N: Network> AddressAgent<N> {
     /// Runs until `shutdown` completes; then releases all addresses, so that other nodes can take them at once.
     ///
     /// `health` is updated for the probes of the agent.
@@ -230,7 +230,7 @@ impl EventLoop {
             }
             Ok(Event::Delete(lease)) => self.state.delete(&lease, now),
             Err(error) => {
-                tracing::warn!(reason = error_chain(&error), "the leases of agents can't be watched, trying again");
+                tracing::warn!(error = error_chain(&error), "the leases of agents can't be watched, trying again");
             }
         }
     }
@@ -266,7 +266,7 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
         Ok(Err(KubeError::Api(status))) if status.code == 409 => WriteOutcome::Changed,
         Ok(Err(KubeError::Api(status))) if status.code == 404 && exists => WriteOutcome::Gone,
         Ok(Err(error)) => {
-            tracing::warn!(lease = name, kind = ?write.kind, reason = error_message(&error), "a lease can't be written");
+            tracing::warn!(lease = name, kind = ?write.kind, error = error_message(&error), "a lease can't be written");
             WriteOutcome::Unclear
         }
         Err(_) => {

@@ -87,8 +87,7 @@ impl Heartbeat {
                 Ok(true) => begin + HEARTBEAT.retry.saturating_sub(jitter()),
                 Ok(false) => begin + RETRY_PAUSE,
                 Err(error) => {
-                    let reason = error.to_string();
-                    tracing::warn!(lease = self.name, reason, "the heartbeat of this agent can't be renewed");
+                    tracing::warn!(lease = self.name, %error, "the heartbeat of this agent can't be renewed");
                     Instant::now() + RETRY_PAUSE
                 }
             };

@@ -224,13 +224,13 @@ async fn try_step<T, E: fmt::Display>(
     address: IpAddr,
     work: impl Future<Output = Result<T, E>>,
 ) -> Option<T> {
-    let reason = match timeout(STEP_TIMEOUT, pin!(work)).await {
+    let error = match timeout(STEP_TIMEOUT, pin!(work)).await {
         Ok(Ok(done)) => return Some(done),
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no result within {STEP_TIMEOUT:?}"),
     };
     metrics.failed(step);
-    tracing::warn!(%address, step = step.as_str(), reason, "a step on the network failed: it is retried");
+    tracing::warn!(%address, step = step.as_str(), error, "a step on the network failed: it is retried");
     None
 }
 

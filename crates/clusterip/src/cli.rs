@@ -37,7 +37,7 @@ pub enum Command {
     /// Converts settings: between a document, objects of a cluster, and a policy of Kubewarden
     #[command(after_long_help = commands::settings::HELP)]
     Settings(commands::settings::Settings),
-    /// Serves a cluster: the admission webhook, and the controller that moves misplaced Services
+    /// Serves a cluster: the admission webhook, and the controllers of Services, pod CIDRs and external addresses
     #[command(after_long_help = commands::serve::HELP)]
     Serve(commands::serve::Serve),
     /// Moves misplaced Services to addresses of their pools, without deleting the Services
@@ -105,7 +105,8 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The text of the error that ends a command. Every command says in the same words that the API server can't be reached.
+/// The text of the error that ends a command. Every command says in the same words that the API server can't be
+/// reached.
 fn text_of(error: &anyhow::Error) -> String {
     let failure = error.chain().find_map(|cause| cause.downcast_ref::<RequestFailure>());
     match failure.and_then(RequestFailure::unreachable) {

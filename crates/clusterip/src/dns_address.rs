@@ -2,17 +2,9 @@
 
 use std::sync::Arc;
 
-use clusterip_core::settings::{DnsAddress, Settings};
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::live_settings::LiveSettings;
 use tokio::sync::watch;
-
-/// The pool that may hand out the tenth address of the Service range, and that address; `None` if there is no such
-/// pool, or if the address is allocated already.
-pub fn unused(settings: &Settings, snapshot: &Snapshot) -> Option<DnsAddress> {
-    settings.pool_with_dns_address().filter(|dns| !snapshot.has_ip_address(dns.address))
-}
 
 /// Logs the warning once the cluster is known, and again after each change of the settings that leads to another
 /// warning.
@@ -21,7 +13,7 @@ pub async fn warn(stores: Stores, mut settings: watch::Receiver<Arc<LiveSettings
     let mut told = None;
     loop {
         let live = Arc::clone(&settings.borrow_and_update());
-        let found = unused(&live.settings, &stores.read_snapshot());
+        let found = live.settings.unused_dns_address(|address| stores.read_snapshot().has_ip_address(address));
         if let Some(warning) = found.as_ref().filter(|found| told.as_ref() != Some(*found)) {
             tracing::warn!(%warning, "settings");
         }

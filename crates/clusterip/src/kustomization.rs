@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-use clusterip_host::cluster::manifests::{MAX_FILE, Source};
+use clusterip_host::cluster::manifests::{MAX_FILE, ManifestText};
 use thiserror::Error;
 
 /// The programs that build kustomizations, each with its subcommand. The first one that is installed is used.
@@ -17,7 +17,7 @@ const MAX_MESSAGES: u64 = 64 << 10;
 /// The manifests of a kustomization.
 pub struct Built {
     /// The manifests.
-    pub source: Source,
+    pub source: ManifestText,
     /// The lines that the program printed to standard error, such as warnings about old fields.
     pub messages: Vec<String>,
 }
@@ -94,7 +94,7 @@ fn run(program: &'static str, subcommand: &'static str, folder: &Path) -> Result
     let text = String::from_utf8(text).map_err(|_| Problem::Encoding { program, subcommand })?;
     let messages = messages.lines().map(|line| format!("{program} {subcommand}: {line}")).collect();
     let name = format!("kustomization {}", folder.display());
-    Ok(Some(Built { source: Source { name, text }, messages }))
+    Ok(Some(Built { source: ManifestText { name, text }, messages }))
 }
 
 /// The beginning of the messages. The rest is read as well, because a program whose pipe is full waits.

@@ -1,6 +1,6 @@
-//! Plans a list of manifests: places their Services one after the other, as if they were created now, gives them
-//! external addresses if the settings have pools of them, and gives blocks to their Nodes if there are pools for
-//! Nodes.
+//! Plans a list of manifests: assigns addresses to their Services one after the other, as if they were created now,
+//! gives them external addresses if the settings have pools of them, and gives blocks to their Nodes if there are
+//! pools for Nodes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -66,7 +66,7 @@ pub struct ExternalRow {
     /// The external addresses of the Service after the plan.
     pub addresses: Vec<IpAddr>,
     /// Why the Service gets these addresses; `None` if it gets none.
-    pub source: Option<Source>,
+    pub source: Option<AddressSource>,
     /// Why nothing happens, or why addresses are taken away.
     pub message: Option<String>,
 }
@@ -74,7 +74,7 @@ pub struct ExternalRow {
 /// Why a Service gets certain external addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Source {
+pub enum AddressSource {
     /// The Service asks for one of them.
     Asked,
     /// The Service has had one of them before.
@@ -92,7 +92,7 @@ impl Row {
     }
 }
 
-impl Source {
+impl AddressSource {
     fn of(addresses: &[IpAddr], object: &Value, old: Option<&Value>) -> Option<Self> {
         let are_among = |named: &[IpAddr]| named.iter().any(|address| addresses.contains(address));
         let service = stored::read(object);
@@ -115,7 +115,7 @@ fn by_name<S: Serializer>(outcome: &external::RecordChange, serializer: S) -> Re
 
 impl ExternalRow {
     fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
-        let source = Source::of(&addresses, object, old);
+        let source = AddressSource::of(&addresses, object, old);
         Self { decision: outcome, pool, addresses, source, message: reason }
     }
 }
@@ -232,7 +232,7 @@ impl<'m> Planner<'m> {
             if self.selector.as_ref().is_some_and(|selector| !selector.matches(&manifest.object.value())) {
                 continue;
             }
-            plan.rows.push(self.place(index, manifest)?);
+            plan.rows.push(self.plan_service(index, manifest)?);
             plan.manifests.push(index);
             progress(plan.rows.len() as u64);
         }
@@ -255,7 +255,7 @@ impl<'m> Planner<'m> {
         Ok(plan)
     }
 
-    fn place(&mut self, index: usize, manifest: &Manifest) -> Result<Row, PlanError> {
+    fn plan_service(&mut self, index: usize, manifest: &Manifest) -> Result<Row, PlanError> {
         let (mut object, mut old, mut warnings) = (manifest.object.value(), None, Vec::new());
         let id = ServiceKey::of(&object);
         let generated = id.name.is_empty();
@@ -277,7 +277,9 @@ impl<'m> Planner<'m> {
         };
         let request = request.to_value();
         let answer = match self.external.as_ref().filter(|_| concerns(&self.settings.external, &request)) {
-            Some(external) => self.module.place(&request, &self.document, &external.held(&object), Arc::new(calls)),
+            Some(external) => {
+                self.module.evaluate_with_held(&request, &self.document, &external.held(&object), Arc::new(calls))
+            }
             None => self.module.validate(&request, &self.document, Arc::new(calls)),
         };
         let answer = answer.map_err(|error| PlanError {

@@ -6,15 +6,15 @@
 //! parser returns the same result for both, so a host with a cache decides as one without.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::address::Family;
+use crate::address::{Family, parse_address};
 use crate::json::{field_mut, quote};
 use crate::label_selector::Labels;
-use crate::settings::unknown;
+use crate::settings::unknown_name_message;
 
 /// The annotation of a Service or a Namespace that names the operating system of its Pods.
 pub const OS_ANNOTATION: &str = "clusterip-policy/os";
@@ -30,7 +30,7 @@ pub const MOVING_NAME: &str = "moving.invalid";
 /// The annotation of a Service that records its external addresses, separated by commas.
 pub const RECORD_ANNOTATION: &str = "clusterip-policy/external-addresses";
 /// The annotation of a Service that requests an external address, or one of each family.
-pub const ASKED_ANNOTATION: &str = "clusterip-policy/external-address";
+pub const REQUESTED_ADDRESS_ANNOTATION: &str = "clusterip-policy/external-address";
 /// The annotation of a Service that says why it has its address: its pool, and the evidence. It informs people. No
 /// decision reads it, because the author of the Service can change it.
 pub const REASON_ANNOTATION: &str = "clusterip-policy/reason";
@@ -47,8 +47,14 @@ pub const FOREIGN_ANNOTATIONS: [&str; 5] = [
 pub const NODE_SELECTOR_ANNOTATION: &str = "scheduler.alpha.kubernetes.io/node-selector";
 
 /// The annotations of Services that the policy or its host reads, besides [`FOREIGN_ANNOTATIONS`].
-pub const SERVICE_ANNOTATIONS: [&str; 6] =
-    [ASKED_ANNOTATION, MOVE_ANNOTATION, MOVING_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION];
+pub const SERVICE_ANNOTATIONS: [&str; 6] = [
+    MOVE_ANNOTATION,
+    MOVING_ANNOTATION,
+    OS_ANNOTATION,
+    POOL_ANNOTATION,
+    RECORD_ANNOTATION,
+    REQUESTED_ADDRESS_ANNOTATION,
+];
 /// The annotations of Namespaces that the policy reads.
 pub const NAMESPACE_ANNOTATIONS: [&str; 2] = [NODE_SELECTOR_ANNOTATION, OS_ANNOTATION];
 
@@ -71,20 +77,26 @@ pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 /// The prefix of every key of this project.
 const PREFIX: &str = "clusterip-policy/";
 /// The names behind [`PREFIX`] that the author of a Service writes. A warning of an unknown name suggests them.
-const AUTHOR_NAMES: [&str; 4] = ["external-address", "move", "os", "pool"];
+const AUTHOR_NAMES: [&str; 4] =
+    [name_of(REQUESTED_ADDRESS_ANNOTATION), name_of(MOVE_ANNOTATION), name_of(OS_ANNOTATION), name_of(POOL_ANNOTATION)];
 /// The names behind [`PREFIX`] that programs write, on Services or on other objects. The policy warns of any name that
 /// is in neither list.
 const PROGRAM_NAMES: [&str; 9] = [
-    "address",
-    "external-addresses",
-    "lease",
-    "moving",
-    "node",
-    "reason",
-    "registered-url",
-    "service",
-    "settings-hash",
+    name_of(ADDRESS_ANNOTATION),
+    name_of(RECORD_ANNOTATION),
+    name_of(LEASE_LABEL),
+    name_of(MOVING_ANNOTATION),
+    name_of(NODE_ANNOTATION),
+    name_of(REASON_ANNOTATION),
+    name_of(REGISTERED_URL_ANNOTATION),
+    name_of(SERVICE_ANNOTATION),
+    name_of(SETTINGS_HASH_ANNOTATION),
 ];
+
+/// The name behind [`PREFIX`] in a key. It is computed when the crate is compiled.
+const fn name_of(key: &'static str) -> &'static str {
+    key.split_at(PREFIX.len()).1
+}
 
 /// A list of addresses with at least this many characters is ignored. Two addresses take at most 79.
 pub const TOO_LONG_FOR_ADDRESSES: usize = 256;
@@ -102,7 +114,7 @@ fn too_long(key: &str) -> Option<usize> {
         MOVE_ANNOTATION => Some(16),
         // Label values and pool names have at most 63 characters.
         OS_ANNOTATION | POOL_ANNOTATION => Some(64),
-        RECORD_ANNOTATION | ASKED_ANNOTATION => Some(TOO_LONG_FOR_ADDRESSES),
+        RECORD_ANNOTATION | REQUESTED_ADDRESS_ANNOTATION => Some(TOO_LONG_FOR_ADDRESSES),
         MOVING_ANNOTATION => Some(Moving::TOO_LONG),
         NODE_SELECTOR_ANNOTATION => Some(4096),
         _ => FOREIGN_ANNOTATIONS.contains(&key).then_some(TOO_LONG_FOR_ADDRESSES),
@@ -123,20 +135,20 @@ pub fn shortened<'t>(key: &str, text: &'t str) -> Option<Cow<'t, str>> {
 
 /// The text; if it has more than `limit` characters, its first `limit - 1` and an ellipsis.
 pub fn cut(text: &str, limit: usize) -> Cow<'_, str> {
-    match (place(text, limit), place(text, limit - 1)) {
+    match (byte_offset(text, limit), byte_offset(text, limit - 1)) {
         (Some(_), Some(end)) => Cow::Owned(text[..end].to_owned() + "…"),
         _ => Cow::Borrowed(text),
     }
 }
 
 fn is_too_long(text: &str, limit: usize) -> bool {
-    place(text, limit - 1).is_some()
+    byte_offset(text, limit - 1).is_some()
 }
 
 /// The byte offset of a character, counted from 0; `None` if the text is shorter.
 #[inline(never)] // The module has room for one copy.
-fn place(text: &str, character: usize) -> Option<usize> {
-    text.char_indices().nth(character).map(|(place, _)| place)
+fn byte_offset(text: &str, character: usize) -> Option<usize> {
+    text.char_indices().nth(character).map(|(offset, _)| offset)
 }
 
 /// The operating system that [`OS_ANNOTATION`] names. A value that is too long is cut, so it matches no pool.
@@ -165,7 +177,7 @@ pub(crate) fn ineffective(annotations: &Labels, before: Option<&Labels>) -> Vec<
             continue;
         } else if !AUTHOR_NAMES.contains(&name) && !PROGRAM_NAMES.contains(&name) {
             // The names are compared in a time and memory that grow with their length.
-            unknown("name", &cut(name, MAX_COMPARED), &AUTHOR_NAMES)
+            unknown_name_message("name", &cut(name, MAX_COMPARED), &AUTHOR_NAMES)
         } else if key == MOVE_ANNOTATION && Move::parse(value).is_none() {
             // The nearest value may be the opposite of what the author means, so all values are listed.
             format!("unknown value {}: known are never, now", quote(&cut(value, MAX_COMPARED)))
@@ -306,8 +318,8 @@ pub fn in_service_annotation(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
-/// The addresses in a value of [`RECORD_ANNOTATION`] or [`ASKED_ANNOTATION`]: the first of each family. Parts that are
-/// not addresses are ignored; a value that is too long contains none.
+/// The addresses in a value of [`RECORD_ANNOTATION`] or [`REQUESTED_ADDRESS_ANNOTATION`]: the first of each family.
+/// Parts that are not addresses are ignored; a value that is too long contains none.
 pub fn recorded_addresses(text: &str) -> Vec<IpAddr> {
     addresses(text, true)
 }
@@ -333,7 +345,7 @@ fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
     if is_too_long_for_addresses(text) {
         return found;
     }
-    for address in parts(text).filter_map(address) {
+    for address in parts(text).filter_map(parse_address) {
         let is_duplicate = |other: &IpAddr| {
             if one_of_each_family { other.is_ipv4() == address.is_ipv4() } else { *other == address }
         };
@@ -347,26 +359,6 @@ fn addresses(text: &str, one_of_each_family: bool) -> Vec<IpAddr> {
 /// The parts of a text between its commas, without surrounding white space and without empty parts.
 pub(crate) fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
-}
-
-/// Parses an address as any program that acts on it might: Kubernetes reads octets with leading zeros as decimal, and
-/// an IPv4-mapped IPv6 address is that IPv4 address. A stricter parser would let a Service claim an address of a pool
-/// in a form that this policy does not recognise.
-pub(crate) fn address(text: &str) -> Option<IpAddr> {
-    let address = text.parse().ok().or_else(|| {
-        let (before, dotted) = text.split_at(text.rfind(':').map_or(0, |colon| colon + 1));
-        let mut octets = [0_u8; 4];
-        let mut parts = dotted.split('.');
-        for octet in &mut octets {
-            let part = parts.next()?;
-            let digits = part.trim_start_matches('0');
-            let is_number = !part.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-            *octet = if is_number && digits.is_empty() { 0 } else { digits.parse().ok().filter(|_| is_number)? };
-        }
-        let is_all = parts.next().is_none();
-        format!("{before}{}", Ipv4Addr::from(octets)).parse::<IpAddr>().ok().filter(|_| is_all)
-    })?;
-    Some(address.to_canonical())
 }
 
 /// The labels in a value of [`NODE_SELECTOR_ANNOTATION`], and its parts that are not `key=value`. A value that is too

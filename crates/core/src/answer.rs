@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::address_set_by_hand::ADDRESS_FIELDS;
 use crate::annotations::{REASON_ANNOTATION, annotate, cut, in_record, recorded_addresses};
 use crate::decide::{Decision, Verdict};
 use crate::denial::Denial;
@@ -228,9 +229,10 @@ fn disown_addresses(object: &mut Value) -> bool {
         let Some(fields) = entry.get_mut("fieldsV1").and_then(Value::as_object_mut) else { continue };
         let Some(spec) = fields.get_mut("f:spec").and_then(Value::as_object_mut) else { continue };
         let owned = spec.len();
-        spec.remove("f:clusterIP");
+        let [primary, all] = ADDRESS_FIELDS;
+        spec.remove(primary);
         if !lists_any {
-            spec.remove("f:clusterIPs");
+            spec.remove(all);
         }
         if spec.len() == owned {
             continue;

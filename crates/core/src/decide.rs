@@ -13,7 +13,7 @@ use crate::families::{Second, families, second};
 use crate::lookups::{Cluster, LookupError};
 use crate::namespace::LazyNamespace;
 use crate::pick::Picker;
-use crate::pool::{Choice, Refusal, choose};
+use crate::pool::{Choice, PoolRefusal, choose};
 use crate::request::{About, Operation, Request};
 use crate::service::{FamilyPolicy, Service};
 use crate::settings::{Explicit, Pool, Reservation, Settings, WhenFull};
@@ -134,7 +134,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn allocate(&mut self, service: &Service) -> Result<Verdict, Refusal> {
+    fn allocate(&mut self, service: &Service) -> Result<Verdict, PoolRefusal> {
         let choice = self.choose(service)?;
         let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
         let wanted = families(service, pool, self.settings);
@@ -160,7 +160,7 @@ impl<'a> Case<'a> {
         Ok(Verdict::Allocated(addresses))
     }
 
-    fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, Refusal> {
+    fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, PoolRefusal> {
         let Some(second) = second(service, Family::of(first).other(), self.settings) else {
             return Ok(Verdict::Unchanged("no second address requested".to_owned()));
         };
@@ -183,7 +183,7 @@ impl<'a> Case<'a> {
         pool: &Pool,
         second: Second,
         choice: &Choice<'_>,
-    ) -> Result<SecondAddress, Refusal> {
+    ) -> Result<SecondAddress, PoolRefusal> {
         if !second.required && !pool.has(second.family) {
             self.warn(format!(
                 "pool {:?} has no {} range: Kubernetes picks the second address from any range",
@@ -218,7 +218,7 @@ impl<'a> Case<'a> {
         picker.pick(&self.settings.candidates(pool, family))
     }
 
-    fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Verdict, Refusal> {
+    fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Verdict, PoolRefusal> {
         let unchanged = || Ok(Verdict::Unchanged("set by hand".to_owned()));
         let reserved = addresses.iter().find_map(|address| {
             let pool = self.settings.pool_of(*address)?;
@@ -285,7 +285,7 @@ impl<'a> Case<'a> {
     }
 
     /// Chooses the pool, and records pool and evidence for the answer.
-    fn choose(&mut self, service: &Service) -> Result<Choice<'a>, Refusal> {
+    fn choose(&mut self, service: &Service) -> Result<Choice<'a>, PoolRefusal> {
         let choice = choose(service, &self.namespace, self.settings, self.cluster, &mut self.decision.warnings)?;
         self.decision.pool = choice.pool.map(|pool| pool.name.clone());
         self.decision.evidence = choice.report();
@@ -372,10 +372,10 @@ impl<'a> Case<'a> {
         Verdict::Denied(Denial { code: 500, message })
     }
 
-    fn denial(&self, refusal: &Refusal) -> Denial {
+    fn denial(&self, refusal: &PoolRefusal) -> Denial {
         let code = match refusal {
-            Refusal::Lookup { .. } => 500,
-            Refusal::Unknown { .. } | Refusal::NotAdmitted { .. } => 403,
+            PoolRefusal::Lookup { .. } => 500,
+            PoolRefusal::Unknown { .. } | PoolRefusal::NotAdmitted { .. } => 403,
         };
         Denial { code, message: format!("Service {}: {refusal}", self.request.subject()) }
     }

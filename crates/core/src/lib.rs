@@ -1,60 +1,12 @@
 //! Decides which ClusterIP and which external addresses a Kubernetes Service gets, and which pod CIDRs a Node.
 //!
-//! A request and the settings go in as JSON, and an [`answer`] comes out:
+//! A request and the settings go in as JSON, and an [`answer`] comes out. Here the cluster has no objects; a host
+//! implements [`lookups::Cluster`]:
 //!
 //! ```
-//! use std::net::IpAddr;
-//!
-//! use clusterip_core::label_selector::Labels;
-//! use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
-//! use clusterip_core::settings::Lookups;
+//! use clusterip_core::lookups::EmptyCluster;
 //! use clusterip_core::validate;
-//! use clusterip_core::workload::{Workload, WorkloadKind};
-//! use ipnet::IpNet;
 //! use serde_json::json;
-//!
-//! /// A cluster without objects: every address is free.
-//! struct Empty;
-//!
-//! impl Cluster for Empty {
-//!     fn workloads(
-//!         &self,
-//!         _kind: &WorkloadKind,
-//!         _namespace: &str,
-//!         _lookups: Lookups,
-//!         _selects: &dyn Fn(&Labels) -> bool,
-//!     ) -> Result<Vec<Workload>, LookupError> {
-//!         Ok(Vec::new())
-//!     }
-//!
-//!     fn namespace(&self, _name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
-//!         Ok(None)
-//!     }
-//!
-//!     fn node_labels(&self, _name: &str) -> Result<Option<Labels>, LookupError> {
-//!         Ok(None)
-//!     }
-//!
-//!     fn runtime_class_nodes(&self, _name: &str) -> Result<Option<Labels>, LookupError> {
-//!         Ok(None)
-//!     }
-//!
-//!     fn service_addresses(&self, _visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-//!         Ok(())
-//!     }
-//!
-//!     fn external_addresses(&self, _visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-//!         Ok(())
-//!     }
-//!
-//!     fn node_blocks(&self, _visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
-//!         Ok(())
-//!     }
-//!
-//!     fn ip_address(&self, _address: IpAddr) -> Result<IpAddressLookup, LookupError> {
-//!         Ok(IpAddressLookup::Free)
-//!     }
-//! }
 //!
 //! let service = json!({
 //!     "apiVersion": "v1",
@@ -81,7 +33,7 @@
 //!         },
 //!     },
 //! });
-//! let answer = validate(payload.to_string().as_bytes(), &Empty);
+//! let answer = validate(payload.to_string().as_bytes(), &EmptyCluster);
 //! let changed = answer.mutated_object.expect("a Service with an address");
 //! assert_eq!(changed["spec"]["clusterIP"], "10.96.1.1");
 //! ```
@@ -99,6 +51,7 @@
 //! | [`evidence`] | on which nodes the Pods of a Service will run; `pool` then chooses the pool |
 //! | [`pick`], [`address`] | a free address of a pool; address arithmetic |
 //! | [`external`] | the external addresses of a Service |
+//! | [`address_set_by_hand`] | whether the address of a Service was set by hand |
 //! | [`answer`] | the answer, with its audit annotations |
 //!
 //! # Promises
@@ -109,6 +62,7 @@
 //! - Total: no input panics, however malformed.
 
 pub mod address;
+pub mod address_set_by_hand;
 pub mod annotations;
 pub mod answer;
 mod decide;

@@ -51,6 +51,50 @@ pub trait Cluster {
     fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError>;
 }
 
+/// A cluster without objects, for examples and tests: every address is free.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EmptyCluster;
+
+impl Cluster for EmptyCluster {
+    fn workloads(
+        &self,
+        _: &WorkloadKind,
+        _: &str,
+        _: Lookups,
+        _: &dyn Fn(&Labels) -> bool,
+    ) -> Result<Vec<Workload>, LookupError> {
+        Ok(Vec::new())
+    }
+
+    fn namespace(&self, _: &str) -> Result<Option<NamespaceMeta>, LookupError> {
+        Ok(None)
+    }
+
+    fn node_labels(&self, _: &str) -> Result<Option<Labels>, LookupError> {
+        Ok(None)
+    }
+
+    fn runtime_class_nodes(&self, _: &str) -> Result<Option<Labels>, LookupError> {
+        Ok(None)
+    }
+
+    fn service_addresses(&self, _: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        Ok(())
+    }
+
+    fn external_addresses(&self, _: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        Ok(())
+    }
+
+    fn node_blocks(&self, _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+        Ok(())
+    }
+
+    fn ip_address(&self, _: IpAddr) -> Result<IpAddressLookup, LookupError> {
+        Ok(IpAddressLookup::Free)
+    }
+}
+
 /// The metadata of a Namespace that affects its Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceMeta {

@@ -42,7 +42,7 @@ impl Choice<'_> {
 
 /// Why choosing a pool failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
+pub enum PoolRefusal {
     /// A look-up failed.
     #[error("{source}; {}", .source.remedy())]
     Lookup {
@@ -78,14 +78,14 @@ pub enum Refusal {
 /// the pool of one team from other teams.
 ///
 /// # Errors
-/// [`Refusal`] if a look-up fails, or if the annotation names a pool that is unknown or does not admit the Service.
+/// [`PoolRefusal`] if a look-up fails, or if the annotation names a pool that is unknown or does not admit the Service.
 pub fn choose<'s>(
     service: &Service,
     namespace: &LazyNamespace<'_>,
     settings: &'s Settings,
     cluster: &dyn Cluster,
     warnings: &mut Vec<String>,
-) -> Result<Choice<'s>, Refusal> {
+) -> Result<Choice<'s>, PoolRefusal> {
     if let Some(name) = annotations::pool(&service.annotations) {
         let pool = named(&name, service, namespace, settings)?;
         let otherwise = Some(format!("annotation {POOL_ANNOTATION}"));
@@ -125,14 +125,14 @@ fn named<'s>(
     service: &Service,
     namespace: &LazyNamespace<'_>,
     settings: &'s Settings,
-) -> Result<&'s Pool, Refusal> {
+) -> Result<&'s Pool, PoolRefusal> {
     let Some(pool) = settings.pool(name) else {
         let known: Vec<&str> = settings.pools.iter().map(|pool| pool.name.as_str()).collect();
-        return Err(Refusal::Unknown { name: quote(name), known: known.join(", ") });
+        return Err(PoolRefusal::Unknown { name: quote(name), known: known.join(", ") });
     };
     match first_mismatch(&pool.matches.scope, service, namespace)? {
         None => Ok(pool),
-        Some(condition) => Err(Refusal::NotAdmitted { pool: pool.name.clone(), condition }),
+        Some(condition) => Err(PoolRefusal::NotAdmitted { pool: pool.name.clone(), condition }),
     }
 }
 

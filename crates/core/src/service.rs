@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use crate::address::Family;
+use crate::address::{Family, parse_address};
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::{Labels, MAX_LABELS};
 
@@ -109,11 +109,12 @@ impl Service {
         self.cluster_ip.as_deref() == Some("None") || self.cluster_ips.first().is_some_and(|ip| ip == "None")
     }
 
-    /// The cluster IPs without duplicates. Values that can't be parsed are left out: the API server refuses them.
+    /// The cluster IPs without duplicates, see [`parse_address`]. Values that can't be parsed are left out: the API
+    /// server refuses them.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let mut addresses: Vec<IpAddr> = Vec::new();
         for text in self.cluster_ip.iter().chain(&self.cluster_ips) {
-            if let Ok(address) = text.parse()
+            if let Some(address) = parse_address(text)
                 && !addresses.contains(&address)
             {
                 addresses.push(address);

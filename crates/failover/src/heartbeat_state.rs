@@ -177,7 +177,7 @@ impl HeartbeatState {
     /// Whether a living agent of this node may renew a heartbeat with this holder: its own, or one that was put
     /// back.
     fn may_renew(&self, holder: &str) -> bool {
-        holder == self.identity.as_str() || holder == unknown(&self.node).as_str()
+        holder == self.identity.as_str() || holder == any_agent_of(&self.node).as_str()
     }
 
     fn is_ours(&self, holder: &str) -> bool {
@@ -229,14 +229,14 @@ pub fn given_back(lease: &Lease, clock: Timestamp) -> Lease {
 
 /// The holder of a heartbeat that was put back: any living agent of this node. It must not name one of the node's
 /// known identities, because that would declare the terms of all others over.
-pub fn unknown(node: &str) -> Identity {
+pub fn any_agent_of(node: &str) -> Identity {
     Identity::with(node, Role::Agent, 0)
 }
 
 /// A new heartbeat in place of one that is missing.
 pub fn put_back(node: &str, clock: Timestamp) -> Lease {
     let spec = LeaseSpec {
-        holder_identity: Some(unknown(node).to_string()),
+        holder_identity: Some(any_agent_of(node).to_string()),
         lease_duration_seconds: i32::try_from(HEARTBEAT.lease.as_secs()).ok(),
         renew_time: Some(MicroTime(clock)),
         ..LeaseSpec::default()

@@ -12,7 +12,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::external_claims::{EXTERNAL, HolderClaim};
-use super::heartbeat_state::{AGENT, holder, unknown};
+use super::heartbeat_state::{AGENT, any_agent_of, holder};
 use super::timing::HEARTBEAT as TIMING;
 
 /// The heartbeats and claims of agents at one moment.
@@ -107,7 +107,7 @@ impl HolderSnapshot {
             None => return Renewal::GivenBack,
             // Other agents put the heartbeat back: it belongs to the living agent of the node, which has not
             // renewed it yet.
-            Some(holder) if holder == unknown(node).as_str() => {}
+            Some(holder) if holder == any_agent_of(node).as_str() => {}
             Some(holder) if claim.holder.as_ref().is_some_and(|claimed| claimed.as_str() == holder) => {}
             Some(_) => return Renewal::Replaced,
         }

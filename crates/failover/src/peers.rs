@@ -10,7 +10,7 @@ use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
-use super::heartbeat_state::{holder, name, unknown};
+use super::heartbeat_state::{any_agent_of, holder, name};
 use super::timing::{HEARTBEAT, HEARTBEAT_RETENTION, MISSING_GRACE};
 
 /// The state of a term in which an agent claimed addresses.
@@ -90,7 +90,7 @@ impl Peers {
         let peer = Peer {
             owner: match holder(lease) {
                 None => Owner::Released,
-                Some(holder) if holder == unknown(node).as_str() => Owner::Unknown,
+                Some(holder) if holder == any_agent_of(node).as_str() => Owner::Unknown,
                 Some(holder) => Owner::Agent(Identity::of(holder)),
             },
             lease: Some(Box::new(lease.clone())),
@@ -234,7 +234,7 @@ mod tests {
         lease.metadata.resource_version = Some(version.to_string());
         let holder = match owner {
             NO_HOLDER => String::new(),
-            UNKNOWN => unknown("a").to_string(),
+            UNKNOWN => any_agent_of("a").to_string(),
             owner => identity(owner).to_string(),
         };
         lease.spec = lease.spec.map(|spec| LeaseSpec { holder_identity: Some(holder), ..spec });

@@ -30,21 +30,21 @@ use super::timing::{MAX_WRITES, RETRY_PAUSE};
 
 /// The history of an address that later plans need.
 #[derive(Clone, Debug, Default)]
-struct Note {
+struct AddressHistory {
     /// When the address became free for any agent; `None` if it is not free.
-    free: Option<Instant>,
-    /// The time before which no write is retried.
-    again: Option<Instant>,
+    free_since: Option<Instant>,
+    /// The time before which the write of the claim is not retried.
+    retry_at: Option<Instant>,
     /// When the address became unassigned; `None` if it is assigned.
-    unassigned: Option<Instant>,
+    unassigned_since: Option<Instant>,
     /// Whether this agent gave the address back and therefore has to remove the claim.
     gave_back: bool,
     /// The number of the last plan that held the address.
     held_in: u64,
     /// Until when the address is left to other nodes, because this node could not hold it.
-    away: Option<Instant>,
+    left_to_others_until: Option<Instant>,
     /// How often this node could not hold the address recently.
-    strikes: u32,
+    failures: u32,
 }
 
 /// The state of an agent: its own term, its peers, the claims and the assignments.
@@ -61,11 +61,11 @@ pub struct AgentState {
     mine: BTreeSet<IpAddr>,
     /// The addresses of `mine` whose claims another program changed since the last plan.
     lost: Vec<IpAddr>,
-    notes: BTreeMap<IpAddr, Note>,
+    histories: BTreeMap<IpAddr, AddressHistory>,
     /// When each node last claimed an address. Such a node may be about to claim more.
     claiming: BTreeMap<String, Instant>,
     /// The Nodes whose heartbeats could not be written, with the time before which the write is not retried.
-    again: BTreeMap<String, Instant>,
+    heartbeat_retry_at: BTreeMap<String, Instant>,
     busy: BTreeSet<Subject>,
     observed: ObservedState,
     desired: DesiredState,
@@ -85,9 +85,9 @@ impl AgentState {
             claims: BTreeMap::new(),
             mine: BTreeSet::new(),
             lost: Vec::new(),
-            notes: BTreeMap::new(),
+            histories: BTreeMap::new(),
             claiming: BTreeMap::new(),
-            again: BTreeMap::new(),
+            heartbeat_retry_at: BTreeMap::new(),
             busy: BTreeSet::new(),
             observed: ObservedState::default(),
             desired: DesiredState::default(),
@@ -166,8 +166,10 @@ impl AgentState {
             },
             (_, WriteOutcome::Gone) => self.delete(&write.lease, now),
             (_, WriteOutcome::Changed | WriteOutcome::Unclear) => match &write.subject {
-                Subject::Address(address) => self.notes.entry(*address).or_default().again = Some(now + RETRY_PAUSE),
-                Subject::Node(node) => drop(self.again.insert(node.clone(), now + RETRY_PAUSE)),
+                Subject::Address(address) => {
+                    self.histories.entry(*address).or_default().retry_at = Some(now + RETRY_PAUSE);
+                }
+                Subject::Node(node) => drop(self.heartbeat_retry_at.insert(node.clone(), now + RETRY_PAUSE)),
             },
         }
     }
@@ -178,6 +180,7 @@ impl AgentState {
             self.mine.clear();
         }
         self.tidy(now);
+        self.expect_heartbeats(now);
         let given_up = self.give_up(now);
         self.hold(now);
         let mut deadline = NextDeadline { now, earliest: self.peers.next_change(now) };
@@ -197,7 +200,7 @@ impl AgentState {
             if let (WriteKind::GiveBack, Subject::Address(address)) = (write.kind, &write.subject) {
                 // Until the write is answered, it is unknown whether the claim still names this agent.
                 self.mine.remove(address);
-                self.notes.entry(*address).or_default().gave_back = true;
+                self.histories.entry(*address).or_default().gave_back = true;
             }
         }
         let lost = std::mem::take(&mut self.lost);
@@ -206,7 +209,7 @@ impl AgentState {
 
     fn is_wanted(&self, address: IpAddr, now: Instant) -> bool {
         let assigned = self.assignments.get(&address).is_some_and(|assigned| assigned.nodes.contains(&self.node));
-        !self.stopping && assigned && self.away(address, now).is_none()
+        !self.stopping && assigned && self.left_to_others_until(address, now).is_none()
     }
 
     fn hold(&mut self, now: Instant) {
@@ -222,7 +225,7 @@ impl AgentState {
             self.desired = DesiredState { number: self.desired.number + 1, held };
         }
         for address in self.desired.held.keys() {
-            self.notes.entry(*address).or_default().held_in = self.desired.number;
+            self.histories.entry(*address).or_default().held_in = self.desired.number;
         }
     }
 }

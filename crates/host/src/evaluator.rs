@@ -14,7 +14,7 @@ use crate::cluster::lookups::snapshot::map;
 use crate::cluster::lookups::watched_lookups::{ReserveError, Subject, WatchedLookups};
 use crate::cluster::reservations::ledger::Ledger;
 use crate::cluster::reservations::namespace_share;
-use crate::cluster::reservations::replica_claims::{ClaimError, Claims};
+use crate::cluster::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
 use crate::cluster::watch::stores::Stores;
 use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
@@ -83,11 +83,9 @@ impl Evaluator {
         Self { claims: None, ..self.clone() }
     }
 
-    /// Whether the policy chose this address for the Service with this namespace and name, here or in another
-    /// replica. If there are several replicas, the API server may have to be asked.
+    /// Whether any replica chose this address for the Service with this namespace and name.
     pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
-        let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
-        self.ledger.is_chosen_for(address, namespace, name) || claimed()
+        is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, (namespace, name))
     }
 
     /// The module of the policy.
@@ -133,7 +131,7 @@ impl Evaluator {
         let lookups = Arc::new(lookups.with_kept_addresses(&settings.settings));
         let begin = Instant::now();
         let answered = if admission_state::concerns(&settings.settings.external, request) {
-            self.place(request, subject, &settings, &lookups)
+            self.evaluate_with_held(request, subject, &settings, &lookups)
         } else {
             let answer = self.module.validate(request, &settings.document, lookups.clone());
             answer.map(|answer| (answer, Vec::new())).map_err(EvaluationError::Module)
@@ -148,7 +146,7 @@ impl Evaluator {
 
     /// Evaluates a request about a Service that may get external addresses. They are reserved for the Service; if
     /// another request was faster, the decision is made again.
-    fn place(
+    fn evaluate_with_held(
         &self,
         request: &Value,
         subject: &Subject,
@@ -158,7 +156,7 @@ impl Evaluator {
         let external = &settings.settings.external;
         for _ in 0..TRIES {
             let held = admission_state::held(external, &self.stores.read_snapshot(), &self.ledger);
-            let answer = self.module.place(request, &settings.document, &held, lookups.clone())?;
+            let answer = self.module.evaluate_with_held(request, &settings.document, &held, lookups.clone())?;
             let object = answer.mutated_object.as_ref().or_else(|| request.get("object"));
             let newly_claimed =
                 object.map(|object| admission_state::newly_claimed(external, request, object)).unwrap_or_default();

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::json_stream::{self, Part};
-use super::yaml_position::{Mark, Place};
+use super::yaml_position::{Mark, TextPosition};
 use super::yaml_scalar::scalar;
 use super::yaml_size::{Size, height};
 
@@ -215,9 +215,9 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, Place), YamlError> {
+    fn next(&mut self) -> Result<(Event<'t>, TextPosition), YamlError> {
         match self.parser.next_event() {
-            Some(Ok((event, span))) => Ok((event, Place::new(&self.begin, span))),
+            Some(Ok((event, span))) => Ok((event, TextPosition::new(&self.begin, span))),
             Some(Err(error)) => Err(YamlError {
                 document: self.document.max(1),
                 line: Mark::new(&self.begin, *error.marker()).line,
@@ -227,11 +227,11 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn error(&self, place: Place, reason: impl Into<String>) -> YamlError {
-        YamlError { document: self.document.max(1), line: place.start.line, reason: reason.into() }
+    fn error(&self, position: TextPosition, reason: impl Into<String>) -> YamlError {
+        YamlError { document: self.document.max(1), line: position.start.line, reason: reason.into() }
     }
 
-    fn node(&mut self, event: Event<'t>, span: Place, depth: usize) -> Result<Node, YamlError> {
+    fn node(&mut self, event: Event<'t>, span: TextPosition, depth: usize) -> Result<Node, YamlError> {
         if depth > DEEPEST {
             return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
         }
@@ -271,7 +271,7 @@ impl<'t> Composer<'t> {
         Ok(node)
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, Place), YamlError> {
+    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, TextPosition), YamlError> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -281,7 +281,7 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, Place), YamlError> {
+    fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, TextPosition), YamlError> {
         let mut fields: Vec<(Key, Node)> = Vec::new();
         let mut names: HashSet<String> = HashSet::new();
         let mut merged: Vec<(Key, Node)> = Vec::new();
@@ -319,7 +319,7 @@ impl<'t> Composer<'t> {
     }
 
     /// The items of a list, without those that were passed to `on_item` and not returned.
-    fn told_items(&mut self, start: Place) -> Result<Node, YamlError> {
+    fn told_items(&mut self, start: TextPosition) -> Result<Node, YamlError> {
         let mut kept = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -339,7 +339,7 @@ impl<'t> Composer<'t> {
     }
 
     /// Handles `<<`: adds the fields of one or several other mappings that this mapping does not have itself.
-    fn merge(&self, value: Node, span: Place, merged: &mut Vec<(Key, Node)>) -> Result<(), YamlError> {
+    fn merge(&self, value: Node, span: TextPosition, merged: &mut Vec<(Key, Node)>) -> Result<(), YamlError> {
         let mappings = match value.data {
             Data::Sequence(items) => items,
             _ => vec![value],
@@ -351,7 +351,7 @@ impl<'t> Composer<'t> {
         Ok(())
     }
 
-    fn alias(&mut self, anchor: usize, span: Place, depth: usize) -> Result<Node, YamlError> {
+    fn alias(&mut self, anchor: usize, span: TextPosition, depth: usize) -> Result<Node, YamlError> {
         let Some((node, size)) = self.anchors.get(&anchor) else {
             let reason = if anchor <= self.newest_earlier_anchor {
                 "an alias can't refer to an anchor of an earlier document: write the value out in this document, too"

@@ -19,14 +19,14 @@ impl Mark {
     }
 }
 
-/// The first and the last position of something in the whole text.
+/// The first and the last position of a part of the whole text.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     pub start: Mark,
     pub end: Mark,
 }
 
-impl Place {
+impl TextPosition {
     pub(super) fn new(part: &Part<'_>, span: Span) -> Self {
         Self { start: Mark::new(part, span.start), end: Mark::new(part, span.end) }
     }

@@ -8,6 +8,7 @@
 pub mod claim_lease;
 pub mod election;
 pub mod identity;
+pub mod lease_request;
 pub mod observed;
 pub mod owner;
 pub mod version;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use axum::http::{Method, Request};
-use clusterip::services::misplaced::CheckError;
+use clusterip::services::misplaced::TargetCheckError;
 use clusterip::services::mover::outcome::{Outcome, Unmoved};
 use clusterip::services::mover::targets::Targets;
 use clusterip::services::mover::{Limits, MoveOrder, Mover};
@@ -45,7 +45,7 @@ impl Targets for These {
         Box::pin(ready(self.0.iter().any(|target| target == addresses)))
     }
 
-    fn check_with_policy<'a>(&'a self, _: &'a Value) -> BoxFuture<'a, Result<(), CheckError>> {
+    fn check_with_policy<'a>(&'a self, _: &'a Value) -> BoxFuture<'a, Result<(), TargetCheckError>> {
         Box::pin(ready(Ok(())))
     }
 
@@ -193,7 +193,7 @@ pub fn step(seen: &Seen) -> Option<&'static str> {
     Some(match released {
         true if seen.is_dry_run() => "try",
         true => "release",
-        false => "place",
+        false => "assign",
     })
 }
 

@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use clusterip_agent::agent_metrics::AgentMetrics;
-use clusterip_agent::event_loop::Agent;
+use clusterip_agent::event_loop::AddressAgent;
 use clusterip_agent::health::Health;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
@@ -115,7 +115,7 @@ impl Agents {
     }
 
     pub fn start(&mut self, node: &str, client: impl Fn() -> Client) {
-        let agent = Agent {
+        let agent = AddressAgent {
             client: client(),
             heartbeat: client(),
             namespace: self.namespace.clone(),

@@ -40,7 +40,7 @@ async fn target_that_is_taken_during_the_move_is_replaced() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
     let _server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
-    let rows = ["release", "place"];
+    let rows = ["release", "assign"];
     for step in rows {
         let place = cluster.place(&format!("taken-before-{step}")).await;
         let name = place.namespace.clone();

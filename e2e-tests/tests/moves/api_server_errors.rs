@@ -25,7 +25,7 @@ async fn api_server_faults_are_retried() {
         ("cut-after", Fault::CutAfter),
     ];
     let [to, _] = fresh();
-    for at in ["try", "release", "place", "status", "cleanup"] {
+    for at in ["try", "release", "assign", "status", "cleanup"] {
         for (fault, what) in &faults {
             let name = format!("{fault}-{at}");
             create(&client, &namespace, &name, json!({"type": "LoadBalancer", "ports": [{"port": 80}]})).await;
@@ -49,11 +49,11 @@ async fn forbidden_target_keeps_the_old_address() {
     let namespace = plane.namespace("deny").await;
     let proxy = Proxy::start(plane).await;
     let before = create(&client, &namespace, "web", json!({"ports": [{"port": 80}]})).await;
-    proxy.on(is_step(&namespace, "web", "place"), Fault::Answer(403, "Forbidden", "not this one".to_owned()));
+    proxy.on(is_step(&namespace, "web", "assign"), Fault::Answer(403, "Forbidden", "not this one".to_owned()));
     let outcome = mover(proxy.client()).start(&order(&before, &fresh()[..1]), &These(vec![])).await.unwrap();
     assert!(matches!(&outcome, Outcome::Kept { notes, .. } if notes.len() == 1), "{outcome}");
     let after = again(&client, &before).await;
     assert_eq!((addresses(&after), but_addresses(&after)), (addresses(&before), but_addresses(&before)));
     let steps: Vec<_> = proxy.writes().iter().filter_map(step).collect();
-    assert_eq!(steps, ["try", "release", "place", "place", "cleanup"]);
+    assert_eq!(steps, ["try", "release", "assign", "assign", "cleanup"]);
 }

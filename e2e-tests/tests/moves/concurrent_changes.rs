@@ -141,7 +141,7 @@ async fn changes_are_kept(client: &Client, namespace: &str, proxy: &Proxy) {
             expected: json!({"spec": {"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}),
         },
     ];
-    for at in ["release", "place", "cleanup"] {
+    for at in ["release", "assign", "cleanup"] {
         for Concurrent { name: row, change, expected } in &changes {
             let name = format!("{row}-{at}");
             let before = create(client, namespace, &name, spec.clone()).await;
@@ -210,7 +210,7 @@ async fn pointless_moves_end(client: &Client, namespace: &str, proxy: &Proxy) {
     for Pointless { name, change, expected } in changes {
         let before = create(client, namespace, name, spec.clone()).await;
         let [to, _] = fresh();
-        let gate = proxy.on(is_step(namespace, name, "place"), Fault::PauseBefore);
+        let gate = proxy.on(is_step(namespace, name, "assign"), Fault::PauseBefore);
         let moving = mover(proxy.client());
         let disturb = async {
             gate.arrived().await;
@@ -257,7 +257,7 @@ async fn load_balancer_restored_by_others_keeps_its_source_ranges() {
     let proxy = Proxy::start(plane).await;
     let spec = json!({"type": "LoadBalancer", "loadBalancerSourceRanges": ["10.0.0.0/8"], "ports": [{"port": 80}]});
     let before = create(&client, &namespace, "web", spec).await;
-    let gate = proxy.on(is_step(&namespace, "web", "place"), Fault::PauseBefore);
+    let gate = proxy.on(is_step(&namespace, "web", "assign"), Fault::PauseBefore);
     let moving = mover(proxy.client());
     let disturb = async {
         gate.arrived().await;

@@ -1,7 +1,7 @@
 //! A move changes only the addresses of a Service: its other fields, their owners and its endpoints stay the same.
 
 use axum::http::Method;
-use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
+use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use serde_json::{Value, json};
 
 use super::support::{again, manifest, move_to};
@@ -148,7 +148,7 @@ async fn moved_service_keeps_every_other_field() {
             let after = move_to(&client, &before, &to).await;
             assert_eq!(addresses(&after), to, "{name}");
             assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
-            assert!(!set_by_hand(&after), "{name}");
+            assert!(!may_be_set_by_hand(&after), "{name}");
 
             // The owner can apply the manifest again, without a difference or a conflict.
             if method != "replaced" {
@@ -214,7 +214,10 @@ async fn address_set_by_hand_differs_from_an_allocated_one() {
     let set = create(&client, &namespace, "set", json!({"clusterIP": address, "ports": ports})).await;
     let mut unknown = picked.clone();
     unknown["metadata"].as_object_mut().unwrap().remove("managedFields");
-    assert_eq!([set_by_hand(&picked), set_by_hand(&set), set_by_hand(&unknown)], [false, true, true]);
+    assert_eq!(
+        [may_be_set_by_hand(&picked), may_be_set_by_hand(&set), may_be_set_by_hand(&unknown)],
+        [false, true, true]
+    );
     let set_moved = move_to(&client, &set, &fresh()[..1]).await;
-    assert!(set_by_hand(&set_moved), "the owner of the address has changed");
+    assert!(may_be_set_by_hand(&set_moved), "the owner of the address has changed");
 }

@@ -74,7 +74,7 @@ async fn record_is_deleted_when_its_move_ends() {
     let [to, _] = fresh();
     let before = create(&client, &namespace, "web", json!({"ports": [{"port": 80}]})).await;
     let proxy = Proxy::start(plane).await;
-    let gate = proxy.on(is_step(&namespace, "web", "place"), Fault::PauseBefore);
+    let gate = proxy.on(is_step(&namespace, "web", "assign"), Fault::PauseBefore);
     let (moving, order) = (mover(proxy.client()), order(&before, &[to]));
     let targets = These(vec![]);
     let watch = async {

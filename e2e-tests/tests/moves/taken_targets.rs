@@ -50,7 +50,7 @@ async fn next_target_is_used_if_one_is_taken() {
             }
         };
         take(taken_before).await;
-        let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
+        let gate = proxy.on(is_step(&namespace, name, "assign"), Fault::PauseBefore);
         let moving = mover(proxy.client());
         let (order, targets) = (order(&before, &[first]), These(vec![vec![first], vec![second]]));
         let disturb = async {
@@ -89,7 +89,7 @@ async fn taken_second_address_is_replaced() {
             create(&client, &namespace, name, json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})).await;
         let old = addresses(&before);
         let (one, two) = if first_moves { (four, other_four) } else { (old[0], old[0]) };
-        let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
+        let gate = proxy.on(is_step(&namespace, name, "assign"), Fault::PauseBefore);
         let moving = mover(proxy.client());
         let (order, targets) = (order(&before, &[one, first]), These(vec![vec![one, first], vec![two, second]]));
         let disturb = async {
@@ -115,7 +115,7 @@ async fn taken_first_address_is_replaced_and_the_second_stays() {
     let before =
         create(&client, &namespace, "web", json!({"ipFamilyPolicy": "RequireDualStack", "ports": ports})).await;
     let stays = addresses(&before)[1];
-    let gate = proxy.on(is_step(&namespace, "web", "place"), Fault::PauseBefore);
+    let gate = proxy.on(is_step(&namespace, "web", "assign"), Fault::PauseBefore);
     let moving = mover(proxy.client());
     let (order, targets) = (order(&before, &[first, stays]), These(vec![vec![first, stays], vec![next, stays]]));
     let disturb = async {
@@ -148,8 +148,8 @@ async fn taken_node_port_is_replaced_after_a_wait() {
         let spec = json!({"type": "NodePort", "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]});
         let before = create(&client, &namespace, name, spec).await;
         let [to, _] = fresh();
-        let gate = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
-        let later = proxy.on(is_step(&namespace, name, "place"), Fault::PauseBefore);
+        let gate = proxy.on(is_step(&namespace, name, "assign"), Fault::PauseBefore);
+        let later = proxy.on(is_step(&namespace, name, "assign"), Fault::PauseBefore);
         let ports = if comes_back { Duration::from_secs(600) } else { Duration::ZERO };
         let moving = mover_with(proxy.client(), Limits { ports, ..Limits::default() });
         let thief = format!("{name}-thief");

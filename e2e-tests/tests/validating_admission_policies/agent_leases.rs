@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_agent::agent_metrics::AgentMetrics;
-use clusterip_agent::event_loop::Agent;
+use clusterip_agent::event_loop::AddressAgent;
 use clusterip_agent::health::Health;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_failover::assignments::{Assignment, Assignments, Protocol};
@@ -313,7 +313,7 @@ async fn agents_take_over_from_a_dead_agent() {
     let (network, assignments) = (FakeNetwork::default(), watch::Sender::new(Arc::new(assigned)));
     let mut running = Vec::new();
     for node in NODES {
-        let agent = Agent {
+        let agent = AddressAgent {
             client: agent_on(plane, node).await,
             heartbeat: agent_on(plane, node).await,
             namespace: AGENTS.to_owned(),

@@ -14,7 +14,7 @@ pub struct Usage {
     /// Usable, and used.
     pub used: u128,
     /// Usable, and in flight.
-    pub claimed: u128,
+    pub in_flight: u128,
     /// Usable, and free now.
     pub free: u128,
     /// Used, but not usable.
@@ -27,12 +27,12 @@ impl Usage {
         let mut usage = Self { usable: candidates.count(), ..Self::default() };
         for (address, state) in addresses {
             match (candidates.contains(address), state) {
-                (true, State::InFlight) => usage.claimed += 1,
+                (true, State::InFlight) => usage.in_flight += 1,
                 (true, _) => usage.used += 1,
                 (false, _) => usage.used_anyway += 1,
             }
         }
-        usage.free = usage.usable.saturating_sub(usage.used).saturating_sub(usage.claimed);
+        usage.free = usage.usable.saturating_sub(usage.used).saturating_sub(usage.in_flight);
         usage
     }
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_api::ReservationHolder;
+use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::settings::{self, Settings};
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
-use clusterip_host::cluster::watch::address_set_by_hand::chosen_by_hand;
 use clusterip_host::object::{self, name};
 use serde_json::Value;
 
@@ -154,7 +154,7 @@ impl AuditInput<'_> {
 fn of_service(evaluated: &EvaluatedService) -> Vec<Address> {
     let service = evaluated.service.value();
     let (namespace, name) = (&evaluated.id.namespace, &evaluated.id.name);
-    let by_hand = chosen_by_hand(&service);
+    let by_hand = is_set_by_hand(&service);
     let own = addresses(&service).into_iter();
     match evaluated.evaluation.as_ref() {
         Evaluation::Skipped(Skip::Unmanaged) => {
@@ -221,7 +221,7 @@ fn sort(settings: &Settings, findings: &mut [Finding]) {
 fn unknown_owners(evaluated: &[EvaluatedService]) -> Option<String> {
     let unknown = |evaluated: &&EvaluatedService| {
         matches!(evaluated.evaluation.as_ref(), Evaluation::Placed(_))
-            && chosen_by_hand(&evaluated.service.value()).is_none()
+            && is_set_by_hand(&evaluated.service.value()).is_none()
     };
     let count = evaluated.iter().filter(unknown).count();
     (count > 0).then(|| {

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use clusterip_core::address::Blocks;
+use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
-use clusterip_host::cluster::watch::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_host::object::{Packed, name, namespace, text};
 use clusterip_host::policy::host_calls::HostCall;
@@ -24,7 +24,7 @@ use serde_json::Value;
 use super::audit_lookups::{AuditLookups, Free};
 use super::cache::AuditCache;
 use super::input::AuditInput;
-use super::model::{ExternalAddress, ExternalUse, Finding, Kept};
+use super::model::{ExternalAddress, ExternalUse, Finding, WithheldReason};
 use super::services::evaluate::{EvaluateError, EvaluatedService};
 use super::{external, services};
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, merge, skip_reason};
@@ -38,7 +38,7 @@ pub struct Explanation {
     /// Name of the Service.
     pub name: String,
     /// The addresses of the Service, and the pool and range of each.
-    pub addresses: Vec<Place>,
+    pub addresses: Vec<AddressLocation>,
     /// Whether a person chose the addresses; `null` if the Service has no address, or if unknown, because the Service
     /// has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
@@ -68,7 +68,7 @@ pub struct Explanation {
 /// The pool and range of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Place {
+pub struct AddressLocation {
     /// The IP address.
     pub address: IpAddr,
     /// The pool that contains the address; `null` if there is none.
@@ -76,7 +76,7 @@ pub struct Place {
     /// The range of that pool.
     pub range: Option<IpNet>,
     /// Why the pool never assigns the address; `null` if it may.
-    pub kept: Option<Kept>,
+    pub withheld: Option<WithheldReason>,
 }
 
 /// A look-up of the policy.
@@ -117,7 +117,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let settings = &input.settings.settings;
     let own = addresses(service);
     // The owner of `clusterIP: None` has chosen no address.
-    let by_hand = chosen_by_hand(service).filter(|_| !own.is_empty());
+    let by_hand = is_set_by_hand(service).filter(|_| !own.is_empty());
     let skip = skip_reason(settings, service);
     // For a Service that is left alone, the policy gives the reason.
     let request = match skip {
@@ -157,7 +157,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     Ok(Explanation {
         namespace: evaluated.id.namespace,
         name: evaluated.id.name,
-        addresses: own.iter().map(|address| place(settings, *address)).collect(),
+        addresses: own.iter().map(|address| location(settings, *address)).collect(),
         by_hand,
         decision: audit.as_ref().map(|audit| audit.outcome),
         pool: placement.pool.clone(),
@@ -171,12 +171,13 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     })
 }
 
-fn place(settings: &Settings, address: IpAddr) -> Place {
+fn location(settings: &Settings, address: IpAddr) -> AddressLocation {
     let pool = settings.pool_of(address);
     let range = pool.and_then(|pool| range_of(pool, address));
-    let spans = pool.zip(range).map(|(pool, range)| services::ranges::kept(settings, pool, range)).unwrap_or_default();
-    let kept = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
-    Place { address, pool: pool.map(|pool| pool.name.clone()), range, kept }
+    let spans =
+        pool.zip(range).map(|(pool, range)| services::ranges::withheld(settings, pool, range)).unwrap_or_default();
+    let withheld = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
+    AddressLocation { address, pool: pool.map(|pool| pool.name.clone()), range, withheld }
 }
 
 fn range_of(pool: &Pool, address: IpAddr) -> Option<IpNet> {

@@ -52,12 +52,12 @@ pub struct Range {
     /// How many of the range's addresses are in each state.
     pub counts: Counts,
     /// The addresses that are not assigned to every Service, in order, as few spans as possible.
-    pub kept: Vec<Span>,
+    pub withheld: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<Address>,
 }
 
-/// The number of addresses of a range in each state. `usable` is the sum of `used`, `claimed` and `free`.
+/// The number of addresses of a range in each state. `usable` is the sum of `used`, `inFlight` and `free`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
@@ -66,7 +66,7 @@ pub struct Counts {
     /// Usable, and used.
     pub used: u128,
     /// Usable, and in flight: claimed by a server, or kept by a move in progress.
-    pub claimed: u128,
+    pub in_flight: u128,
     /// Usable, and free now.
     pub free: u128,
     /// Kept for addresses set by hand, or reserved for one Service.
@@ -84,13 +84,13 @@ pub struct Span {
     /// Last address.
     pub last: IpAddr,
     /// Why they are not assigned.
-    pub why: Kept,
+    pub why: WithheldReason,
 }
 
 /// Why an address is not assigned to every Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kept {
+pub enum WithheldReason {
     /// `reserved` of the pool.
     Reserved,
     /// `exclude` of the pool, the network and broadcast address, or the address of `default/kubernetes`.
@@ -256,12 +256,12 @@ pub struct ExternalRange {
     /// How many of the range's addresses are in each state.
     pub counts: ExternalCounts,
     /// The addresses that are never assigned, in order, as few spans as possible.
-    pub kept: Vec<Span>,
+    pub withheld: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<ExternalAddress>,
 }
 
-/// The number of addresses of a range in each state. `usable` is the sum of `used`, `claimed` and `free`.
+/// The number of addresses of a range in each state. `usable` is the sum of `used`, `inFlight` and `free`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalCounts {
@@ -270,7 +270,7 @@ pub struct ExternalCounts {
     /// Usable, and a Service has it.
     pub used: u128,
     /// Usable, and in flight.
-    pub claimed: u128,
+    pub in_flight: u128,
     /// Usable, and free now.
     pub free: u128,
     /// Never assigned.

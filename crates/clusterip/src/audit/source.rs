@@ -14,8 +14,7 @@ use clusterip_failover::heartbeat_state::AGENT;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_host::cluster::lookups::api_server_lists::{self, ApiServerError};
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::manifests;
-use clusterip_host::cluster::manifests::json_list;
+use clusterip_host::cluster::manifests::{self, ManifestText, json_list};
 use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
@@ -39,7 +38,7 @@ use crate::own_leases;
 use crate::snapshot_kinds::SnapshotKinds;
 
 /// A cluster at one moment.
-pub struct Source {
+pub struct AuditSource {
     /// The objects that the policy and the audit read.
     pub snapshot: Arc<RwLock<Snapshot>>,
     /// The cluster's Service ranges; empty if unknown.
@@ -149,19 +148,19 @@ impl Collector {
         }
     }
 
-    fn end(mut self, notes: Vec<String>) -> Source {
+    fn end(mut self, notes: Vec<String>) -> AuditSource {
         let holders = self.holders.ok_or(HoldersError::NotRead);
         self.in_flight.sort_by_key(|(address, _)| *address);
         let ranges = ServiceRanges::of(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
         let snapshot = Arc::new(RwLock::new(self.snapshot));
         let Self { in_flight, reservations, called, .. } = self;
-        Source { snapshot, ranges, in_flight, reservations, holders, called, notes }
+        AuditSource { snapshot, ranges, in_flight, reservations, holders, called, notes }
     }
 }
 
 /// The settings objects in the text of a snapshot, and the ServiceCIDRs that they may select; empty if the snapshot has
 /// no settings. [`of_text`] reports mistakes of the text.
-pub fn settings_objects(text: &manifests::Source) -> Vec<Value> {
+pub fn settings_objects(text: &ManifestText) -> Vec<Value> {
     let mut found = Vec::new();
     if !text.text.contains(GROUP) {
         return found;
@@ -189,7 +188,7 @@ pub fn settings_objects(text: &manifests::Source) -> Vec<Value> {
 ///
 /// # Errors
 /// If the text is not a snapshot, or has no Services.
-pub fn of_text(text: &manifests::Source, settings: &Settings) -> anyhow::Result<Source> {
+pub fn of_text(text: &ManifestText, settings: &Settings) -> anyhow::Result<AuditSource> {
     let mut collector = collected(text, settings)?;
     if collector.kinds.was_listed("coordination.k8s.io/v1", "Lease") {
         collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
@@ -199,7 +198,7 @@ pub fn of_text(text: &manifests::Source, settings: &Settings) -> anyhow::Result<
     Ok(collector.end(notes))
 }
 
-fn collected(source: &manifests::Source, settings: &Settings) -> anyhow::Result<Collector> {
+fn collected(source: &ManifestText, settings: &Settings) -> anyhow::Result<Collector> {
     let (mut collector, mut wrong) = (Collector::new(settings), false);
     let is_list = json_list::visit(&source.text, "default", &mut |object| {
         wrong |= collect(&mut collector, object).is_err();
@@ -262,7 +261,7 @@ pub async fn of_cluster(
     settings: &Settings,
     namespace: &str,
     agents_namespace: Option<&str>,
-) -> Result<Source, ApiServerError> {
+) -> Result<AuditSource, ApiServerError> {
     let mut collector = Collector::new(settings);
     for kind in kinds::asked(settings) {
         api_server_lists::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
@@ -285,14 +284,14 @@ pub async fn of_stores(
     settings: &Settings,
     namespace: &str,
     agents_namespace: Option<&str>,
-) -> Source {
+) -> AuditSource {
     let mut collector = Collector::new(settings);
     let leases = collector.add_leases(client, namespace, agents_namespace).await;
     let reservations = collector.add_all_reservations(client, settings).await;
     let source = collector.end(leases.into_iter().chain(reservations).chain(failing(stores)).collect());
     let ranges = stores.service_cidrs().borrow().clone();
     let called = stores.control_plane_services().clone();
-    Source { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
+    AuditSource { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
 }
 
 /// The watches that fail, without the time since when: otherwise no two audits would be the same.

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::manifests;
+use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, check_settings};
@@ -31,7 +31,7 @@ use crate::audit::explain;
 use crate::audit::fail_on::FailOn;
 use crate::audit::input::AuditInput;
 use crate::audit::model;
-use crate::audit::source::{self, Source};
+use crate::audit::source::{self, AuditSource};
 use crate::report::columns::Layout;
 use crate::report::map::About;
 use crate::report::{audit_table, explanation_table, junit, map, markdown, names};
@@ -49,7 +49,8 @@ Examples:
     clusterip audit --namespace shop
   The same for Services with these labels:
     clusterip audit --all-namespaces --selector app=web,tier!=back
-  Without access to the cluster (the first command needs it):
+  Without access to the cluster (the first two commands need it):
+    clusterip init >settings.yaml
     clusterip snapshot >snapshot.json
     clusterip audit --snapshot snapshot.json --settings settings.yaml
   Why does a Service have its address?
@@ -91,7 +92,8 @@ pub struct Audit {
     /// Exit with 1 if there is a finding of one of these kinds
     #[arg(long, value_enum, value_name = "KIND", value_delimiter = ',', conflicts_with = "service")]
     fail_on: Vec<FailOn>,
-    /// Explain the address of this Service, instead of auditing the cluster. With --namespace, its name is enough
+    /// Explain the address of this Service, instead of auditing the cluster. With --namespace, or a context that has a
+    /// namespace, its name is enough
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["all_namespaces", "selector"])]
     service: Option<ServiceName>,
     /// Print tables without headers
@@ -104,7 +106,7 @@ pub struct Audit {
 /// A cluster, and where its settings are.
 struct Connection {
     client: Client,
-    settings: live_settings::Source,
+    settings: live_settings::SettingsSource,
     /// The namespace of the server.
     namespace: String,
     /// The namespace of the agents, if it is known.
@@ -159,7 +161,7 @@ impl Audit {
                 let given = self.settings.as_deref().map(|file| settings_file::read(Some(file))).transpose()?;
                 let text = manifests::read_large_file(file).context("snapshot")?;
                 let (written, name) = match given {
-                    Some(written) => (written, settings_file::name(self.settings.as_deref())),
+                    Some(written) => (written, settings_file::name_of(self.settings.as_deref())),
                     None => settings_of_snapshot(&text),
                 };
                 let module = Module::new(EMBEDDED)?;
@@ -177,6 +179,9 @@ impl Audit {
         let snapshot = Arc::clone(&source.snapshot);
         let input = input(&module, &live, refused, &snapshot, source);
         let layout = Layout::of_stdout(self.no_headers);
+        if self.snapshot.is_none() {
+            self.scope.announce_namespace(&self.cluster, self.service.as_ref());
+        }
         match &self.service {
             Some(service) => {
                 let ServiceKey { namespace, name } = service.key(&self.scope, || self.namespace())?;
@@ -257,7 +262,7 @@ impl Audit {
         Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }
 
-    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, Source, About)> {
+    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, AuditSource, About)> {
         let Connection { client, settings, namespace, agents_namespace } = self.connect().await?;
         let written = live_settings::written(&settings).await?;
         let module = Module::new(EMBEDDED)?;
@@ -310,12 +315,12 @@ impl Audit {
 }
 
 /// The settings of an audit of this snapshot without `--settings`, and their name. A notice says which ones they are.
-fn settings_of_snapshot(text: &manifests::Source) -> (Value, String) {
+fn settings_of_snapshot(text: &ManifestText) -> (Value, String) {
     match settings_file::of_snapshot(&source::settings_objects(text)) {
         Some(document) => (document, settings_file::OF_SNAPSHOT.to_owned()),
         None => {
             notice(super::DEFAULT_POOLS_NOTICE);
-            (json!({}), settings_file::name(None))
+            (json!({}), settings_file::name_of(None))
         }
     }
 }
@@ -326,7 +331,7 @@ fn input<'m>(
     settings: &'m LiveSettings,
     refused: bool,
     snapshot: &'m Arc<RwLock<Snapshot>>,
-    source: Source,
+    source: AuditSource,
 ) -> AuditInput<'m> {
     AuditInput {
         module,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Error, bail};
 use clusterip_api::Kind;
-use clusterip_host::live_settings::{self, Source};
+use clusterip_host::live_settings::{self, SettingsSource};
 use clusterip_host::permissions::Need;
 use clusterip_leases::election::{self, LEASE, Timing};
 use clusterip_leases::identity::{Identity, Role};
@@ -19,7 +19,7 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
 use super::terminal_options::notice;
-use crate::services::controller::settings_in_use::{self, Origin, SettingsInUse};
+use crate::services::controller::settings_in_use::{self, SettingsInUse, SettingsOrigin};
 
 /// How long to wait until a server has stored the settings that the command read: the server may have started or read
 /// new settings a moment ago.
@@ -195,9 +195,9 @@ impl Deployed {
     }
 
     /// The text of the notice that tells which settings are used.
-    pub fn settings_notice(&self, settings: &Source) -> String {
+    pub fn settings_notice(&self, settings: &SettingsSource) -> String {
         match settings {
-            Source::File(_) => format!("settings: {settings}"),
+            SettingsSource::File(_) => format!("settings: {settings}"),
             _ => format!("settings: {settings} (server in namespace {})", self.namespace),
         }
     }
@@ -206,10 +206,10 @@ impl Deployed {
     ///
     /// # Errors
     /// If there is neither a file nor a server, or the settings of the server can't be read here.
-    pub async fn settings(&self, client: &Client, file: Option<&Path>) -> anyhow::Result<Source> {
+    pub async fn settings(&self, client: &Client, file: Option<&Path>) -> anyhow::Result<SettingsSource> {
         const REMEDY: &str = "use --settings FILE";
         if let Some(file) = file {
-            return Ok(Source::File(file.to_owned()));
+            return Ok(SettingsSource::File(file.to_owned()));
         }
         let Some(leader) = &self.leader else {
             let place = if self.given { format!("namespace {}", self.namespace) } else { "this cluster".to_owned() };
@@ -222,9 +222,13 @@ impl Deployed {
                 None => format!("{at} {NO_SETTINGS}"),
                 Some(SettingsInUse { version, source, .. }) => {
                     let source = match source {
-                        Origin::File(file) => bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file)),
-                        Origin::Pools => Source::Pools { client: client.clone() },
-                        Origin::KubewardenPolicy(name) => Source::KubewardenPolicy { client: client.clone(), name },
+                        SettingsOrigin::File(file) => {
+                            bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file))
+                        }
+                        SettingsOrigin::Pools => SettingsSource::Pools { client: client.clone() },
+                        SettingsOrigin::KubewardenPolicy(name) => {
+                            SettingsSource::KubewardenPolicy { client: client.clone(), name }
+                        }
                     };
                     let written = live_settings::written(&source).await;
                     let written = written.map_err(|error| {
@@ -249,9 +253,9 @@ impl Deployed {
     pub async fn settings_needs(&self, client: &Client) -> Vec<Need> {
         let Ok(Some(in_use)) = self.in_use(client).await else { return Vec::new() };
         match in_use.source {
-            Origin::File(_) => Vec::new(),
-            Origin::Pools => Kind::ALL.map(|kind| Need::list(&kind.api_resource())).to_vec(),
-            Origin::KubewardenPolicy(name) => {
+            SettingsOrigin::File(_) => Vec::new(),
+            SettingsOrigin::Pools => Kind::ALL.map(|kind| Need::list(&kind.api_resource())).to_vec(),
+            SettingsOrigin::KubewardenPolicy(name) => {
                 let policies = Need::read("get", "policies.kubewarden.io", "clusteradmissionpolicies", None);
                 vec![Need { name: Some(name), ..policies }]
             }
@@ -263,18 +267,18 @@ impl Deployed {
     ///
     /// # Errors
     /// If the server uses other settings, or does not show which ones it uses.
-    pub async fn check_version(&self, client: &Client, version: &str, source: &Source) -> anyhow::Result<()> {
+    pub async fn check_version(&self, client: &Client, version: &str, source: &SettingsSource) -> anyhow::Result<()> {
         let deadline = Instant::now() + MAX_WAIT;
         loop {
             let in_use = self.in_use(client).await?;
             let problem = match &in_use {
                 Some(in_use) if in_use.version == version => return Ok(()),
                 Some(in_use) => match &in_use.source {
-                    Origin::Pools => "uses the pools of the cluster".to_owned(),
-                    Origin::File(file) => {
+                    SettingsOrigin::Pools => "uses the pools of the cluster".to_owned(),
+                    SettingsOrigin::File(file) => {
                         format!("uses the settings of its file {}, not those of this command", harmless(file))
                     }
-                    Origin::KubewardenPolicy(name) => {
+                    SettingsOrigin::KubewardenPolicy(name) => {
                         let name = harmless(name);
                         format!("uses the settings of ClusterAdmissionPolicy {name}, not those of this command")
                     }

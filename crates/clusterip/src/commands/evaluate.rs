@@ -28,6 +28,15 @@ use super::terminal_options::{TerminalOptions, warn};
 
 /// The text at the end of `clusterip evaluate --help`.
 pub const HELP: &str = "\
+Examples:
+  A recorded session:
+    cd e2e-tests/sessions/evidence-from-a-deployment
+    clusterip evaluate --request request.json --settings settings.json \\
+      --session session.yml -o decoded
+  The same request in the cluster of the current context, with a new record:
+    clusterip evaluate --request request.json --settings settings.json \\
+      --cluster --record /tmp/session.yml
+
 Without --snapshot, --session or --cluster, the cluster is empty. The settings are used as they are written, as in \
 Kubewarden: they are not completed from the cluster.
 
@@ -78,7 +87,7 @@ pub enum Output {
 }
 
 /// Where look-ups are answered from.
-enum Source {
+enum LookupSource {
     Snapshot(SnapshotCalls),
     Session(Arc<Replay>),
     Cluster(Arc<ApiServerLookups>),
@@ -103,8 +112,10 @@ impl Evaluate {
         let document = settings_file::read(self.settings.as_deref())?;
         let request = self.request()?;
         let module = Module::new(EMBEDDED)?;
-        let settings = settings_file::check(&module, &document, &settings_file::name(self.settings.as_deref()))?;
-        let source = self.source(&settings)?;
+        let name = settings_file::name_of(self.settings.as_deref());
+        let live = settings_file::check(&module, document.clone(), &ServiceRanges::default(), &name)?;
+        settings_file::print_warnings(&live, &name);
+        let source = self.source(&live.settings)?;
 
         let mut recorder = Arc::new(Recorder::new(source.calls()));
         let answer = source.evaluate(&module, &request, &document, &mut recorder);
@@ -114,7 +125,7 @@ impl Evaluate {
             fs::write(file, recorded_session::write(&exchanges))
                 .with_context(|| format!("record: {}", file.display()))?;
         }
-        if let Source::Session(replay) = &source {
+        if let LookupSource::Session(replay) = &source {
             self.fits(replay)?;
         }
         let response = AdmissionResponse::new(&request, answer?)?;
@@ -131,16 +142,16 @@ impl Evaluate {
         request_file::read(&source.text).with_context(|| format!("request: {}", source.name))
     }
 
-    fn source(&self, settings: &Settings) -> anyhow::Result<Source> {
+    fn source(&self, settings: &Settings) -> anyhow::Result<LookupSource> {
         if let Some(file) = &self.session {
             let text = manifests::read_large_file(file).context("session")?.text;
             let exchanges = recorded_session::read(&text).with_context(|| format!("session: {}", file.display()))?;
-            return Ok(Source::Session(Arc::new(Replay::new(exchanges))));
+            return Ok(LookupSource::Session(Arc::new(Replay::new(exchanges))));
         }
         if self.cluster || self.connection.name_a_cluster() {
             let lookups = ApiServerLookups::new(&self.connection)?;
             self.compare_ranges(settings, &lookups.service_cidrs());
-            return Ok(Source::Cluster(Arc::new(lookups)));
+            return Ok(LookupSource::Cluster(Arc::new(lookups)));
         }
         let mut snapshot = Snapshot::default();
         if let Some(file) = &self.snapshot {
@@ -148,7 +159,7 @@ impl Evaluate {
             self.compare_ranges(settings, &objects);
             objects.into_iter().for_each(|object| snapshot.insert(object));
         }
-        Ok(Source::Snapshot(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
+        Ok(LookupSource::Snapshot(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
     }
 
     /// Warns if the settings don't name the Service ranges. The other commands then take the ranges from the
@@ -158,7 +169,7 @@ impl Evaluate {
         if ranges.is_empty() || !settings.service_cidrs.is_empty() {
             return;
         }
-        let file = self.settings.as_ref().map_or("the default settings".to_owned(), |file| file.display().to_string());
+        let file = settings_file::name_of(self.settings.as_deref());
         warn(&format!(
             "{file}: services.serviceCIDRs is not set: plan, serve and move take it from the cluster ({}), Kubewarden \
              can't",
@@ -183,7 +194,7 @@ impl Evaluate {
     }
 }
 
-impl Source {
+impl LookupSource {
     fn calls(&self) -> Arc<dyn HostCalls> {
         match self {
             Self::Snapshot(calls) => Arc::new(calls.clone()),

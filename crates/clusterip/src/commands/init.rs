@@ -18,21 +18,21 @@ use kube::Client;
 use super::missing_permissions::Reads;
 use super::terminal_options::TerminalOptions;
 use crate::starter::document::document;
-use crate::starter::facts::{self, Origin, Ranges};
+use crate::starter::facts::{self, Ranges, RangesOrigin};
 use crate::starter::pools::{Os, pools};
 
 /// The text at the end of `clusterip init --help`.
 pub const HELP: &str = "\
-A cluster whose Nodes have one operating system gets one pool. A cluster with Linux and Windows Nodes gets two. A \
-dual-stack cluster gets pools with both families. The command changes nothing in the cluster: it reads \
-ServiceCIDRs, Nodes, and before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
-
 Examples:
   For the cluster of the current context:
     clusterip init >settings.yaml
     clusterip validate --cluster settings.yaml
   Without a cluster:
     clusterip init --service-cidr 10.96.0.0/12 --os linux,windows
+
+A cluster whose Nodes have one operating system gets one pool. A cluster with Linux and Windows Nodes gets two. A \
+dual-stack cluster gets pools with both families. The command changes nothing in the cluster: it reads \
+ServiceCIDRs, Nodes, and before Kubernetes 1.33 the ConfigMap kube-system/kubeadm-config.
 
 Exit status: 0; 2 if the cluster can't be read, its Service ranges are unknown or too small, or the settings \
 can't be written.";
@@ -91,7 +91,7 @@ impl Init {
 
     fn given_ranges(&self) -> anyhow::Result<Ranges> {
         let ranges: Vec<String> = self.service_cidr.iter().map(ToString::to_string).collect();
-        Ok(Ranges::of(&ServiceRanges::from(ranges), Origin::User, None)?)
+        Ok(Ranges::of(&ServiceRanges::from(ranges), RangesOrigin::User, None)?)
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {

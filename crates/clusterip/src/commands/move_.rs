@@ -12,7 +12,7 @@ use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::reservations::ledger::Ledger;
 use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
-use clusterip_host::live_settings::{Follower, Source};
+use clusterip_host::live_settings::{Follower, SettingsSource};
 use clusterip_host::object::text;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -41,7 +41,7 @@ use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::controller::requests::Request;
 use crate::services::misplaced::{self, Allowed, Inspection, Verdict};
 use crate::services::mover::outcome::Unmoved;
-use crate::services::service_metrics::Misplaced as Reason;
+use crate::services::service_metrics::StayReason;
 
 /// The text at the end of `clusterip help move`.
 pub const HELP: &str = "\
@@ -53,18 +53,19 @@ Examples:
   The Services with these labels:
     clusterip move --all-namespaces --selector app=web,tier!=back --dry-run
   With a settings file, if no server runs:
-    clusterip move --settings settings.yaml
+    clusterip init >settings.yaml
+    clusterip move --settings settings.yaml --dry-run
 
 No Service is deleted: it has type ExternalName for some milliseconds, and then the new address. \
 All other fields stay unchanged. Addresses set by hand are never changed. If a server \
 (`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out \
 the moves.
 
-Ctrl-C or SIGTERM starts no further move: the command finishes the moves that have begun, for at most
-about a minute, and then ends. The other Services keep their addresses. Before the first move, the
+Ctrl-C or SIGTERM starts no further move: the command finishes the moves that have begun, for at most \
+about a minute, and then ends. The other Services keep their addresses. Before the first move, the \
 command ends at once.
 
-Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command
+Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command \
 can't start.";
 
 /// Arguments of `move`.
@@ -162,6 +163,7 @@ impl Move {
     /// Reads the cluster, and lists the misplaced Services.
     async fn prepare(&self) -> anyhow::Result<Prepared> {
         let of_scope = || self.scope.namespace(&self.cluster);
+        self.scope.announce_namespace(&self.cluster, self.service.as_ref());
         let named = self.service.as_ref().map(|service| service.key(&self.scope, of_scope)).transpose()?;
         let namespace = named.as_ref().map_or_else(of_scope, |named| Some(named.namespace.clone()));
         let client = self.cluster.client().await?;
@@ -190,7 +192,7 @@ impl Move {
         &self,
         client: &Client,
         namespace: &str,
-        source: &Source,
+        source: &SettingsSource,
     ) -> anyhow::Result<(Arc<Reconciler>, (Follower, mpsc::UnboundedReceiver<Change>))> {
         let module = Arc::new(Module::new(EMBEDDED)?);
         let metrics = ServerMetrics::new();
@@ -349,7 +351,7 @@ impl Move {
                             row.stays = Some(format!("it can't be read: {}", error_message(&error)));
                         }
                         (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
-                            row.stuck = *reason == Reason::PoolFull;
+                            row.stuck = *reason == StayReason::PoolFull;
                             row.stays = Some(detail.clone());
                         }
                         // The addresses are reserved in this process alone, so that no two rows of the table name

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,7 +16,9 @@ use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{complete, document_of_objects, is_settings_object, usable_document_of_objects};
+use clusterip_host::live_settings::{
+    LiveSettings, complete, document_of_objects, is_settings_object, usable_document_of_objects,
+};
 use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
@@ -34,6 +37,15 @@ use crate::snapshot_kinds::SnapshotKinds;
 
 /// The text at the end of `clusterip plan --help`.
 pub const HELP: &str = "\
+Examples:
+  Without a cluster:
+    clusterip plan examples/shop --settings examples/settings/k2s.yaml
+  The manifests, with the addresses filled in:
+    clusterip plan examples/shop -s examples/settings/k2s.yaml -o yaml
+  With the objects of the cluster of the current context:
+    clusterip init >settings.yaml
+    clusterip plan examples/shop --cluster --settings settings.yaml
+
 All workloads, Pods, Nodes and Namespaces of the manifests are evidence, in any order, and all addresses set by hand \
 count as used. Addresses are a forecast, unless they are filled in (-o yaml). If the settings have pools of Nodes, \
 Nodes get pod CIDRs. If they have pools of external addresses, Services get external addresses, as `clusterip serve` \
@@ -119,14 +131,14 @@ impl Plan {
         let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
         super::check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))?;
         let mut written = settings_file::read(self.settings.as_deref())?;
-        let mut settings_name = settings_file::name(self.settings.as_deref());
+        let mut settings_name = settings_file::name_of(self.settings.as_deref());
         let Input { sources, manifests, skipped, outside } = self.input()?;
         let of_manifests = self.settings_objects(&manifests)?;
         if !of_manifests.is_empty() {
             // A pool may select ServiceCIDRs of the cluster, which are not known yet.
             written = usable_document_of_objects(&of_manifests);
             settings_name = "the objects of the manifests".to_owned();
-        } else if self.cluster && self.settings.is_none() {
+        } else if self.uses_cluster() && self.settings.is_none() {
             notice(super::DEFAULT_POOLS_NOTICE);
         }
         self.tell_skipped(&skipped);
@@ -137,8 +149,9 @@ impl Plan {
         let there = match &self.snapshot {
             Some(file) => super::read_snapshot(file)?,
             None if self.uses_cluster() => {
-                let document = complete(written.clone(), &ServiceRanges::default());
-                self.read_cluster(&settings_file::check(&module, &document, &settings_name)?)?
+                let unknown = ServiceRanges::default();
+                let live = settings_file::check(&module, written.clone(), &unknown, &settings_name)?;
+                self.read_cluster(&live.settings)?
             }
             None => Vec::new(),
         };
@@ -146,19 +159,17 @@ impl Plan {
             let in_cluster = there.iter().filter(|object| is_service_cidr(object)).cloned();
             let objects: Vec<Value> = of_manifests.into_iter().chain(in_cluster).collect();
             written = document_of_objects(&objects).map_err(|error| settings_file::unusable(&settings_name, &error))?;
-        } else if self.snapshot.is_some()
-            && self.settings.is_none()
-            && let Some(document) = settings_file::of_snapshot(&there)
-        {
-            (written, settings_name) = (document, settings_file::OF_SNAPSHOT.to_owned());
+        } else if self.snapshot.is_some() && self.settings.is_none() {
+            match settings_file::of_snapshot(&there) {
+                Some(document) => (written, settings_name) = (document, settings_file::OF_SNAPSHOT.to_owned()),
+                None => notice(super::DEFAULT_POOLS_NOTICE),
+            }
         }
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace, &there, &manifests)?;
         }
-        let known = there.iter().map(Cow::Borrowed);
-        let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
-        let document = complete(written, &ServiceRanges::of(known));
-        let settings = settings_file::check(&module, &document, &settings_name)?;
+        let LiveSettings { document, settings, .. } =
+            check_settings(&module, written, &settings_name, &there, &manifests)?;
         if let Some(file) = &self.snapshot {
             let kinds = SnapshotKinds::of(&there);
             kinds.check(&settings).with_context(|| format!("snapshot: {}", file.display()))?;
@@ -216,6 +227,9 @@ impl Plan {
     /// Reads the manifests.
     fn input(&self) -> anyhow::Result<Input> {
         let of_context = self.namespace_of_context();
+        if let Some(namespace) = &of_context {
+            notice(&format!("namespace: {namespace} (of the context)"));
+        }
         let namespace = match &self.namespace {
             Some(namespace) => Namespace::Only(namespace),
             None => Namespace::Default(of_context.as_deref().unwrap_or("default")),
@@ -244,14 +258,12 @@ impl Plan {
         self.cluster || self.connection.name_a_cluster()
     }
 
-    /// The namespace of the context for objects without a namespace, if a cluster is used. It is printed.
+    /// The namespace of the context for objects without a namespace, if a cluster is used.
     fn namespace_of_context(&self) -> Option<String> {
         if self.namespace.is_some() || !self.uses_cluster() {
             return None;
         }
-        let namespace = self.connection.namespace()?;
-        notice(&format!("namespace: {namespace} (of the context)"));
-        Some(namespace)
+        self.connection.namespace()
     }
 
     /// Tells which files of folders are not planned.
@@ -271,6 +283,29 @@ fn is_service_cidr(object: &Value) -> bool {
     object::kind(object) == "ServiceCIDR" && object::api_version(object).starts_with("networking.k8s.io/")
 }
 
+/// Checks the settings against the cluster and the manifests, and prints the warnings.
+///
+/// # Errors
+/// If the settings have mistakes.
+fn check_settings(
+    module: &Module,
+    written: Value,
+    name: &str,
+    there: &[Value],
+    manifests: &[Manifest],
+) -> anyhow::Result<LiveSettings> {
+    let known = there.iter().map(Cow::Borrowed);
+    let ranges = ServiceRanges::of(known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value()))));
+    let live = if ServiceRanges::of(there).all.is_empty() {
+        // The manifests may contain only some of the cluster's ServiceCIDRs, so they can't contradict the settings.
+        settings_file::check(module, complete(written, &ranges), &ServiceRanges::default(), name)?
+    } else {
+        settings_file::check(module, written, &ranges, name)?
+    };
+    settings_file::print_warnings(&live, name);
+    Ok(live)
+}
+
 /// Checks that the namespace of `--namespace` exists in the cluster or in the manifests. A snapshot without Namespaces
 /// does not show which ones exist.
 fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
@@ -281,22 +316,23 @@ fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> 
     if exists || !there.iter().any(is_namespace) {
         return Ok(());
     }
-    Err(scope::unknown(namespace, "--namespace"))
+    Err(scope::missing_namespace(namespace, "--namespace"))
 }
 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
 /// cluster or in the manifests has that address.
 fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manifest]) {
-    let Some(dns) = settings.pool_with_dns_address() else { return };
-    let has = |object: &Value| match object::kind(object) {
-        "IPAddress" => object::name(object).parse() == Ok(dns.address),
-        "Service" => addresses(object).contains(&dns.address),
-        _ => false,
+    let is_used = |address: IpAddr| {
+        let has = |object: &Value| match object::kind(object) {
+            "IPAddress" => object::name(object).parse() == Ok(address),
+            "Service" => addresses(object).contains(&address),
+            _ => false,
+        };
+        there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value()))
     };
-    if there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value())) {
-        return;
+    if let Some(dns) = settings.unused_dns_address(is_used) {
+        warn(&dns.to_string());
     }
-    warn(&dns.to_string());
 }
 
 /// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not

@@ -34,18 +34,21 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The only namespace of the command; `None` for all namespaces. If it is the namespace of the context, it is
-    /// printed.
+    /// The only namespace of the command; `None` for all namespaces.
     pub fn namespace(&self, cluster: &ClusterArguments) -> Option<String> {
         if self.all_namespaces {
             return None;
         }
-        if self.namespace.is_some() {
-            return self.namespace.clone();
+        self.namespace.clone().or_else(|| cluster.namespace())
+    }
+
+    /// Prints the namespace of the command if it is that of the context. `service` is the argument `--service`, which
+    /// may name a namespace itself.
+    pub fn announce_namespace(&self, cluster: &ClusterArguments, service: Option<&ServiceName>) {
+        let is_given = self.namespace.is_some() || service.is_some_and(|service| service.namespace.is_some());
+        if !is_given && let Some(namespace) = self.namespace(cluster) {
+            notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
         }
-        let namespace = cluster.namespace()?;
-        notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
-        Some(namespace)
     }
 
     /// What names the namespace of the command, for errors.
@@ -114,7 +117,7 @@ impl ServiceName {
 pub fn check(snapshot: &Snapshot, namespace: &str, named_by: &str) -> anyhow::Result<()> {
     // A snapshot file may have no Namespaces.
     if snapshot.get("v1", "Namespace", "", namespace).is_none() && snapshot.services(Some(namespace)).is_empty() {
-        return Err(unknown(namespace, named_by));
+        return Err(missing_namespace(namespace, named_by));
     }
     Ok(())
 }
@@ -127,13 +130,13 @@ pub async fn check_in_cluster(client: &Client, namespace: Option<&str>, option: 
     let Some(namespace) = namespace else { return Ok(()) };
     match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(unknown(namespace, option)),
+        Ok(None) => Err(missing_namespace(namespace, option)),
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
         Err(error) => bail!("namespace {namespace} of {option} can't be read: {}", error_message(&error)),
     }
 }
 
 /// The error about a Namespace that does not exist.
-pub fn unknown(namespace: &str, named_by: &str) -> anyhow::Error {
+pub fn missing_namespace(namespace: &str, named_by: &str) -> anyhow::Error {
     anyhow!("there is no namespace {namespace}: check {named_by}")
 }

@@ -15,7 +15,7 @@ use std::thread::available_parallelism;
 
 use clap::{Args, ValueEnum};
 use clusterip_host::cluster::reservations::replica_claims;
-use clusterip_host::live_settings::Source;
+use clusterip_host::live_settings::SettingsSource;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::budget::Budget;
 use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
@@ -38,7 +38,7 @@ Examples:
   In the cluster, as in deploy/webhook:
     clusterip serve
   Outside of the cluster, to try it; the API server must be able to reach the URL:
-    clusterip serve --kubeconfig kubeconfig --settings settings.yaml \\
+    clusterip serve --settings examples/settings/k2s.yaml \\
       --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
   Beside Kubewarden, with the settings of its policy, as in deploy/kubewarden/moves:
     clusterip serve --no-webhook --policy clusterip-policy
@@ -98,7 +98,7 @@ pub struct Serve {
     /// How to answer a request if the policy fails
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     on_error: OnError,
-    /// Run only the controller, without a webhook, because another program does admission
+    /// Run only the controllers, without a webhook, because another program does admission
     #[arg(long, conflicts_with_all = ["register_url", "tls_cert", "on_error"])]
     no_webhook: bool,
     /// Where addresses in flight are recorded; several replicas need `lease`
@@ -111,7 +111,13 @@ pub struct Serve {
     #[arg(long)]
     move_load_balancers: bool,
     /// Serve the map of all pools over plain HTTP. Without an address, only this machine can connect
-    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:8080")]
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        num_args = 0..=1,
+        default_missing_value = "127.0.0.1:8080",
+        value_parser = ui_address
+    )]
     ui: Option<SocketAddr>,
     #[command(flatten)]
     logging: Logging,
@@ -120,6 +126,11 @@ pub struct Serve {
 /// Parses the value of `--listen`.
 fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected ADDR:PORT such as 0.0.0.0:8443")
+}
+
+/// Parses the value of `--ui`.
+fn ui_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "expected ADDR:PORT such as 127.0.0.1:8080")
 }
 
 /// Which misplaced Services are moved.
@@ -182,9 +193,9 @@ impl Serve {
     /// request is answered before [`Self::start`].
     async fn prepare(&self, files: Option<CertificateFiles>) -> anyhow::Result<Prepared<'_>> {
         let connection = Connection::open(self).await?;
-        let mut leader = connection.leader();
+        let mut candidate = connection.candidate();
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
-        let _ = leader.look().await;
+        let _ = candidate.look().await;
         let module = Arc::new(Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY))?);
         let (stores, changes) = connection.stores().await;
         let duties = self.duties(&connection.namespace);
@@ -202,14 +213,24 @@ impl Serve {
         startup.trust_clients(&certificate)?;
         // The controller of Nodes runs in a thread of its own, and its connections live there.
         let nodes_client = self.cluster.client().await?;
-        Ok(Prepared { startup, leader, module, changes, compilation, nodes_client, server, certificate, registration })
+        Ok(Prepared {
+            startup,
+            candidate,
+            module,
+            changes,
+            compilation,
+            nodes_client,
+            server,
+            certificate,
+            registration,
+        })
     }
 
     /// Takes part in the leader election, and starts the duties that depend on it.
     fn start(&self, prepared: Prepared<'_>) -> anyhow::Result<Running> {
         let Prepared {
             mut startup,
-            leader,
+            candidate,
             module,
             changes,
             compilation,
@@ -218,7 +239,7 @@ impl Serve {
             certificate,
             registration,
         } = prepared;
-        let mut election = Election::start(leader);
+        let mut election = Election::start(candidate);
         let reconciler = startup.reconciler();
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
         startup.assign_pod_cidrs(module, nodes_client, &election)?;
@@ -232,8 +253,8 @@ impl Serve {
     }
 
     /// Where the settings are.
-    fn settings_source(&self, client: &Client) -> Source {
-        Source::chosen(self.settings.as_deref(), self.policy.as_deref(), client)
+    fn settings_source(&self, client: &Client) -> SettingsSource {
+        SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), client)
     }
 
     fn duties(&self, namespace: &str) -> Duties {

@@ -20,22 +20,22 @@ use super::terminal_options::{TerminalOptions, warn};
 
 /// The text at the end of `clusterip settings --help`.
 pub const HELP: &str = "\
+Examples:
+  Migrate the document of a server to objects:
+    clusterip settings settings.yaml --to objects | kubectl apply -f -
+  The document of the objects of a cluster:
+    kubectl get servicepools,externalpools,nodeblockpools,clusterippolicies \\
+      -o yaml | clusterip settings - --to document
+  A policy for Kubewarden, with a module in your own registry:
+    clusterip settings settings.yaml --to policy \\
+      --module registry://registry.example.com/clusterip-policy:v0.1.0
+
 Settings have three forms: the settings document, objects of clusterip-policy.io in a cluster, and the \
 ClusterAdmissionPolicy of Kubewarden. FILE may have any of them, or a ConfigMap with the document in its key \
 settings.yaml. Objects may be several documents, or a List. Every setting must be valid.
 
 A document has no spec.fence, and the ranges of selected ServiceCIDRs instead of spec.serviceCIDRSelector. Objects \
 have no evidence.lookups and no unusableServiceCIDRs. A warning names each setting that is lost.
-
-Examples:
-  Migrate the document of a server to objects:
-    clusterip settings settings.yaml --to objects | kubectl apply -f -
-  The document of the objects of a cluster:
-    kubectl get servicepools,externalpools,nodeblockpools,clusterippolicies -o yaml \\
-      | clusterip settings - --to document
-  A policy for Kubewarden, with a module in your own registry:
-    clusterip settings settings.yaml --to policy \\
-      --module registry://registry.example.com/clusterip-policy:v0.1.0
 
 Exit status: 0; 2 if the settings can't be read or have mistakes, or the result can't be written.";
 

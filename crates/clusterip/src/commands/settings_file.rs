@@ -1,12 +1,12 @@
-//! Reads and checks a settings file.
+//! Reads a settings file, and prints what is wrong with it.
 
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clusterip_api::Reason;
-use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests;
-use clusterip_host::live_settings::{DocumentError, compiled_as_in_cluster, settings_in, why_default_pools_do_not_fit};
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
+use clusterip_host::live_settings::{DocumentError, LiveSettings, check_settings, compiled_as_in_cluster, settings_in};
 use clusterip_host::policy::module::Module;
 use serde_json::{Value, json};
 
@@ -14,11 +14,6 @@ use super::terminal_options::{notice, warn};
 
 /// The name of settings that come from the objects of a snapshot, in messages.
 pub const OF_SNAPSHOT: &str = "the pools of the snapshot";
-
-/// The name of settings in messages: the file, or that they are the default settings.
-pub fn name(file: Option<&Path>) -> String {
-    file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
-}
 
 /// Reads a settings file, or standard input for `-`: the settings themselves, pool objects, or a policy of Kubewarden
 /// or a ConfigMap that contains the settings. Without a file, or if the ConfigMap has an empty key, the settings are
@@ -53,20 +48,22 @@ pub fn of_snapshot(objects: &[Value]) -> Option<Value> {
     Some(compiled.document)
 }
 
-/// Lets the policy check the settings with this name, and prints its warnings.
+/// The settings with this name in a cluster with these ranges, as `clusterip serve` checks them.
 ///
 /// # Errors
-/// If the settings have mistakes; the error lists all of them, one per line.
-pub fn check(module: &Module, settings: &Value, name: &str) -> anyhow::Result<Settings> {
-    let answer = module.validate_settings(settings)?;
-    if !answer.valid {
-        let misfit = why_default_pools_do_not_fit(settings).map(|reason| format!("\n{reason}")).unwrap_or_default();
-        bail!("settings: {name}\n{}{misfit}", answer.message.unwrap_or_default());
-    }
-    let settings = Settings::from_value(settings).map_err(|invalid| anyhow::anyhow!("settings: {name}\n{invalid}"))?;
-    let unusable = settings.unusable_warnings().into_iter().map(|warning| warning.to_string());
-    for warning in answer.warnings.into_iter().chain(unusable) {
+/// If the settings have mistakes; the error names the settings, and lists all mistakes, one per line.
+pub fn check(module: &Module, written: Value, ranges: &ServiceRanges, name: &str) -> anyhow::Result<LiveSettings> {
+    check_settings(module, written, ranges).map_err(|mistakes| anyhow::anyhow!("settings: {name}\n{mistakes}"))
+}
+
+/// Prints the warnings about the settings with this name.
+pub fn print_warnings(settings: &LiveSettings, name: &str) {
+    for warning in &settings.warnings {
         warn(&format!("{name}: {warning}"));
     }
-    Ok(settings)
+}
+
+/// The name of the settings in messages.
+pub fn name_of(file: Option<&Path>) -> String {
+    file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
 }

@@ -36,10 +36,12 @@ use crate::{own_leases, snapshot_kinds};
 /// The text at the end of `clusterip snapshot --help`.
 pub const HELP: &str = "\
 Examples:
-  Audit a cluster, and plan manifests for it, without access to it:
+  Audit a cluster, and plan manifests for it, without access to it (the first
+  two commands need it):
+    clusterip init >settings.yaml
     clusterip snapshot >snapshot.json
-    clusterip audit --snapshot snapshot.json --settings settings.yaml
-    clusterip plan -f shop --snapshot snapshot.json --settings settings.yaml
+    clusterip audit --snapshot snapshot.json -s settings.yaml
+    clusterip plan examples/shop --snapshot snapshot.json -s settings.yaml
 
 The snapshot contains the objects that `audit` and `plan` read, with only the fields that they read: Services, \
 workloads, Pods, Namespaces, Nodes, RuntimeClasses, IPAddresses, ServiceCIDRs, pool objects, the Leases of clusterip, \
@@ -262,7 +264,7 @@ fn caller((api_version, kind): &Kind, object: &CallerObject) -> Option<Value> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_host::cluster::manifests::{self, Source};
+    use clusterip_host::cluster::manifests::{self, ManifestText};
 
     use super::*;
 
@@ -271,7 +273,7 @@ mod tests {
     }
 
     fn read_back(text: String) -> Vec<Value> {
-        let source = Source { name: "snapshot".to_owned(), text };
+        let source = ManifestText { name: "snapshot".to_owned(), text };
         let manifests = manifests::parse(&[source], "default").unwrap();
         manifests.into_iter().map(|manifest| manifest.object.value()).collect()
     }

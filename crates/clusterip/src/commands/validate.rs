@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Args;
 use clusterip_core::settings::DnsAddress;
-use clusterip_host::cluster::manifests::{self, Source};
+use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{CheckError, LiveSettings, check_settings, settings_in};
 use clusterip_host::permissions::Need;
@@ -26,14 +26,22 @@ use crate::starter::facts;
 
 /// The text at the end of `clusterip validate --help`.
 pub const HELP: &str = "\
+Examples:
+  Without a cluster:
+    clusterip validate examples/settings/k2s.yaml
+  Against the cluster of the current context:
+    clusterip init >settings.yaml
+    clusterip validate --cluster settings.yaml
+  The pools of a cluster:
+    kubectl get servicepools,externalpools,nodeblockpools,clusterippolicies \\
+      -o yaml | clusterip validate -
+  The settings of a policy of Kubewarden:
+    kubectl get clusteradmissionpolicy clusterip-policy -o yaml \\
+      | clusterip validate -
+
 All mistakes of all files are printed, as `clusterip serve` reports them. Against a cluster, pools must lie inside of \
 its Service ranges. A file may also have objects of clusterip-policy.io, a ClusterAdmissionPolicy or AdmissionPolicy of \
 Kubewarden (its spec.settings), or a ConfigMap (its key settings.yaml).
-
-Examples:
-  clusterip validate settings.yaml
-  clusterip validate --cluster settings.yaml
-  kubectl get clusteradmissionpolicy clusterip-policy -o yaml | clusterip validate -
 
 Exit status: 0 if all settings are valid, with or without warnings; 1 if some have mistakes; 2 if a file or the \
 cluster can't be read.";
@@ -120,7 +128,7 @@ fn reads() -> Reads {
 }
 
 /// Checks one text, and prints the result on lines that begin with its name.
-fn is_valid(module: &Module, source: &Source, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
+fn is_valid(module: &Module, source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
     let checked = settings_in(&source.text)

@@ -275,12 +275,12 @@ impl Controller {
         match self.patch(&format!("{}/status", service_path(&id.namespace, &id.name)), &patch).await {
             Ok(_) => tracing::info!(namespace = id.namespace, name = id.name, addresses, "external addresses are held"),
             Err(error) => {
-                let reason = error_message(&error);
+                let error = error_message(&error);
                 tracing::warn!(
                     namespace = id.namespace,
                     name = id.name,
                     addresses,
-                    reason,
+                    error,
                     "the status can't be written"
                 );
             }
@@ -310,7 +310,7 @@ impl Term {
             Ok(Event::Apply(lease)) => self.observer.apply(&lease, now),
             Ok(Event::Delete(lease)) => self.observer.delete(&lease, now),
             Err(error) => {
-                tracing::warn!(reason = error_chain(&error), "the leases of agents can't be watched, trying again");
+                tracing::warn!(error = error_chain(&error), "the leases of agents can't be watched, trying again");
                 return false;
             }
         }

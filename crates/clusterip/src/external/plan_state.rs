@@ -101,7 +101,7 @@ impl PlanState {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_core::annotations::ASKED_ANNOTATION;
+    use clusterip_core::annotations::REQUESTED_ADDRESS_ANNOTATION;
     use clusterip_core::settings::Settings;
     use serde_json::json;
 
@@ -115,9 +115,10 @@ mod tests {
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x", "namespace": "shop"},
                    "spec": {"externalIPs": [address]}})
         };
+        let asks = json!({REQUESTED_ADDRESS_ANNOTATION: "10.0.9.3"});
         let asking = json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": "asks", "namespace": "shop", "annotations": {ASKED_ANNOTATION: "10.0.9.3"}},
+            "metadata": {"name": "asks", "namespace": "shop", "annotations": asks},
             "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external"},
         });
         let plain = json!({"spec": {}});

@@ -3,31 +3,32 @@
 use std::time::Duration;
 
 use clusterip_leases::election::LEASE;
+use clusterip_leases::lease_request::LeaseRequest;
 use thiserror::Error;
 
 /// The leader's Lease can't be read or written.
 #[derive(Debug, Error)]
 pub enum LeaderError {
     /// The API server refuses the request, or can't be reached.
-    #[error("lease {namespace}/{LEASE} can't be {what}: {reason}; without it nothing is moved or assigned")]
+    #[error("lease {namespace}/{LEASE} can't be {request}: {reason}; without it nothing is moved or assigned")]
     Request {
         /// The namespace of the Lease.
         namespace: String,
-        /// The request that failed: `read`, `created`, `updated` or `deleted`.
-        what: &'static str,
+        /// The request that failed.
+        request: LeaseRequest,
         /// The message of the API server.
         reason: String,
     },
     /// The API server does not answer in time.
     #[error(
-        "lease {namespace}/{LEASE} can't be {what}: no answer within {waited:?}; without it nothing is moved or \
+        "lease {namespace}/{LEASE} can't be {request}: no answer within {waited:?}; without it nothing is moved or \
          assigned"
     )]
     NoAnswer {
         /// The namespace of the Lease.
         namespace: String,
-        /// The request that failed: `read`, `created`, `updated` or `deleted`.
-        what: &'static str,
+        /// The request that failed.
+        request: LeaseRequest,
         /// How long the answer was waited for.
         waited: Duration,
     },

@@ -127,7 +127,7 @@ impl<'m> NodePlanner<'m> {
     ) -> Result<NodePlan, (usize, ModuleError)> {
         let mut plan = NodePlan::default();
         for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node()) {
-            plan.rows.push(self.place(index, manifest).map_err(|error| (index, error))?);
+            plan.rows.push(self.plan_node(index, manifest).map_err(|error| (index, error))?);
             plan.manifests.push(index);
             progress();
         }
@@ -135,7 +135,7 @@ impl<'m> NodePlanner<'m> {
         Ok(plan)
     }
 
-    fn place(&mut self, index: usize, manifest: &Manifest) -> Result<NodeRow, ModuleError> {
+    fn plan_node(&mut self, index: usize, manifest: &Manifest) -> Result<NodeRow, ModuleError> {
         let mut node = manifest.object.value();
         let name = key(&node, index);
         // The snapshot contains the Node under this name. Without it, the policy would treat the Node as another one.

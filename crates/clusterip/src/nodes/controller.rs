@@ -15,7 +15,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::thread;
 
-use clusterip_core::answer::Outcome as Answered;
+use clusterip_core::answer::Outcome;
 use clusterip_core::node::Allocation;
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::stores::Stores;
@@ -268,12 +268,12 @@ impl Term {
         };
         let reason = || audit.reason.clone().unwrap_or_default();
         match audit.outcome {
-            Answered::Allocated => match answer.mutated_object.as_ref().map(blocks_of) {
+            Outcome::Allocated => match answer.mutated_object.as_ref().map(blocks_of) {
                 Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
                 _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
             },
-            Answered::Unchanged => Decision::NoMatchingPool(reason()),
-            Answered::Denied => match &audit.pool {
+            Outcome::Unchanged => Decision::NoMatchingPool(reason()),
+            Outcome::Denied => match &audit.pool {
                 Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
                 None => Decision::Failed(reason()),
             },

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_api::{AddressCounts, Addresses, Blocks, ReservationHolder};
-use clusterip_core::address::Family;
+use clusterip_core::address::{Family, parse_address};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Pool;
 use clusterip_host::evaluator::Evaluator;
@@ -93,7 +93,7 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
 
 fn cluster_ips(service: &Value) -> impl Iterator<Item = IpAddr> {
     let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array).into_iter().flatten();
-    addresses.filter_map(|address| address.as_str()?.parse().ok())
+    addresses.filter_map(|address| parse_address(address.as_str()?))
 }
 
 /// The counts of each pool. `in_flight` and `misplaced` are addresses of any pool.

@@ -55,7 +55,7 @@ fn pools(audit: &Audit, layout: Layout) -> String {
     let mut table = String::new();
     // If the settings have only node pools or external pools, the table of Service pools is left out.
     if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
-        let titles = ["POOL", "RANGE", "USABLE", "USED", "CLAIMED", "FREE", "RESERVED", "USED ANYWAY", "FILL"];
+        let titles = ["POOL", "RANGE", "USABLE", "USED", "IN FLIGHT", "FREE", "RESERVED", "USED ANYWAY", "FILL"];
         put(&mut table, &titles, layout, |bar| {
             audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| cells(pool, range, bar))).collect()
         });
@@ -79,8 +79,18 @@ fn pools(audit: &Audit, layout: Layout) -> String {
         });
     }
     if let Some(external) = &audit.external {
-        let titles =
-            ["EXTERNAL POOL", "RANGE", "USABLE", "USED", "HELD", "CLAIMED", "FREE", "EXCLUDED", "USED ANYWAY", "FILL"];
+        let titles = [
+            "EXTERNAL POOL",
+            "RANGE",
+            "USABLE",
+            "USED",
+            "HELD",
+            "IN FLIGHT",
+            "FREE",
+            "EXCLUDED",
+            "USED ANYWAY",
+            "FILL",
+        ];
         put(&mut table, &titles, layout, |bar| {
             let pools = external.pools.iter();
             pools.flat_map(|pool| pool.ranges.iter().map(move |range| external_cells(pool, range, bar))).collect()
@@ -167,7 +177,7 @@ fn node_cells(pool: &NodePool, range: &BlockRange, bar: usize) -> Vec<String> {
 }
 
 fn external_cells(pool: &ExternalPool, range: &ExternalRange, bar: usize) -> Vec<String> {
-    let ExternalCounts { usable, used, claimed, free, excluded, used_anyway, held } = range.counts;
+    let ExternalCounts { usable, used, in_flight, free, excluded, used_anyway, held } = range.counts;
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     vec![
         harmless(&pool.name),
@@ -176,11 +186,11 @@ fn external_cells(pool: &ExternalPool, range: &ExternalRange, bar: usize) -> Vec
         count(used),
         // An unknown number is not zero.
         held.map_or_else(|| paint(style::FAINT, "?"), count),
-        quiet(claimed),
+        quiet(in_flight),
         left,
         quiet(excluded),
         quiet(used_anyway),
-        fill(used.saturating_add(claimed), free, usable, bar),
+        fill(used.saturating_add(in_flight), free, usable, bar),
     ]
 }
 
@@ -189,7 +199,7 @@ fn quiet(number: u128) -> String {
 }
 
 fn cells(pool: &Pool, range: &Range, bar: usize) -> Vec<String> {
-    let Counts { usable, used, claimed, free, reserved, used_anyway } = range.counts;
+    let Counts { usable, used, in_flight, free, reserved, used_anyway } = range.counts;
     let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
     let name = harmless(&pool.name);
     let cidr = range.cidr.to_string();
@@ -198,11 +208,11 @@ fn cells(pool: &Pool, range: &Range, bar: usize) -> Vec<String> {
         cidr,
         count(usable),
         count(used),
-        quiet(claimed),
+        quiet(in_flight),
         left,
         quiet(reserved),
         quiet(used_anyway),
-        fill(used.saturating_add(claimed), free, usable, bar),
+        fill(used.saturating_add(in_flight), free, usable, bar),
     ]
 }
 

@@ -6,8 +6,8 @@ use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
-use crate::audit::explain::{Explanation, Place};
-use crate::audit::model::{ExternalAddress, Holder, Kept};
+use crate::audit::explain::{AddressLocation, Explanation};
+use crate::audit::model::{ExternalAddress, Holder, WithheldReason};
 
 /// Lines of a key and a value. The text has colours; the printer strips them where they don't belong.
 pub fn why(why: &Explanation, layout: Layout) -> String {
@@ -15,7 +15,7 @@ pub fn why(why: &Explanation, layout: Layout) -> String {
     if why.addresses.is_empty() {
         rows.push(("address", paint(style::FAINT, "none")));
     }
-    rows.extend(why.addresses.iter().map(|place| ("address", self::place(place))));
+    rows.extend(why.addresses.iter().map(|location| ("address", self::location(location))));
     // Without an address, nothing was set.
     if !why.addresses.is_empty() {
         rows.push(("set", set_by(why.by_hand).to_owned()));
@@ -59,16 +59,16 @@ fn pool(name: &str) -> String {
     format!("pool {}", harmless(name))
 }
 
-fn place(place: &Place) -> String {
-    let kept = match place.kept {
-        Some(Kept::Reserved) => ", reserved",
-        Some(Kept::Excluded) => ", excluded",
-        Some(Kept::ForService) => ", reserved for a Service",
+fn location(location: &AddressLocation) -> String {
+    let withheld = match location.withheld {
+        Some(WithheldReason::Reserved) => ", reserved",
+        Some(WithheldReason::Excluded) => ", excluded",
+        Some(WithheldReason::ForService) => ", reserved for a Service",
         None => "",
     };
-    match (&place.pool, place.range) {
-        (Some(pool), Some(range)) => format!("{}, in pool {} ({range}){kept}", place.address, harmless(pool)),
-        _ => format!("{}, in no pool", place.address),
+    match (&location.pool, location.range) {
+        (Some(pool), Some(range)) => format!("{}, in pool {} ({range}){withheld}", location.address, harmless(pool)),
+        _ => format!("{}, in no pool", location.address),
     }
 }
 

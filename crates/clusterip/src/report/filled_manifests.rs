@@ -7,7 +7,7 @@ use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::answer::Outcome;
 use clusterip_core::external;
 use clusterip_host::cluster::manifests::manifest_edit::{Edit, Fields, apply};
-use clusterip_host::cluster::manifests::{self, Manifest, Origin, Source};
+use clusterip_host::cluster::manifests::{self, Manifest, ManifestText, Origin};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -37,7 +37,7 @@ struct Filling {
 ///
 /// # Errors
 /// [`FillError`] for an object whose `spec` comes from an anchor or merge key, or for a Service without one.
-pub fn manifests(sources: &[Source], manifests: &[Manifest], plan: &Plan) -> Result<String, FillError> {
+pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) -> Result<String, FillError> {
     let mut edits: Vec<Vec<Edit>> = sources.iter().map(|_| Vec::new()).collect();
     let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });
     let line_ends: Vec<&str> = line_ends.collect();
@@ -64,7 +64,7 @@ pub fn manifests(sources: &[Source], manifests: &[Manifest], plan: &Plan) -> Res
         }
         stream.push_str(&text);
     }
-    let stream = Source { name: String::new(), text: stream };
+    let stream = ManifestText { name: String::new(), text: stream };
     verify(&stream, manifests, &filled)?;
     Ok(stream.text)
 }
@@ -100,7 +100,7 @@ impl FillError {
 }
 
 /// Parses the filled text again: a text that came out wrong must not be printed.
-fn verify(stream: &Source, manifests: &[Manifest], filled: &BTreeMap<usize, Filling>) -> Result<(), FillError> {
+fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize, Filling>) -> Result<(), FillError> {
     let (mut next, mut unlike) = (0, None);
     let read = manifests::each(slice::from_ref(stream), "", &mut |written| {
         if unlike.is_none() && manifests.get(next).is_some_and(|manifest| !same(&written, manifest, filled.get(&next)))

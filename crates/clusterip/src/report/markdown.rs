@@ -13,12 +13,12 @@ use crate::audit::model::{Audit, Finding};
 pub fn markdown(audit: &Audit) -> String {
     let mut text = "# Audit of the cluster\n".to_owned();
     if !audit.pools.is_empty() {
-        let titles = ["Pool", "Range", "Usable", "Used", "Claimed", "Free", "Reserved", "Used anyway"];
+        let titles = ["Pool", "Range", "Usable", "Used", "In flight", "Free", "Reserved", "Used anyway"];
         let ranges = audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| (pool, range)));
         let rows = ranges.map(|(pool, range)| {
             let counts = range.counts;
             let numbers =
-                [counts.usable, counts.used, counts.claimed, counts.free, counts.reserved, counts.used_anyway];
+                [counts.usable, counts.used, counts.in_flight, counts.free, counts.reserved, counts.used_anyway];
             cells([pool.name.clone(), range.cidr.to_string()], &numbers)
         });
         table(&mut text, "Pools", &titles, 2, rows);
@@ -43,12 +43,12 @@ pub fn markdown(audit: &Audit) -> String {
         table(&mut text, "Pools of Nodes", &titles, 3, rows);
     }
     if let Some(external) = &audit.external {
-        let titles = ["Pool", "Range", "Held", "Usable", "Used", "Claimed", "Free", "Excluded", "Used anyway"];
+        let titles = ["Pool", "Range", "Held", "Usable", "Used", "In flight", "Free", "Excluded", "Used anyway"];
         let ranges = external.pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| (pool, range)));
         let rows = ranges.map(|(pool, range)| {
             let counts = range.counts;
             let numbers =
-                [counts.usable, counts.used, counts.claimed, counts.free, counts.excluded, counts.used_anyway];
+                [counts.usable, counts.used, counts.in_flight, counts.free, counts.excluded, counts.used_anyway];
             let held = counts.held.map_or_else(|| "not known".to_owned(), count);
             cells([pool.name.clone(), range.range.clone(), held], &numbers)
         });

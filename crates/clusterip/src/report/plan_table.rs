@@ -13,7 +13,7 @@ use clusterip_runtime::terminal::harmless;
 use super::columns::{self, Layout, paint};
 use super::plan_json::{ExternalSummary, Summary};
 use crate::joined::joined;
-use crate::manifest_planner::{ExternalRow, Plan, Row, Source};
+use crate::manifest_planner::{AddressSource, ExternalRow, Plan, Row};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
 
@@ -121,9 +121,9 @@ fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, mes
     let style = if *decision == external::RecordChange::Recorded { style::GOOD } else { style::FAINT };
     let reason = match (message, decision) {
         (None, _) => match source {
-            Some(Source::Asked) => "asked for".to_owned(),
-            Some(Source::Kept) => "kept from before".to_owned(),
-            Some(Source::Free) => "free".to_owned(),
+            Some(AddressSource::Asked) => "asked for".to_owned(),
+            Some(AddressSource::Kept) => "kept from before".to_owned(),
+            Some(AddressSource::Free) => "free".to_owned(),
             None => "-".to_owned(),
         },
         (Some(message), external::RecordChange::Unchanged) => format!("unchanged: {}", harmless(message)),

@@ -10,8 +10,8 @@ use clusterip_host::host_metrics::ClaimResult;
 
 use super::ServerMetrics;
 use crate::external::external_metrics::{AssignmentResult, ExternalFill};
-use crate::nodes::node_metrics::{Assignment, BlockFill, Misplaced as MisplacedNodes};
-use crate::services::service_metrics::{FamilyFill, Misplaced, MoveResult, PoolFill};
+use crate::nodes::node_metrics::{Assignment, BlockFill, Misplaced};
+use crate::services::service_metrics::{FamilyFill, MoveResult, PoolFill, StayReason};
 use crate::webhook::admission_metrics::{Decision, ResourceKind};
 
 fn fill(family: Family, usable: u128, used: u128, free: u128) -> FamilyFill {
@@ -66,8 +66,8 @@ fn filled() -> ServerMetrics {
     metrics.services.replicas(2, 1);
     metrics.services.moved(MoveResult::Moved);
     metrics.services.moved(MoveResult::UserChanged);
-    metrics.services.misplaced(&[(Misplaced::Never, 1)]);
-    metrics.services.misplaced(&[(Misplaced::ByHand, 2), (Misplaced::Moving, 1), (Misplaced::ByHand, 3)]);
+    metrics.services.misplaced(&[(StayReason::Never, 1)]);
+    metrics.services.misplaced(&[(StayReason::ByHand, 2), (StayReason::Moving, 1), (StayReason::ByHand, 3)]);
     metrics.cluster.settings_in_use("11", true);
     metrics.cluster.settings_refused();
     metrics.cluster.settings_in_use("22", false);
@@ -85,7 +85,7 @@ fn filled() -> ServerMetrics {
     metrics.nodes.assigned(Assignment::Assigned);
     metrics.nodes.none_waiting();
     metrics.nodes.waiting(3);
-    metrics.nodes.misplaced(&[(MisplacedNodes::Shared, 2)].into());
+    metrics.nodes.misplaced(&[(Misplaced::Shared, 2)].into());
     let external = |pool: &str, family| ExternalFill { pool: pool.into(), family, usable: 31, assigned: 3, held: 2 };
     metrics.external.pools(&[external("gone", Family::V4)]);
     metrics.external.pools(&[external("edge", Family::V4), external("edge", Family::V6)]);

@@ -19,9 +19,9 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 
+use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::text;
@@ -48,7 +48,7 @@ pub mod settings_in_use;
 
 use self::fair_queue::FairQueue;
 use self::reconcile::{Next, Reconciler};
-use self::settings_in_use::{Origin, SettingsInUse};
+use self::settings_in_use::{SettingsInUse, SettingsOrigin};
 use super::misplaced::{self, Inspection, Verdict};
 use crate::leader::Leadership;
 use crate::service_placement::{Skip, skip_reason};
@@ -81,7 +81,7 @@ pub struct Controller {
     /// The identity of this process in the Lease.
     pub identity: String,
     /// Where this process reads its settings.
-    pub source: Origin,
+    pub source: SettingsOrigin,
     /// The namespace of the agents.
     pub agents_namespace: String,
     /// Whether this process deletes at the end what it has stored about its settings.
@@ -343,7 +343,7 @@ fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>,
         // with some of them.
         if let Inspection::Misplaced(found) = inspection
             && found.verdict == Verdict::Move
-            && !set_by_hand(&service)
+            && !may_be_set_by_hand(&service)
         {
             misplaced.insert(id.clone());
         }

@@ -20,7 +20,7 @@ use super::controller::requests::Request;
 use super::endpoints;
 use super::mover::journal::Journal;
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, skip_reason};
-use crate::services::service_metrics::Misplaced as Reason;
+use crate::services::service_metrics::StayReason;
 
 /// Which misplaced Services may be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub enum Verdict {
     /// The Service stays.
     Report {
         /// The reason, as a label of the metric.
-        reason: Reason,
+        reason: StayReason,
         /// The reason in full, for messages.
         detail: String,
     },
@@ -140,17 +140,20 @@ pub fn inspect(
     let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
     let disturbed = endpoints::disturbed(&evaluator.stores().read_snapshot(), namespace, name, &lies_in);
     let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
-        report(Reason::Never, "this server moves nothing".to_owned())
+        report(StayReason::Never, "this server moves nothing".to_owned())
     } else if wish == Some(Move::Never) {
-        report(Reason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
+        report(StayReason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
-        report(Reason::LoadBalancer, "type LoadBalancer: a cloud provider might remove its load balancer".to_owned())
+        report(
+            StayReason::LoadBalancer,
+            "type LoadBalancer: a cloud provider might remove its load balancer".to_owned(),
+        )
     } else if let Some(detail) = control_plane(evaluator, namespace, name, request) {
-        report(Reason::ControlPlane, detail)
+        report(StayReason::ControlPlane, detail)
     } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Controller {
-        report(Reason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached at its present address"))
+        report(StayReason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached at its present address"))
     } else if answer.mutated_object.is_none() {
-        report(Reason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
+        report(StayReason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
     } else {
         Verdict::Move
     };
@@ -230,7 +233,7 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
 
 /// Why the policy does not agree with a Service as it would be written.
 #[derive(Debug, Error)]
-pub enum CheckError {
+pub enum TargetCheckError {
     /// The policy refuses the Service. Contains its reason.
     #[error("{0}")]
     Refused(String),
@@ -245,16 +248,16 @@ pub enum CheckError {
 /// Asks the policy about a Service as it would be written, with all its addresses.
 ///
 /// # Errors
-/// [`CheckError`] if the policy refuses the Service or does not answer.
-pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), CheckError> {
+/// [`TargetCheckError`] if the policy refuses the Service or does not answer.
+pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), TargetCheckError> {
     let uid = text(service, &["metadata", "uid"]);
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run: true };
-    let answer = evaluator.evaluate(&request, &subject).map_err(CheckError::Unanswered)?.answer;
+    let answer = evaluator.evaluate(&request, &subject).map_err(TargetCheckError::Unanswered)?.answer;
     match answer.accepted {
         true => Ok(()),
-        false => Err(CheckError::Refused(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned()))),
+        false => Err(TargetCheckError::Refused(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned()))),
     }
 }
 

@@ -36,9 +36,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::looks_half_moved;
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use clusterip_host::object::service_path;
 use jiff::Timestamp;
 use kube::Client;
@@ -46,12 +46,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 mod api_requests;
+mod assign;
 mod attempt;
 pub mod field_ownership;
 pub mod journal;
 mod move_error;
 pub mod outcome;
-mod placing;
 pub mod records;
 pub mod refusal;
 mod release;
@@ -59,11 +59,11 @@ pub mod spec_merge;
 pub mod step;
 pub mod targets;
 
+use self::assign::AssignResult;
 use self::attempt::{Attempt, next_target, same_families};
 use self::journal::Journal;
 pub use self::move_error::MoveError;
 use self::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
-use self::placing::Placing;
 use self::records::Records;
 use self::refusal::Refusal;
 use self::step::Step;
@@ -246,7 +246,7 @@ impl<'m> Run<'m> {
         targets: &dyn Targets,
     ) -> Result<Outcome, MoveError> {
         let mut to = order.addresses.clone();
-        let was_by_hand = set_by_hand(&service);
+        let was_by_hand = may_be_set_by_hand(&service);
         loop {
             if looks_half_moved(&service) {
                 return self.finish_recorded(service, targets).await;
@@ -277,7 +277,9 @@ impl<'m> Run<'m> {
             }
             match self.read("read").await? {
                 // A user may have set the address by hand since the Service was looked at.
-                Some(now) if set_by_hand(&now) && !was_by_hand => return Ok(Outcome::Unmoved(Unmoved::SetByHand)),
+                Some(now) if may_be_set_by_hand(&now) && !was_by_hand => {
+                    return Ok(Outcome::Unmoved(Unmoved::SetByHand));
+                }
                 Some(now) => service = now,
                 None => return Ok(Outcome::Unmoved(Unmoved::Gone)),
             }
@@ -330,13 +332,13 @@ impl<'m> Run<'m> {
                         reached => reached,
                     });
                 }
-                Step::Place => {
+                Step::Assign => {
                     // A user may have removed all traces of the move. Then it has ended like this.
                     reached = self.ending(&service, journal);
-                    match self.place(&service, journal, targets).await {
-                        Ok(Placing::Again) => continue,
-                        Ok(Placing::Done(written)) => ("place", Ok(written)),
-                        Err(refusal) => ("place", Err(refusal)),
+                    match self.assign(&service, journal, targets).await {
+                        Ok(AssignResult::Again) => continue,
+                        Ok(AssignResult::Done(written)) => ("assign", Ok(written)),
+                        Err(refusal) => ("assign", Err(refusal)),
                     }
                 }
                 Step::RestoreStatus if !journal.load_balancer.as_ref().is_some_and(|old| targets.may_show(old)) => {

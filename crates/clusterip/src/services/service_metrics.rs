@@ -28,8 +28,8 @@ label_values! {
 }
 
 label_values! {
-    /// What happens with a misplaced Service, and why.
-    Misplaced {
+    /// Why a misplaced Service has not moved yet.
+    StayReason {
         /// The Service is being moved, or waits for its turn.
         Moving = "moving",
         /// The address was set by hand.
@@ -98,7 +98,7 @@ struct MoveLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MisplacedLabels {
-    reason: Misplaced,
+    reason: StayReason,
 }
 
 /// The metrics of Services.
@@ -161,9 +161,9 @@ impl ServiceMetrics {
     }
 
     /// Sets the number of misplaced Services by reason. Reasons that are not in the list become zero.
-    pub fn misplaced(&self, services: &[(Misplaced, u64)]) {
+    pub fn misplaced(&self, services: &[(StayReason, u64)]) {
         let _lock = self.lock.hold();
-        for &reason in Misplaced::ALL {
+        for &reason in StayReason::ALL {
             let count = services.iter().filter(|(why, _)| *why == reason).map(|(_, count)| count).sum();
             self.misplaced.get_or_create(&MisplacedLabels { reason }).set(whole(count));
         }
@@ -209,7 +209,7 @@ impl Component for ServiceMetrics {
             "Services outside of their pool, by whether they are moved or why not",
             self.misplaced.clone(),
         );
-        registry.register("leader", "Whether this process moves Services", self.leader.clone());
+        registry.register("leader", "Whether this process is the leader", self.leader.clone());
         for &result in MoveResult::ALL {
             drop(self.moves.get_or_create(&MoveLabels { result }));
         }

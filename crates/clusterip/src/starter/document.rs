@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clusterip_core::address::static_band_len;
 use ipnet::IpNet;
 
-use super::facts::{Origin, Ranges};
+use super::facts::{Ranges, RangesOrigin};
 use super::pools::{Os, StarterPool, THROUGH_DNS, is_k2s};
 
 /// The settings with these pools, for a cluster whose Nodes have these operating systems.
@@ -22,11 +22,11 @@ pub fn document(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[StarterPool]) 
     );
     let list = list(&ranges.all);
     text.push_str(&match ranges.origin {
-        Origin::ServiceCidrs => format!(
+        RangesOrigin::ServiceCidrs => format!(
             "  # The Service ranges of the cluster. Kubewarden can't read them: remove the # there.\n  \
              # serviceCIDRs: {list}\n"
         ),
-        Origin::Kubeadm | Origin::User => {
+        RangesOrigin::Kubeadm | RangesOrigin::User => {
             format!("  # The Service ranges of the cluster, the primary one first.\n  serviceCIDRs: {list}\n")
         }
     });
@@ -40,9 +40,9 @@ fn head(ranges: &Ranges, systems: &BTreeSet<Os>, pools: &[StarterPool]) -> Strin
         _ => "a pool for each operating system of the Nodes",
     };
     let known = match ranges.origin {
-        Origin::ServiceCidrs => "",
-        Origin::Kubeadm => " (from the ConfigMap kube-system/kubeadm-config)",
-        Origin::User => " (as given with --service-cidr)",
+        RangesOrigin::ServiceCidrs => "",
+        RangesOrigin::Kubeadm => " (from the ConfigMap kube-system/kubeadm-config)",
+        RangesOrigin::User => " (as given with --service-cidr)",
     };
     let mut text = format!(
         "# Starter settings of clusterip: {systems}.\n# Service ranges of the cluster: {}{known}\n",

@@ -20,7 +20,7 @@ use super::pools::{Os, used_part};
 
 /// Where Service ranges are known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum RangesOrigin {
     /// From the ServiceCIDRs of the cluster. `clusterip serve` reads them, too.
     ServiceCidrs,
     /// From the configuration that kubeadm stores in the cluster.
@@ -37,7 +37,7 @@ pub struct Ranges {
     /// The first usable range of each family.
     pub chosen: Vec<IpNet>,
     /// Where they are known from.
-    pub origin: Origin,
+    pub origin: RangesOrigin,
 }
 
 /// Why there are no facts about a cluster.
@@ -66,7 +66,7 @@ impl Ranges {
     ///
     /// # Errors
     /// [`FactsError::NoUsableRange`] if no range is usable.
-    pub fn of(ranges: &ServiceRanges, origin: Origin, minor: Option<u32>) -> Result<Self, FactsError> {
+    pub fn of(ranges: &ServiceRanges, origin: RangesOrigin, minor: Option<u32>) -> Result<Self, FactsError> {
         let all: Vec<IpNet> = ranges.nets().iter().map(IpNet::trunc).collect();
         let mut chosen: Vec<IpNet> = Vec::new();
         for range in all.iter().map(|range| used_part(*range, minor)) {
@@ -103,14 +103,14 @@ pub async fn ranges(client: &Client) -> Result<Ranges, FactsError> {
     let minor = minor_version(client).await;
     let ranges = service_cidrs(client).await?;
     if !ranges.all.is_empty() {
-        return Ranges::of(&ranges, Origin::ServiceCidrs, minor);
+        return Ranges::of(&ranges, RangesOrigin::ServiceCidrs, minor);
     }
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
     // Many users may not read it, and most clusters do not have it.
     let kubeadm = config_maps.get_opt("kubeadm-config").await.ok().flatten();
     let subnets = kubeadm.as_ref().map(service_subnets).unwrap_or_default();
     if !subnets.is_empty() {
-        return Ranges::of(&subnets.into(), Origin::Kubeadm, minor);
+        return Ranges::of(&subnets.into(), RangesOrigin::Kubeadm, minor);
     }
     let services: Api<Service> = Api::namespaced(client.clone(), "default");
     let kubernetes = services.get_opt("kubernetes").await.ok().flatten();
@@ -230,7 +230,7 @@ mod tests {
             },
         ];
         for Case { name, objects, minor, chosen } in cases {
-            let found = Ranges::of(&ServiceRanges::of(objects), Origin::ServiceCidrs, minor);
+            let found = Ranges::of(&ServiceRanges::of(objects), RangesOrigin::ServiceCidrs, minor);
             let found = found.map(|ranges| ranges.chosen.iter().map(ToString::to_string).collect::<Vec<_>>());
             match (found, chosen) {
                 (Ok(found), Ok(chosen)) => assert_eq!(found, chosen, "{name}"),

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::document::document;
-use super::facts::{Origin, Ranges};
+use super::facts::{Ranges, RangesOrigin};
 use super::pools::{Os, StarterPool, TooSmall, pools};
 
 const LINUX: &[Os] = &[Os::Linux];
@@ -213,7 +213,7 @@ fn settings_name_the_reason_for_one_pool() {
     let ranges = nets(&["10.96.0.0/12"]);
     for (systems, reason) in [(&[][..], "no Node has a known"), (LINUX, "all Nodes have the same")] {
         let pools = divided(&["10.96.0.0/12"], systems).unwrap();
-        let ranges = Ranges { all: ranges.clone(), chosen: ranges.clone(), origin: Origin::User };
+        let ranges = Ranges { all: ranges.clone(), chosen: ranges.clone(), origin: RangesOrigin::User };
         let text = document(&ranges, &systems.iter().copied().collect(), &pools);
         let head = format!("# Starter settings of clusterip: one pool for all Services, because {reason} ");
         assert!(text.starts_with(&head), "{text}");
@@ -221,13 +221,13 @@ fn settings_name_the_reason_for_one_pool() {
 }
 
 /// The settings as the program reads them, with the Service ranges.
-fn settings(ranges: &[IpNet], pools: &[StarterPool], origin: Origin) -> Settings {
+fn settings(ranges: &[IpNet], pools: &[StarterPool], origin: RangesOrigin) -> Settings {
     let ranges = Ranges { all: ranges.to_vec(), chosen: ranges.to_vec(), origin };
     let systems: BTreeSet<Os> = pools.iter().filter_map(|pool| pool.os).collect();
     let text = document(&ranges, &systems, pools);
     let mut document: Value = yaml::single(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let written = document["services"].get("serviceCIDRs").is_some();
-    assert_eq!(written, origin != Origin::ServiceCidrs, "{text}");
+    assert_eq!(written, origin != RangesOrigin::ServiceCidrs, "{text}");
     document["services"]["serviceCIDRs"] = json!(ranges.all);
     // A line with two IPv6 ranges is longer than the others.
     assert!(text.lines().all(|line| line.len() <= 150), "{text}");
@@ -262,7 +262,7 @@ proptest! {
     fn starter_settings_of_any_ranges_are_valid(
         ranges in some_ranges(),
         systems in prop::sample::subsequence(BOTH, 0..=2),
-        origin in prop::sample::select(vec![Origin::ServiceCidrs, Origin::Kubeadm, Origin::User]),
+        origin in prop::sample::select(vec![RangesOrigin::ServiceCidrs, RangesOrigin::Kubeadm, RangesOrigin::User]),
     ) {
         let systems: BTreeSet<Os> = systems.into_iter().collect();
         let count = |range: &IpNet| Span::from(*range).count();
@@ -300,6 +300,6 @@ proptest! {
 #[test]
 fn starter_settings_of_k2s_are_the_default_pools() {
     let ranges = nets(&["172.21.0.0/16"]);
-    let settings = settings(&ranges, &divided(&["172.21.0.0/16"], BOTH).unwrap(), Origin::ServiceCidrs);
+    let settings = settings(&ranges, &divided(&["172.21.0.0/16"], BOTH).unwrap(), RangesOrigin::ServiceCidrs);
     assert_eq!(settings.pools, Settings::default().pools);
 }

@@ -42,7 +42,7 @@ function blockFacts(range, { entry, ...item }, block) {
 
 function stateInWords(item) {
   const word = STATES[item.state].word;
-  return item.entry && item.kept ? `${word}, ${STATES[item.kept].among}` : word;
+  return item.entry && item.withheld ? `${word}, ${STATES[item.withheld].among}` : word;
 }
 
 function spanFacts(range, item) {
@@ -60,7 +60,7 @@ function partFacts(range, item) {
     [range.words.part, formatBlock(item.block)],
     ["Pool", range.pool],
     ...Object.entries(COUNTS).map(([key, word]) => [word, formatNumber(item.counts[key])]),
-    [range.words.kept, formatNumber(item.kept)],
+    [range.words.withheld, formatNumber(item.withheld)],
     ["free", formatNumber(item.free)],
   ];
 }

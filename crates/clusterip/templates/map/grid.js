@@ -40,7 +40,7 @@ class RangeMap {
       tabindex: "-1",
       "aria-label": labelOf(this.range, item),
     });
-    if (item.kind === "address" && item.entry && item.kept) cell.classList.add("used-anyway");
+    if (item.kind === "address" && item.entry && item.withheld) cell.classList.add("used-anyway");
     if (item.kind === "block") {
       const usable = item.last - item.first + 1n;
       const share = item.taken === 0 ? 0 : Math.max(15, Math.min(100, (item.taken / Number(usable)) * 100));

@@ -13,12 +13,12 @@ const WIDEST = 65536n;
 function readRange(pool, range, number) {
   const block = parseBlock(range.cidr);
   const entries = range.addresses.map((address) => ({ ...address, value: parseAddress(address.address).value, range: number }));
-  const kept = range.kept.map((span) => ({
+  const withheld = range.withheld.map((span) => ({
     first: parseAddress(span.first).value,
     last: parseAddress(span.last).value,
     why: span.why,
   }));
-  return { number, pool: pool.name, root: block, entries: withKept(entries, kept), kept, words: COUNTED.addresses };
+  return { number, pool: pool.name, root: block, entries: markWithheld(entries, withheld), withheld, words: COUNTED.addresses };
 }
 
 // A range of a pool of Nodes: its blocks are treated like the addresses of other ranges.
@@ -36,13 +36,13 @@ function readBlockRange(pool, range, number) {
       entries.set(value, entry);
     }
   }
-  const kept = range.withheld.map((span) => ({
+  const withheld = range.withheld.map((span) => ({
     first: parseBlock(span.first).first >> family.shift,
     last: parseBlock(span.last).first >> family.shift,
     why: span.why,
   }));
   const inOrder = [...entries.values()].sort((a, b) => (a.value < b.value ? -1 : 1));
-  return { number, pool: pool.name, root, entries: withKept(inOrder, kept), kept, words: COUNTED.blocks };
+  return { number, pool: pool.name, root, entries: markWithheld(inOrder, withheld), withheld, words: COUNTED.blocks };
 }
 
 // A range of a pool of external addresses, which is shown as the smallest block that contains it.
@@ -50,22 +50,22 @@ function readExternalRange(pool, range, number) {
   const root = parseBlock(range.around);
   const [first, last] = [parseAddress(range.first).value, parseAddress(range.last).value];
   const entries = range.addresses.map((address) => ({ ...address, value: parseAddress(address.address).value, range: number }));
-  const kept = range.kept.map((span) => ({
+  const withheld = range.withheld.map((span) => ({
     first: parseAddress(span.first).value,
     last: parseAddress(span.last).value,
     why: span.why,
   }));
-  if (first > root.first) kept.unshift({ first: root.first, last: first - 1n, why: "outside" });
-  if (last < lastOf(root)) kept.push({ first: last + 1n, last: lastOf(root), why: "outside" });
-  return { number, pool: pool.name, root, within: { first, last }, title: range.range, entries: withKept(entries, kept), kept, words: COUNTED.external };
+  if (first > root.first) withheld.unshift({ first: root.first, last: first - 1n, why: "outside" });
+  if (last < lastOf(root)) withheld.push({ first: last + 1n, last: lastOf(root), why: "outside" });
+  return { number, pool: pool.name, root, within: { first, last }, title: range.range, entries: markWithheld(entries, withheld), withheld, words: COUNTED.external };
 }
 
 // Notes in each entry whether it lies in a span that is never handed out. Both lists are in order.
-function withKept(entries, kept) {
+function markWithheld(entries, withheld) {
   let span = 0;
   for (const entry of entries) {
-    while (span < kept.length && kept[span].last < entry.value) span++;
-    entry.isKept = span < kept.length && kept[span].first <= entry.value;
+    while (span < withheld.length && withheld[span].last < entry.value) span++;
+    entry.isWithheld = span < withheld.length && withheld[span].first <= entry.value;
   }
   return entries;
 }
@@ -79,7 +79,7 @@ function countsOf(entries) {
 }
 
 function countEntry(counts, entry) {
-  if (entry.isKept) counts.usedAnyway++;
+  if (entry.isWithheld) counts.usedAnyway++;
   else if (entry.state === "inFlight") counts.inFlight++;
   else counts.used++;
   if (entry.state === "misplaced") counts.misplaced++;
@@ -141,8 +141,8 @@ function entriesIn(range, first, last) {
   return range.entries.slice(lowerBound(range.entries, first), lowerBound(range.entries, last + 1n));
 }
 
-function keptAt(range, value) {
-  return range.kept.find((span) => span.first <= value && value <= span.last)?.why ?? null;
+function withheldAt(range, value) {
+  return range.withheld.find((span) => span.first <= value && value <= span.last)?.why ?? null;
 }
 
 // How a block is shown: as `addresses`, as `blocks` of a size, or as a list of its few used addresses.
@@ -190,8 +190,8 @@ function itemsOf(range, block, wanted) {
 }
 
 function addressItem(range, value, entry) {
-  const kept = keptAt(range, value);
-  return { kind: "address", first: value, last: value, entry, kept, state: entry?.state ?? kept ?? "free" };
+  const withheld = withheldAt(range, value);
+  return { kind: "address", first: value, last: value, entry, withheld, state: entry?.state ?? withheld ?? "free" };
 }
 
 function addressItems(range, block) {
@@ -211,7 +211,7 @@ function sparseItems(range, block, wanted) {
   if (wanted !== null && contains(block, block.family, wanted) && !items.some((item) => item.first === wanted)) {
     items.push(addressItem(range, wanted, null));
   }
-  for (const span of range.kept) {
+  for (const span of range.withheld) {
     if (span.last < block.first || span.first > last) continue;
     const [first, end] = [span.first > block.first ? span.first : block.first, span.last < last ? span.last : last];
     if (!items.some((item) => item.first === first)) {
@@ -226,14 +226,14 @@ function blockItems(range, block, bits) {
   const items = [];
   for (let index = 0n; index < 1n << BigInt(block.bits - bits); index++) {
     const first = block.first + (index << shift);
-    items.push({ kind: "block", block: { family: block.family, first, bits }, first, last: first + (1n << shift) - 1n, counts: countsOf([]), kept: 0n });
+    items.push({ kind: "block", block: { family: block.family, first, bits }, first, last: first + (1n << shift) - 1n, counts: countsOf([]), withheld: 0n });
   }
   const at = (value) => items[Number((value - block.first) >> shift)];
-  for (const span of range.kept) {
+  for (const span of range.withheld) {
     const [from, to] = [span.first > block.first ? span.first : block.first, span.last < lastOf(block) ? span.last : lastOf(block)];
     for (let value = from; value <= to; value = at(value).last + 1n) {
       const item = at(value);
-      item.kept += (to < item.last ? to : item.last) - value + 1n;
+      item.withheld += (to < item.last ? to : item.last) - value + 1n;
     }
   }
   for (const entry of entriesIn(range, block.first, lastOf(block))) {
@@ -244,7 +244,7 @@ function blockItems(range, block, bits) {
   for (const item of items) {
     const { used, usedAnyway, inFlight } = item.counts;
     item.taken = used + usedAnyway + inFlight;
-    item.free = item.last - item.first + 1n - item.kept - BigInt(used + inFlight);
+    item.free = item.last - item.first + 1n - item.withheld - BigInt(used + inFlight);
     item.state = stateOfBlock(item, range);
   }
   return items;
@@ -255,5 +255,5 @@ function stateOfBlock(item, range) {
   if (item.counts.misplaced) return "misplaced";
   if (item.isInFlight) return "inFlight";
   if (item.taken > 0) return "used";
-  return item.free === 0n ? range.words.keptState : "free";
+  return item.free === 0n ? range.words.withheldState : "free";
 }

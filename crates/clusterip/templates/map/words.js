@@ -30,8 +30,8 @@ const COUNTED = {
     part: "Block",
     parts: "Blocks",
     cell: (count) => `a block of ${count}`,
-    kept: "reserved or excluded",
-    keptState: "reserved",
+    withheld: "reserved or excluded",
+    withheldState: "reserved",
     unused: "used by no Service",
   },
   blocks: {
@@ -41,8 +41,8 @@ const COUNTED = {
     part: "Range",
     parts: "Parts",
     cell: (count) => `${count} blocks`,
-    kept: "withheld",
-    keptState: "excluded",
+    withheld: "withheld",
+    withheldState: "excluded",
     unused: "used by no Node",
   },
   external: {
@@ -52,8 +52,8 @@ const COUNTED = {
     part: "Block",
     parts: "Blocks",
     cell: (count) => `a block of ${count}`,
-    kept: "excluded or outside of the range",
-    keptState: "excluded",
+    withheld: "excluded or outside of the range",
+    withheldState: "excluded",
     unused: "used by no Service",
   },
 };

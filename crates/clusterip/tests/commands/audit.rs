@@ -262,13 +262,13 @@ fn bad_input_is_refused_with_its_position() {
         },
         Case {
             name: "a plan with a snapshot without Services",
-            args: vec!["plan", "good.json", "--snapshot", "deployment.json"],
+            args: vec!["plan", "good.json", "--settings", "settings.yaml", "--snapshot", "deployment.json"],
             expected: "error: snapshot: deployment.json: no Services, but every cluster has some: `clusterip snapshot` \
                        writes a snapshot of a cluster\n",
         },
         Case {
             name: "a plan with an empty snapshot",
-            args: vec!["plan", "good.json", "--snapshot", "empty.yaml"],
+            args: vec!["plan", "good.json", "--settings", "settings.yaml", "--snapshot", "empty.yaml"],
             expected: "error: snapshot: empty.yaml: no Kubernetes objects: `clusterip snapshot` writes a snapshot of a \
                        cluster\n",
         },

@@ -123,9 +123,8 @@ fn pool_with_unused_dns_address_is_found() {
         expected: &'static [&'static str],
     }
     const OPEN: &str = "services: {pools: [{name: all, cidrs: [172.21.0.0/24]}]}\n";
-    const FOUND: &str = "over-dns | 172.21.0.10 | all | pool all: 172.21.0.10, the tenth address of the Service range \
-                         172.21.0.0/16, is neither reserved nor excluded, and nothing uses it yet: many installers \
-                         give it to the cluster's DNS";
+    const FOUND: &str = "over-dns | 172.21.0.10 | all | pool \"all\" may hand out 172.21.0.10, the tenth address of the \
+                         Service range 172.21.0.0/16: many installers give it to the cluster's DNS";
     let orphan =
         json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "172.21.0.10"}});
     let rows = [

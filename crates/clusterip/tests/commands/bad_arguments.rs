@@ -200,11 +200,19 @@ fn standard_input_is_read_for_one_argument_only() {
 }
 
 #[test]
-fn address_of_the_server_needs_a_host_and_a_port() {
-    for address in [":18443", "127.0.0.1", "localhost:8443"] {
-        let done = Folder::new("listen").run(&["serve", "--listen", address]);
-        let reason = "expected ADDR:PORT such as 0.0.0.0:8443";
-        assert!(done.status == 2 && done.stderr.contains(reason), "{address}: {done:?}");
+fn address_to_listen_on_needs_a_host_and_a_port() {
+    let commands: [(&[&str], &str); 3] = [
+        (&["serve", "--listen"], "0.0.0.0:8443"),
+        (&["serve", "--ui"], "127.0.0.1:8080"),
+        (&["agent", "--node", "a", "--listen"], "127.0.0.1:9634"),
+    ];
+    for (command, example) in commands {
+        for address in [":18443", "127.0.0.1", "localhost:8443"] {
+            let args = [command, &[address]].concat();
+            let done = Folder::new("listen").run(&args);
+            let reason = format!("expected ADDR:PORT such as {example}");
+            assert!(done.status == 2 && done.stderr.contains(&reason), "{args:?}: {done:?}");
+        }
     }
 }
 

@@ -239,7 +239,7 @@ fn service_of_the_snapshot_keeps_its_address() {
         service_manifest("web", "{selector: {app: web}}") + "---\n" + &service_manifest("db", "{selector: {app: db}}");
     let folder = Folder::new("snapshot");
     folder.write("snapshot.json", snapshot.to_string()).write("in.yaml", &input);
-    let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json"]);
+    let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-q"]);
     let expected = "\
 NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP    EVIDENCE
 default    web      linux       172.21.0.204  os=linux (Deployment default/web)
@@ -248,7 +248,7 @@ default    db       -           172.21.0.7    unchanged: no new address
 2 Services: 1 allocated, 1 unchanged, 0 denied; windows 0 of 205 used; linux 2 of 205 used
 ";
     assert_eq!(done, Done::ok(expected));
-    let filled = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-o", "yaml"]);
+    let filled = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-q", "-o", "yaml"]);
     let wanted = service_manifest("web", r#"{"clusterIP": "172.21.0.204", selector: {app: web}}"#)
         + "---\n"
         + &service_manifest("db", "{selector: {app: db}}");

@@ -84,7 +84,7 @@ fn namespace_that_is_neither_in_the_cluster_nor_in_the_manifests_is_refused() {
     for Case { name, snapshot, manifests, refused } in cases {
         let folder = Folder::new("unknown-namespace");
         folder.write("snapshot.json", snapshot_of(&snapshot)).write("in.yaml", manifests);
-        let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-n", "here"]);
+        let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.json", "-q", "-n", "here"]);
         if refused {
             assert_eq!(done, Done::refused("there is no namespace here: check --namespace"), "{name}");
         } else {

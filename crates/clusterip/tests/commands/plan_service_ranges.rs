@@ -63,6 +63,58 @@ fn service_ranges_are_read_from_service_cidrs() {
     assert_eq!(done, at("10.0.0.2"), "what the settings say goes first");
 }
 
+/// `clusterip plan` accepts the settings that `clusterip serve` accepts, and prints the same warnings.
+#[test]
+fn settings_that_contradict_the_cluster_are_checked_as_the_server_checks_them() {
+    struct Case {
+        name: &'static str,
+        of_cluster: &'static str,
+        of_manifests: &'static str,
+        status: i32,
+        stderr: &'static str,
+    }
+    const SETTINGS: &str =
+        "services: {serviceCIDRs: [10.0.0.0/16], pools: [{name: all, reserved: 16, cidrs: [10.0.0.0/24]}]}\n";
+    const OUTSIDE: &str = "error: settings: settings.yaml\nservices.pools: 10.0.0.0/24 of pool \"all\" lies outside the \
+                           Service ranges of the cluster (10.1.0.0/24), which services.serviceCIDRs (10.0.0.0/16) \
+                           contradicts: the API server would refuse its addresses; remove services.serviceCIDRs, and \
+                           choose pools inside the ranges of the cluster\n";
+    let rows = [
+        Case { name: "the same range", of_cluster: "10.0.0.0/16", of_manifests: "", status: 0, stderr: "" },
+        Case {
+            name: "the pool lies inside",
+            of_cluster: "10.0.0.0/20",
+            of_manifests: "",
+            status: 0,
+            stderr: "warning: settings.yaml: services.serviceCIDRs: the settings have 10.0.0.0/16, but the cluster has \
+                     10.0.0.0/20: remove the key to use the ranges of the cluster\n",
+        },
+        Case { name: "the pool lies outside", of_cluster: "10.1.0.0/24", of_manifests: "", status: 2, stderr: OUTSIDE },
+        Case {
+            name: "the manifests may lack a range of the cluster",
+            of_cluster: "",
+            of_manifests: "10.1.0.0/24",
+            status: 0,
+            stderr: "",
+        },
+    ];
+    for Case { name, of_cluster, of_manifests, status, stderr } in rows {
+        let with_range = |first: String, range: &str| match range {
+            "" => first,
+            range => format!(
+                "{first}\n---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {{name: kubernetes}}\n\
+                 spec: {{cidrs: [{range}]}}\n"
+            ),
+        };
+        let folder = Folder::new("plan-contradiction");
+        folder.write("settings.yaml", SETTINGS);
+        folder.write("in.yaml", with_range(service_manifest("web", "{}"), of_manifests));
+        folder.write("snapshot.yaml", with_range(headless().to_string(), of_cluster));
+        let done = folder.run(&["plan", "in.yaml", "--snapshot", "snapshot.yaml", "-s", "settings.yaml"]);
+        assert_eq!((done.status, done.stderr.as_str()), (status, stderr), "{name}");
+    }
+}
+
 #[test]
 fn no_address_of_a_service_cidr_being_deleted_is_planned() {
     let folder = Folder::new("plan-deleted-range");

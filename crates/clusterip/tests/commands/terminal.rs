@@ -1,6 +1,6 @@
 //! What reaches the terminal: colours, text of manifests, completions and the manual.
 
-use crate::command::{Done, Folder, service_manifest};
+use crate::command::{Done, Folder, service_manifest, snapshot_of};
 
 #[test]
 fn names_from_manifests_can_not_control_the_terminal() {
@@ -135,5 +135,53 @@ fn completions_and_the_manual_name_the_command_and_its_options() {
         for part in expected {
             assert!(done.stdout.contains(part), "{args:?}: no {part:?} in\n{}", done.stdout);
         }
+    }
+}
+
+/// Without a settings file, the pools of K2s are used, which are rarely those of the cluster.
+#[test]
+fn default_pools_for_a_cluster_are_mentioned() {
+    struct Case {
+        args: &'static [&'static str],
+        is_told: bool,
+    }
+    let folder = Folder::new("default-pools-notice");
+    let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
+                  contexts: [{name: a, context: {cluster: a, user: a}}]\n\
+                  clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+                  users: [{name: a, user: {}}]\n";
+    folder.write("config", config).write("in.yaml", service_manifest("web", "{}")).write("settings.yaml", "{}");
+    folder.write("snapshot.json", snapshot_of(&[]));
+    let rows = [
+        Case { args: &["audit", "--snapshot", "snapshot.json"], is_told: true },
+        Case { args: &["audit", "--snapshot", "snapshot.json", "-o", "json"], is_told: true },
+        Case { args: &["audit", "--snapshot", "snapshot.json", "-q"], is_told: false },
+        Case { args: &["audit", "--snapshot", "snapshot.json", "-s", "settings.yaml"], is_told: false },
+        Case { args: &["plan", "in.yaml"], is_told: false },
+        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json"], is_told: true },
+        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json", "-q"], is_told: false },
+        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json", "-s", "settings.yaml"], is_told: false },
+        Case { args: &["plan", "in.yaml", "--cluster"], is_told: true },
+        Case { args: &["plan", "in.yaml", "--context", "a"], is_told: true },
+        Case { args: &["plan", "in.yaml", "--kubeconfig", "config"], is_told: true },
+        Case { args: &["plan", "in.yaml", "--kubeconfig", "config", "-s", "settings.yaml"], is_told: false },
+    ];
+    for Case { args, is_told } in rows {
+        // The commands that read the API server fail after the notice.
+        let done = folder.run_with(args, "", &[("KUBECONFIG", folder.path("config").to_str().unwrap())]);
+        let notice = "settings: the pools of K2s (no --settings)\n";
+        assert_eq!(done.stderr.contains(notice), is_told, "{args:?}: {done:?}");
+    }
+}
+
+#[test]
+fn help_has_examples_then_behaviour_then_the_exit_status() {
+    for command in ["plan", "evaluate", "init", "validate", "settings", "serve", "move", "audit", "snapshot", "agent"] {
+        let help = Folder::workspace().run(&["help", command]).stdout;
+        let options = help.find("\nOptions:\n").unwrap();
+        let examples = help.find("\nExamples:\n").unwrap_or_else(|| panic!("{command}: no examples: {help}"));
+        let status = help.find("\nExit status: 0").unwrap_or_else(|| panic!("{command}: no exit status: {help}"));
+        assert!(options < examples && examples < status, "{command}: {help}");
+        assert!(!help[status..].trim_end().contains("\n\n"), "{command}: the exit status is not the end: {help}");
     }
 }

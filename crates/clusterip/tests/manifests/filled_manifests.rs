@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clusterip_host::cluster::manifests::Source;
+use clusterip_host::cluster::manifests::ManifestText;
 use serde_json::Value;
 
 use crate::support::{plan, plan_with, settings, settings_with_external, settings_with_nodes, source};
@@ -17,7 +17,7 @@ const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/manifests/cases/
 /// A folder of [`CASES`].
 struct FileCase {
     name: String,
-    sources: Vec<Source>,
+    sources: Vec<ManifestText>,
     /// The filled manifests, or the message of the refusal.
     expected: Result<String, String>,
 }
@@ -112,7 +112,7 @@ struct TextCase {
 #[track_caller]
 fn check_texts(settings: &Value, rows: &[TextCase]) {
     for TextCase { name, texts, expected } in rows {
-        let sources: Vec<Source> = texts.iter().map(|text| source("in.yaml", text)).collect();
+        let sources: Vec<ManifestText> = texts.iter().map(|text| source("in.yaml", text)).collect();
         assert_eq!(plan_with(settings.clone(), &sources).1.as_deref(), Ok(*expected), "{name}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use clusterip::manifest_planner::{Plan, Planner};
 use clusterip::report::filled_manifests;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::manifests::{self, Source};
+use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use serde_json::{Value, json};
 
@@ -39,17 +39,17 @@ pub fn settings_with_external() -> Value {
 }
 
 /// A file with manifests.
-pub fn source(name: &str, text: &str) -> Source {
-    Source { name: name.to_owned(), text: text.to_owned() }
+pub fn source(name: &str, text: &str) -> ManifestText {
+    ManifestText { name: name.to_owned(), text: text.to_owned() }
 }
 
 /// Plans these texts, and fills the addresses in.
-pub fn plan(sources: &[Source]) -> (Plan, Result<String, String>) {
+pub fn plan(sources: &[ManifestText]) -> (Plan, Result<String, String>) {
     plan_with(settings(), sources)
 }
 
 /// The same with these settings.
-pub fn plan_with(document: Value, sources: &[Source]) -> (Plan, Result<String, String>) {
+pub fn plan_with(document: Value, sources: &[ManifestText]) -> (Plan, Result<String, String>) {
     let manifests = manifests::parse(sources, "default").unwrap();
     let settings = Settings::from_value(&document).unwrap();
     let planner = Planner::new(&MODULE, document, settings, Vec::new());

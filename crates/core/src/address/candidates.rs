@@ -140,8 +140,8 @@ impl Candidates {
         Self { bands: vec![band] }
     }
 
-    /// The parts of `range` that [`Self::of_spans`] leaves out, in ascending order and as few as possible.
-    pub fn left_out_of_span(range: &Span, exclude: &[Span]) -> Vec<Span> {
+    /// The parts of `range` that [`Self::of_spans`] withholds, in ascending order and as few as possible.
+    pub fn withheld_spans(range: &Span, exclude: &[Span]) -> Vec<Span> {
         let family = range.family();
         let mut usable = Occupancy::default();
         numbers_of(exclude, family).gaps(range.host_numbers()).for_each(|run| usable.insert(run));

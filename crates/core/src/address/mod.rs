@@ -10,6 +10,7 @@ mod candidates;
 mod family;
 mod occupancy;
 mod order;
+mod parse;
 mod span;
 
 pub use allocator::{BlockAllocator, Full};
@@ -20,4 +21,5 @@ pub use family::Family;
 pub(crate) use family::number;
 pub use occupancy::Occupancy;
 pub use order::{Order, Walk};
+pub use parse::parse_address;
 pub use span::Span;

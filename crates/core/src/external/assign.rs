@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::outcome::{External, RecordChange};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::{Family, Order};
-use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION, in_record, recorded_addresses};
+use crate::annotations::{RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, in_record, recorded_addresses};
 use crate::lookups::LookupError;
 use crate::service::{FamilyPolicy, Service};
 use crate::settings::ExternalPool;
@@ -20,9 +20,9 @@ pub(super) fn assign(
     key: &str,
     warnings: &mut Vec<String>,
 ) -> Result<External, LookupError> {
-    let wishes = wishes(claimant.service, before);
+    let requested = requested_addresses(claimant.service, before);
     let mut found: Vec<(IpAddr, &ExternalPool)> = Vec::new();
-    for address in wishes {
+    for address in requested {
         let family = Family::of(address);
         let is_wanted = families.is_empty() || families.contains(&family);
         if !is_wanted || found.iter().any(|(other, _)| Family::of(*other) == family) {
@@ -47,7 +47,7 @@ pub(super) fn assign(
             pool
         }
     };
-    let families = known(families, &found, pool, claimant.service);
+    let families = families_to_assign(families, &found, pool, claimant.service);
     let mut given = Vec::new();
     for family in families {
         let address = match found.iter().find(|(address, _)| Family::of(*address) == family) {
@@ -60,29 +60,29 @@ pub(super) fn assign(
     Ok(recorded(claimant, pool, given))
 }
 
-/// The addresses that the Service wants, the most important first.
-fn wishes(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
-    let mut wishes = Vec::new();
-    let mut wish = |text: Option<&String>| {
+/// The addresses that the Service requests or already has, the most important first.
+fn requested_addresses(service: &Service, before: Option<&Service>) -> Vec<IpAddr> {
+    let mut requested = Vec::new();
+    let mut add = |text: Option<&String>| {
         for address in text.map(|text| recorded_addresses(text)).unwrap_or_default() {
-            if !wishes.contains(&address) {
-                wishes.push(address);
+            if !requested.contains(&address) {
+                requested.push(address);
             }
         }
     };
     let field = service.load_balancer_ip.as_ref();
-    wish(service.annotations.get(ASKED_ANNOTATION));
-    wish(field.filter(|_| before.and_then(|before| before.load_balancer_ip.as_ref()) != field));
-    wish(service.annotations.get(RECORD_ANNOTATION));
+    add(service.annotations.get(REQUESTED_ADDRESS_ANNOTATION));
+    add(field.filter(|_| before.and_then(|before| before.load_balancer_ip.as_ref()) != field));
+    add(service.annotations.get(RECORD_ANNOTATION));
     // A manifest that replaces the Service without our annotation is not meant to drop its address.
-    wish(before.and_then(|before| before.annotations.get(RECORD_ANNOTATION)));
-    wish(field);
-    wishes
+    add(before.and_then(|before| before.annotations.get(RECORD_ANNOTATION)));
+    add(field);
+    requested
 }
 
 /// The families in which addresses are assigned. If the Service's families are unknown, they are derived from the found
 /// addresses or from the pool.
-fn known(
+fn families_to_assign(
     families: &[Family],
     found: &[(IpAddr, &ExternalPool)],
     pool: &ExternalPool,

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, places};
+use super::claim::{EXTERNAL_IPS, MAX_EXTERNAL_IPS, claim_fields};
 use super::pool::{Claimant, OUTSIDE, Right};
-use crate::address::Family;
+use crate::address::{Family, parse_address};
 use crate::annotations::{
-    ASKED_ANNOTATION, MAX_ADDRESSES, RECORD_ANNOTATION, TOO_LONG_FOR_ADDRESSES, address, is_too_long_for_addresses,
+    MAX_ADDRESSES, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, TOO_LONG_FOR_ADDRESSES, is_too_long_for_addresses,
     parts,
 };
 use crate::json::quote;
@@ -20,28 +20,28 @@ pub(super) fn check_claims(
     claims: &[(&'static str, IpAddr)],
 ) -> Result<Vec<String>, LookupError> {
     let mut wrong = Vec::new();
-    for (place, address) in claims {
+    for (field, address) in claims {
         if let Right::Refused(why) = claimant.right_to(*address)? {
-            wrong.push(format!("{}: {address} {why}", words(place)));
+            wrong.push(format!("{}: {address} {why}", words(field)));
         }
     }
     Ok(wrong)
 }
 
 /// Lists the newly claimed addresses that would not count as held, so that another Service could get them too: at most
-/// one for each place.
+/// one for each field.
 pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) -> Vec<String> {
-    let had = before.map(places).unwrap_or_default();
+    let had = before.map(claim_fields).unwrap_or_default();
     let mut wrong = Vec::new();
-    for place in places(claimant.service) {
+    for field in claim_fields(claimant.service) {
         let in_a_pool = |address: IpAddr| claimant.external.pool_of(address).is_some();
-        if !had.contains(&place)
-            && let Some(address) = place.beyond(&in_a_pool)
+        if !had.contains(&field)
+            && let Some(address) = field.beyond(&in_a_pool)
         {
-            let most = if place.name == EXTERNAL_IPS { MAX_EXTERNAL_IPS } else { MAX_ADDRESSES };
+            let most = if field.name == EXTERNAL_IPS { MAX_EXTERNAL_IPS } else { MAX_ADDRESSES };
             wrong.push(format!(
                 "{}: {address} is one too many: at most {most} addresses count, in a text of at most {} characters",
-                words(place.name),
+                words(field.name),
                 TOO_LONG_FOR_ADDRESSES - 1
             ));
         }
@@ -49,20 +49,20 @@ pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) ->
     wrong
 }
 
-/// The name of a place in messages.
-fn words(place: &str) -> String {
-    if place.contains('/') { format!("annotation {place}") } else { place.to_owned() }
+/// The name of a field or an annotation in messages.
+fn words(field: &str) -> String {
+    if field.contains('/') { format!("annotation {field}") } else { field.to_owned() }
 }
 
 /// Lists the mistakes in the addresses that the Service newly requests from this policy. `families` are those of the
 /// Service, empty if they are unknown.
-pub(super) fn check_asked(
+pub(super) fn check_requested(
     claimant: &Claimant<'_>,
     before: Option<&Service>,
     families: &[Family],
 ) -> Result<Vec<String>, LookupError> {
     let mut wrong = Vec::new();
-    for key in [ASKED_ANNOTATION, RECORD_ANNOTATION] {
+    for key in [REQUESTED_ADDRESS_ANNOTATION, RECORD_ANNOTATION] {
         let of = |service: &'_ Service| service.annotations.get(key).cloned().unwrap_or_default();
         let (now, old) = (of(claimant.service), before.map(of).unwrap_or_default());
         if is_too_long_for_addresses(&now) {
@@ -75,7 +75,7 @@ pub(super) fn check_asked(
         }
         let mut seen: Vec<Family> = Vec::new();
         for text in parts(&now) {
-            let address = address(text);
+            let address = parse_address(text);
             let is_duplicate = address.is_some_and(|address| seen.contains(&Family::of(address)));
             seen.extend(address.map(Family::of));
             if parts(&old).any(|other| other == text) {

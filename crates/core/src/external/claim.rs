@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 use std::slice::from_ref;
 
-use crate::annotations::{FOREIGN_ANNOTATIONS, address, claimed_addresses, parts};
+use crate::address::parse_address;
+use crate::annotations::{FOREIGN_ANNOTATIONS, claimed_addresses, parts};
 use crate::service::Service;
 
-/// `spec.externalIPs` as a place of claims.
+/// `spec.externalIPs` as a field that claims addresses.
 pub const EXTERNAL_IPS: &str = "spec.externalIPs";
 
-/// `spec.loadBalancerIP` as a place of claims.
+/// `spec.loadBalancerIP` as a field that claims addresses.
 pub const LOAD_BALANCER_IP: &str = "spec.loadBalancerIP";
 
 /// This many items of `spec.externalIPs` count. Some users list one address for each node.
@@ -20,16 +21,16 @@ pub const MAX_EXTERNAL_IPS: usize = 8;
 /// Only the first addresses count as held, so that one Service can't use up a pool. [`Self::beyond`] finds the others:
 /// a pool's addresses are refused there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place<'s> {
+pub struct ClaimField<'s> {
     /// The path of the field, or one of [`FOREIGN_ANNOTATIONS`].
     pub name: &'static str,
     /// The text as written: the items of `spec.externalIPs`, otherwise one text.
     pub texts: &'s [String],
 }
 
-impl Place<'_> {
+impl ClaimField<'_> {
     /// The addresses that count as held, without duplicates. Texts that are not addresses are left out: the program
-    /// that reads the place judges them.
+    /// that reads the field judges them.
     pub fn counted(&self) -> Vec<IpAddr> {
         let mut found: Vec<IpAddr> = Vec::new();
         for text in self.texts.iter().take(MAX_EXTERNAL_IPS) {
@@ -48,7 +49,7 @@ impl Place<'_> {
         let counted = self.counted();
         for text in self.texts {
             for part in parts(text) {
-                if let Some(address) = address(part)
+                if let Some(address) = parse_address(part)
                     && !counted.contains(&address)
                     && matters(address)
                 {
@@ -60,26 +61,26 @@ impl Place<'_> {
     }
 }
 
-/// The places where a Service claims addresses.
-pub fn places(service: &Service) -> Vec<Place<'_>> {
-    let mut places = vec![Place { name: EXTERNAL_IPS, texts: &service.external_ips }];
+/// The fields and annotations in which a Service claims addresses.
+pub fn claim_fields(service: &Service) -> Vec<ClaimField<'_>> {
+    let mut claim_fields = vec![ClaimField { name: EXTERNAL_IPS, texts: &service.external_ips }];
     if let Some(text) = &service.load_balancer_ip {
-        places.push(Place { name: LOAD_BALANCER_IP, texts: from_ref(text) });
+        claim_fields.push(ClaimField { name: LOAD_BALANCER_IP, texts: from_ref(text) });
     }
     for name in FOREIGN_ANNOTATIONS {
         if let Some(text) = service.annotations.get(name) {
-            places.push(Place { name, texts: from_ref(text) });
+            claim_fields.push(ClaimField { name, texts: from_ref(text) });
         }
     }
-    places
+    claim_fields
 }
 
-/// The addresses that a Service claims outside of its record and that count as held, each with its place.
+/// The addresses that a Service claims outside of its record and that count as held, each with its field.
 pub fn claims(service: &Service) -> Vec<(&'static str, IpAddr)> {
     let mut claims = Vec::new();
-    for place in places(service) {
-        for address in place.counted() {
-            claims.push((place.name, address));
+    for field in claim_fields(service) {
+        for address in field.counted() {
+            claims.push((field.name, address));
         }
     }
     claims

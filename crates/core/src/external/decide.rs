@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 
 use super::assign::assign;
-use super::check::{check_asked, check_beyond, check_claims};
+use super::check::{check_beyond, check_claims, check_requested};
 use super::claim::{EXTERNAL_IPS, claims};
 use super::held::{Held, Holders};
 use super::outcome::{External, RecordChange};
@@ -55,16 +55,16 @@ pub fn decide(
         let had = claims(old);
         new.retain(|claim| !had.contains(claim));
     }
-    if new.iter().any(|(place, _)| *place == EXTERNAL_IPS) {
+    if new.iter().any(|(field, _)| *field == EXTERNAL_IPS) {
         warnings.push(format!(
             "spec.externalIPs is deprecated (KEP-5707): use type LoadBalancer, loadBalancerClass {}",
             external.load_balancer_class
         ));
     }
-    let mut wrong = check_claims(&claimant, &new).map_err(|error| unknown(request, &error))?;
+    let mut wrong = check_claims(&claimant, &new).map_err(|error| lookup_denial(request, &error))?;
     wrong.extend(check_beyond(&claimant, old.as_ref()));
     if is_ours {
-        wrong.extend(check_asked(&claimant, before, &families).map_err(|error| unknown(request, &error))?);
+        wrong.extend(check_requested(&claimant, before, &families).map_err(|error| lookup_denial(request, &error))?);
     }
     if !wrong.is_empty() {
         let message = format!(
@@ -87,7 +87,7 @@ pub fn decide(
         return Ok(Some(External::new(RecordChange::Unchanged, "being deleted")));
     }
     if held_by_host.is_none() {
-        return Ok(Some(kept(record, before)));
+        return Ok(Some(without_assignment(record, before)));
     }
     let decided = assign(&claimant, before, &families, &request.hash_key(), warnings);
     Ok(Some(decided.unwrap_or_else(|error| {
@@ -99,7 +99,7 @@ pub fn decide(
 }
 
 /// The outcome if the host does not say which addresses are in use: an existing record stays.
-fn kept(record: Option<&String>, before: Option<&Service>) -> External {
+fn without_assignment(record: Option<&String>, before: Option<&Service>) -> External {
     if let Some(record) = record.filter(|record| !record.is_empty()) {
         return External {
             addresses: recorded_addresses(record),
@@ -135,7 +135,7 @@ fn families(service: &Service, old: Option<&Service>, given: &[IpAddr], settings
 }
 
 /// The refusal if a look-up fails that is needed to check the claims.
-fn unknown(request: &Request, error: &LookupError) -> Denial {
+fn lookup_denial(request: &Request, error: &LookupError) -> Denial {
     let message = format!("Service {}: {error}; {}", request.subject(), error.remedy());
     Denial { code: 500, message }
 }

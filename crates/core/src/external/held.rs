@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::annotations;
+use crate::address::parse_address;
 use crate::json::{Located, TypeMismatch};
 use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LookupError};
@@ -38,10 +38,7 @@ impl Held {
                 let Some(by) = item.text_of("by")? else {
                     return Err(item.mismatch("an address and its holder"));
                 };
-                held.add(
-                    annotations::address(address.text()?).ok_or_else(|| address.mismatch("an address"))?,
-                    by.to_owned(),
-                );
+                held.add(parse_address(address.text()?).ok_or_else(|| address.mismatch("an address"))?, by.to_owned());
             }
         }
         Ok(Some(held))

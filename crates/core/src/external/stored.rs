@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 
 use super::claim::claims;
-use crate::annotations::{ASKED_ANNOTATION, RECORD_ANNOTATION, claimed_addresses, recorded_addresses};
+use crate::annotations::{RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, claimed_addresses, recorded_addresses};
 use crate::service::Service;
 
 /// The fields of a Service object on which its external addresses depend. All other fields of the result are as in a
@@ -36,13 +36,13 @@ pub fn recorded(service: &Service) -> Vec<IpAddr> {
     service.annotations.get(RECORD_ANNOTATION).map(|text| recorded_addresses(text)).unwrap_or_default()
 }
 
-/// The addresses that a Service requests from this policy: those of [`ASKED_ANNOTATION`], then those of
+/// The addresses that a Service requests from this policy: those of [`REQUESTED_ADDRESS_ANNOTATION`], then those of
 /// `spec.loadBalancerIP`; of each the first of each family. [`ExternalSettings::is_ours`] says whether the policy gives
 /// the Service any.
 ///
 /// [`ExternalSettings::is_ours`]: crate::settings::ExternalSettings::is_ours
 pub fn requested(service: &Service) -> Vec<IpAddr> {
-    let texts = service.annotations.get(ASKED_ANNOTATION).into_iter().chain(&service.load_balancer_ip);
+    let texts = service.annotations.get(REQUESTED_ADDRESS_ANNOTATION).into_iter().chain(&service.load_balancer_ip);
     texts.flat_map(|text| recorded_addresses(text)).collect()
 }
 

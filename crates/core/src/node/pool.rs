@@ -18,7 +18,7 @@ fn admits(pool: &NodePool, node: &Node) -> bool {
 }
 
 /// The labels of the Node with the keys that these pools match on.
-fn asked(node: &Node, pools: &[NodePool]) -> Labels {
+fn matched_labels(node: &Node, pools: &[NodePool]) -> Labels {
     let mut labels = Labels::new();
     for pool in pools {
         let selector = &pool.matches.node_selector;
@@ -34,7 +34,7 @@ fn asked(node: &Node, pools: &[NodePool]) -> Labels {
 
 /// Why the Node belongs to this pool.
 pub fn report(node: &Node, pool: &NodePool) -> Report {
-    let labels = asked(node, std::slice::from_ref(pool));
+    let labels = matched_labels(node, std::slice::from_ref(pool));
     let matches = &pool.matches;
     let source = if matches.node_labels.is_empty() && matches.node_selector.is_empty() {
         "default".to_owned()
@@ -46,7 +46,7 @@ pub fn report(node: &Node, pool: &NodePool) -> Report {
 
 /// The reason why no pool matches this Node.
 pub fn no_matching_pool(node: &Node, settings: &NodeSettings) -> String {
-    let labels = asked(node, &settings.pools);
+    let labels = matched_labels(node, &settings.pools);
     if labels.is_empty() {
         return "no pool of Nodes matches a Node without their labels".to_owned();
     }

@@ -1,15 +1,15 @@
 //! Checks the pools of external addresses against each other and against the ranges of Services and Nodes.
 
 use super::check_pools::{self, Common, Kind};
-use super::read::Origin;
+use super::read::PoolPaths;
 use super::{Mistake, Settings};
 use crate::address::Span;
 
-/// Mistakes between values. `origins` has one entry for each pool of external addresses.
-pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
+/// Mistakes between values. `paths` has one entry for each pool of external addresses.
+pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
     let pools = settings.external.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.ranges, &pool.exclude)).collect();
-    check_pools::mistakes(&pools, origins, &OfExternal(settings))
+    check_pools::mistakes(&pools, paths, &OfExternal(settings))
 }
 
 struct OfExternal<'s>(&'s Settings);

@@ -4,15 +4,15 @@ use ipnet::IpNet;
 
 use super::check_pools::{self, Common, Kind};
 use super::nodes::{NodeMatch, NodePool};
-use super::read::Origin;
+use super::read::PoolPaths;
 use super::{Mistake, Settings};
 use crate::address::overlap;
 
-/// Mistakes between values. `origins` has one entry for each pool of Nodes.
-pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
+/// Mistakes between values. `paths` has one entry for each pool of Nodes.
+pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
     let pools = settings.nodes.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
-    check_pools::mistakes(&pools, origins, &OfNodes(settings))
+    check_pools::mistakes(&pools, paths, &OfNodes(settings))
 }
 
 struct OfNodes<'s>(&'s Settings);

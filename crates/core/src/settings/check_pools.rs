@@ -1,7 +1,7 @@
 //! Checks that all kinds of pools share.
 
 use super::Mistake;
-use super::read::Origin;
+use super::read::PoolPaths;
 use crate::address::Span;
 
 /// The fields that all kinds of pools share.
@@ -27,33 +27,33 @@ pub(super) trait Kind {
     fn covers(&self, pool: usize, other: usize) -> bool;
 }
 
-/// Mistakes between values. `origins` has one entry for each pool.
-pub(super) fn mistakes(pools: &[Common<'_>], origins: &[Origin], kind: &dyn Kind) -> Vec<Mistake> {
+/// Mistakes between values. `paths` has one entry for each pool.
+pub(super) fn mistakes(pools: &[Common<'_>], paths: &[PoolPaths], kind: &dyn Kind) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
-    for (index, (pool, origin)) in pools.iter().zip(origins).enumerate() {
+    for (index, (pool, pool_paths)) in pools.iter().zip(paths).enumerate() {
         let earlier = &pools[..index];
         let mut say = |path: &str, reason: String| mistakes.push(Mistake { path: path.to_owned(), reason });
 
         if let Some(other) = earlier.iter().position(|other| !pool.name.is_empty() && other.name == pool.name) {
-            let reason = format!("{:?} is already the name of {}", pool.name, origins[other].path);
-            say(&format!("{}.name", origin.path), reason);
+            let reason = format!("{:?} is already the name of {}", pool.name, paths[other].path);
+            say(&format!("{}.name", pool_paths.path), reason);
         }
-        for (position, (range, path)) in pool.ranges.iter().zip(&origin.cidrs).enumerate() {
+        for (position, (range, path)) in pool.ranges.iter().zip(&pool_paths.cidrs).enumerate() {
             if let Some(reason) = overlapped(range, &pool.ranges[..position], earlier) {
                 say(path, reason);
             }
             kind.of_range(index, position, &mut |reason| say(path, reason));
         }
-        for (excluded, path) in pool.exclude.iter().zip(&origin.exclude) {
+        for (excluded, path) in pool.exclude.iter().zip(&pool_paths.exclude) {
             if !pool.ranges.iter().any(|range| range.meets(excluded)) {
                 say(path, format!("{excluded} is in no range of the pool"));
             }
         }
-        let shadows = |other: &usize| origins[*other].match_is_whole && kind.covers(*other, index);
-        if let Some(shadow) = (0..index).find(shadows).filter(|_| origin.match_is_whole) {
+        let shadows = |other: &usize| paths[*other].match_is_whole && kind.covers(*other, index);
+        if let Some(shadow) = (0..index).find(shadows).filter(|_| pool_paths.match_is_whole) {
             let reason =
                 format!("never used: the earlier pool {:?} matches everything that it matches", pools[shadow].name);
-            say(&format!("{}.match", origin.path), reason);
+            say(&format!("{}.match", pool_paths.path), reason);
         }
     }
     mistakes

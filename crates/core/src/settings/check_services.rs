@@ -3,18 +3,18 @@
 use ipnet::IpNet;
 
 use super::check_pools::{self, Common, Kind};
-use super::read::Origin;
+use super::read::PoolPaths;
 use super::{AdmissionScope, Match, Mistake, Pool, Reservation, Settings, WhenFull};
 use crate::label_selector::LabelSelector;
 use crate::pod_spec::OS_LABEL;
 
-/// Mistakes between values. `origins` has one entry for each pool.
-pub(super) fn mistakes(settings: &Settings, origins: &[Origin]) -> Vec<Mistake> {
+/// Mistakes between values. `paths` has one entry for each pool.
+pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
     let pools = settings.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
-    let mut mistakes = check_pools::mistakes(&pools, origins, &OfServices(settings));
-    for (pool, origin) in settings.pools.iter().zip(origins) {
-        for (index, path) in origin.reservations.iter().enumerate() {
+    let mut mistakes = check_pools::mistakes(&pools, paths, &OfServices(settings));
+    for (pool, pool_paths) in settings.pools.iter().zip(paths) {
+        for (index, path) in pool_paths.reservations.iter().enumerate() {
             let reason = wrong_reservation(settings, pool, index);
             mistakes.extend(reason.map(|reason| Mistake { path: path.clone(), reason }));
         }

@@ -16,7 +16,7 @@ const TENTH: u128 = 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsAddress {
     /// The index of the pool in the settings.
-    pub place: usize,
+    pub pool_index: usize,
     /// The name of the pool.
     pub pool: String,
     /// The address.
@@ -27,27 +27,41 @@ pub struct DnsAddress {
 
 impl fmt::Display for DnsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, pool, address, service_cidr } = self;
-        write!(
-            f,
-            "services.pools[{place}]: pool {pool:?} may hand out {address}, the tenth address of the Service range \
-             {service_cidr}: many installers give it to the cluster's DNS; exclude it from the pool, or reserve it"
+        write!(f, "services.pools[{}]: {}; {}", self.pool_index, self.problem(), Self::REMEDY)
+    }
+}
+
+impl DnsAddress {
+    /// What the user can do about it.
+    pub const REMEDY: &str = "exclude it from the pool, or reserve it";
+
+    /// What is wrong, without its place in the settings and without the remedy.
+    pub fn problem(&self) -> String {
+        let Self { pool, address, service_cidr, .. } = self;
+        format!(
+            "pool {pool:?} may hand out {address}, the tenth address of the Service range {service_cidr}: many installers \
+             give it to the cluster's DNS"
         )
     }
 }
 
 impl Settings {
+    /// As [`Self::pool_with_dns_address`]; `None` also if the address is in use already, as `is_used` tells.
+    pub fn unused_dns_address(&self, is_used: impl FnOnce(IpAddr) -> bool) -> Option<DnsAddress> {
+        self.pool_with_dns_address().filter(|dns| !is_used(dns.address))
+    }
+
     /// The first pool that may hand out the tenth address of the primary Service range; `None` if there is none. An
     /// address that is already in use is not handed out, but this is not known here.
     pub fn pool_with_dns_address(&self) -> Option<DnsAddress> {
         let service_cidr = *self.service_cidrs.first()?;
         let address = Blocks::addresses(service_cidr).address(TENTH)?;
-        let may = |settings: &Self, place: usize| {
-            let pool = &settings.pools[place];
+        let may = |settings: &Self, pool_index: usize| {
+            let pool = &settings.pools[pool_index];
             settings.candidates(pool, Family::of(address)).contains(address)
         };
-        let place = (0..self.pools.len()).find(|place| may(self, *place))?;
-        Some(DnsAddress { place, pool: self.pools[place].name.clone(), address, service_cidr })
+        let pool_index = (0..self.pools.len()).find(|pool_index| may(self, *pool_index))?;
+        Some(DnsAddress { pool_index, pool: self.pools[pool_index].name.clone(), address, service_cidr })
     }
 }
 

@@ -82,6 +82,6 @@ impl ExternalPool {
     /// The parts of `range`, one of the ranges, that no Service may have, in ascending order and as few as possible:
     /// all addresses of it that [`Self::candidates_in`] leaves out.
     pub fn withheld_spans(&self, range: &Span) -> Vec<Span> {
-        Candidates::left_out_of_span(range, &self.exclude)
+        Candidates::withheld_spans(range, &self.exclude)
     }
 }

@@ -26,7 +26,7 @@ pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
 pub use self::reader::parse_cidr;
-pub(crate) use self::reader::unknown;
+pub(crate) use self::reader::unknown_name_message;
 pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::label_selector::{LabelSelector, Labels};
@@ -188,10 +188,10 @@ impl Settings {
     /// # Errors
     /// [`Invalid`] with all mistakes.
     pub fn from_value(document: &Value) -> Result<Self, Invalid> {
-        let (settings, origins, mut mistakes) = read::settings(document);
-        mistakes.extend(check_services::mistakes(&settings, &origins.services));
-        mistakes.extend(check_nodes::mistakes(&settings, &origins.nodes));
-        mistakes.extend(check_external::mistakes(&settings, &origins.external));
+        let (settings, paths, mut mistakes) = read::settings(document);
+        mistakes.extend(check_services::mistakes(&settings, &paths.services));
+        mistakes.extend(check_nodes::mistakes(&settings, &paths.nodes));
+        mistakes.extend(check_external::mistakes(&settings, &paths.external));
         if mistakes.is_empty() { Ok(settings) } else { Err(Invalid { mistakes }) }
     }
 

@@ -10,46 +10,46 @@ use crate::pod_spec::{OS_LABEL, normal};
 
 /// Reads the valid values, and lists the mistakes. If there are mistakes, the settings are incomplete: an invalid value
 /// is left out or has its default.
-pub(super) fn settings(document: &Value) -> (Settings, Origins, Vec<Mistake>) {
+pub(super) fn settings(document: &Value) -> (Settings, AllPaths, Vec<Mistake>) {
     let mut reader = Reader::default();
     let mut settings = Settings::default();
-    let mut origins = Origins::default();
+    let mut paths = AllPaths::default();
     let document = Located::new(document, "");
     if let Some(fields) = reader.fields(&document, &["services", "nodes", "external"]) {
         if let Some(services) = fields.get("services") {
-            origins.services = reader.services(services, &mut settings);
+            paths.services = reader.services(services, &mut settings);
         }
         if let Some(nodes) = fields.get("nodes") {
-            origins.nodes = reader.nodes(nodes, &mut settings.nodes);
+            paths.nodes = reader.nodes(nodes, &mut settings.nodes);
         }
         if let Some(external) = fields.get("external") {
-            origins.external = reader.external(external, &mut settings.external);
+            paths.external = reader.external(external, &mut settings.external);
         }
         let others = fields.get("nodes").or(fields.get("external"));
-        if others.is_some() && origins.services.is_empty() {
+        if others.is_some() && paths.services.is_empty() {
             // Settings that list only pools of Nodes or external addresses do not imply the K2s pools of Services.
             settings.pools.clear();
         }
     }
-    if origins.services.is_empty() {
+    if paths.services.is_empty() {
         // Either the default pools or no pools.
-        origins.services =
-            settings.pools.iter().enumerate().map(|(index, pool)| Origin::of_default(index, pool)).collect();
+        paths.services =
+            settings.pools.iter().enumerate().map(|(index, pool)| PoolPaths::of_default(index, pool)).collect();
     }
-    (settings, origins, reader.mistakes)
+    (settings, paths, reader.mistakes)
 }
 
-/// The places of the pools in the document, one entry for each pool.
+/// The paths of all pools in the document, one entry for each pool.
 #[derive(Debug, Default)]
-pub(super) struct Origins {
-    pub(super) services: Vec<Origin>,
-    pub(super) nodes: Vec<Origin>,
-    pub(super) external: Vec<Origin>,
+pub(super) struct AllPaths {
+    pub(super) services: Vec<PoolPaths>,
+    pub(super) nodes: Vec<PoolPaths>,
+    pub(super) external: Vec<PoolPaths>,
 }
 
 /// The paths of the values of a pool. Items that could not be read are left out here as in the pool.
 #[derive(Debug, Default)]
-pub(super) struct Origin {
+pub(super) struct PoolPaths {
     pub(super) path: String,
     pub(super) cidrs: Vec<String>,
     pub(super) exclude: Vec<String>,
@@ -58,7 +58,7 @@ pub(super) struct Origin {
     pub(super) match_is_whole: bool,
 }
 
-impl Origin {
+impl PoolPaths {
     /// The paths that the values of a default pool would have in a document.
     fn of_default(index: usize, pool: &Pool) -> Self {
         let path = format!("services.pools[{index}]");

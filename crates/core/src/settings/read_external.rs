@@ -3,19 +3,19 @@
 use std::net::IpAddr;
 
 use super::external::{ExternalPool, ExternalSettings};
-use super::read::Origin;
+use super::read::PoolPaths;
 use super::reader::Reader;
 use crate::address::{Family, Span};
 use crate::json::{Located, quote};
 
 impl Reader {
     /// Reads `external`.
-    pub(super) fn external(&mut self, at: &Located<'_>, external: &mut ExternalSettings) -> Vec<Origin> {
-        let mut origins = Vec::new();
-        let Some(fields) = self.fields(at, &["pools", "loadBalancerClass", "default"]) else { return origins };
+    pub(super) fn external(&mut self, at: &Located<'_>, external: &mut ExternalSettings) -> Vec<PoolPaths> {
+        let mut paths = Vec::new();
+        let Some(fields) = self.fields(at, &["pools", "loadBalancerClass", "default"]) else { return paths };
         match fields.get("pools") {
             Some(pools) => {
-                (external.pools, origins) = self.list(pools, Self::external_pool).into_iter().unzip();
+                (external.pools, paths) = self.list(pools, Self::external_pool).into_iter().unzip();
                 if pools.value.as_array().is_some_and(Vec::is_empty) {
                     self.mistake(pools.path.clone(), "no pool: give at least one, or leave `external` out");
                 }
@@ -28,10 +28,10 @@ impl Reader {
         if let Some(default) = fields.get("default").and_then(|at| self.flag(at)) {
             external.default = default;
         }
-        origins
+        paths
     }
 
-    fn external_pool(&mut self, at: &Located<'_>) -> Option<(ExternalPool, Origin)> {
+    fn external_pool(&mut self, at: &Located<'_>) -> Option<(ExternalPool, PoolPaths)> {
         let before = self.mistakes.len();
         let fields = self.fields(at, &["name", "cidrs", "exclude", "match", "nodes"])?;
         let unknown_keys = self.mistakes.len() > before;
@@ -46,8 +46,9 @@ impl Reader {
         let match_is_whole = !unknown_keys && self.mistakes.len() == before_match;
         let nodes = fields.get("nodes").and_then(|at| self.selector(at)).unwrap_or_default();
         let path = at.path.clone();
-        let origin = Origin { path, cidrs: range_paths, exclude: exclude_paths, match_is_whole, ..Origin::default() };
-        Some((ExternalPool { name, ranges, exclude, scope: matches.unwrap_or_default(), nodes }, origin))
+        let pool_paths =
+            PoolPaths { path, cidrs: range_paths, exclude: exclude_paths, match_is_whole, ..PoolPaths::default() };
+        Some((ExternalPool { name, ranges, exclude, scope: matches.unwrap_or_default(), nodes }, pool_paths))
     }
 
     /// Reads a CIDR or `first-last`.

@@ -1,19 +1,19 @@
 //! Reads the pools of Nodes. Single values are checked here, relations between values in `check_nodes`.
 
 use super::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings};
-use super::read::Origin;
+use super::read::PoolPaths;
 use super::reader::Reader;
 use crate::address::Family;
 use crate::json::{Located, describe};
 
 impl Reader {
     /// Reads `nodes`.
-    pub(super) fn nodes(&mut self, at: &Located<'_>, nodes: &mut NodeSettings) -> Vec<Origin> {
-        let mut origins = Vec::new();
-        let Some(fields) = self.fields(at, &["pools", "explicit"]) else { return origins };
+    pub(super) fn nodes(&mut self, at: &Located<'_>, nodes: &mut NodeSettings) -> Vec<PoolPaths> {
+        let mut paths = Vec::new();
+        let Some(fields) = self.fields(at, &["pools", "explicit"]) else { return paths };
         match fields.get("pools") {
             Some(pools) => {
-                (nodes.pools, origins) = self.list(pools, Self::node_pool).into_iter().unzip();
+                (nodes.pools, paths) = self.list(pools, Self::node_pool).into_iter().unzip();
                 if pools.value.as_array().is_some_and(Vec::is_empty) {
                     self.mistake(pools.path.clone(), "no pool: give at least one, or leave `nodes` out");
                 }
@@ -23,10 +23,10 @@ impl Reader {
         if let Some(at) = fields.get("explicit") {
             nodes.explicit = self.explicit(at);
         }
-        origins
+        paths
     }
 
-    fn node_pool(&mut self, at: &Located<'_>) -> Option<(NodePool, Origin)> {
+    fn node_pool(&mut self, at: &Located<'_>) -> Option<(NodePool, PoolPaths)> {
         let before = self.mistakes.len();
         let fields = self.fields(at, &["name", "cidrs", "blockSize", "exclude", "match"])?;
         let unknown_keys = self.mistakes.len() > before;
@@ -36,14 +36,14 @@ impl Reader {
         let (exclude_paths, exclude) = self.pool_exclude(&fields, Self::cidr_or_address);
         let before_match = self.mistakes.len();
         let matches = fields.get("match").and_then(|at| self.node_match(at)).unwrap_or_default();
-        let origin = Origin {
+        let pool_paths = PoolPaths {
             path: at.path.clone(),
             cidrs: cidr_paths,
             exclude: exclude_paths,
             match_is_whole: !unknown_keys && self.mistakes.len() == before_match,
-            ..Origin::default()
+            ..PoolPaths::default()
         };
-        Some((NodePool { name, cidrs, block_size, exclude, matches }, origin))
+        Some((NodePool { name, cidrs, block_size, exclude, matches }, pool_paths))
     }
 
     fn block_size(&mut self, at: &Located<'_>) -> Option<BlockSize> {

@@ -1,8 +1,8 @@
 //! Reads the pools of Services and the other fields of `services`. Single values are checked here, relations between
 //! values in `check_services`.
 
-use super::read::Origin;
-use super::reader::{Fields, Reader, unknown};
+use super::read::PoolPaths;
+use super::reader::{Fields, Reader, unknown_name_message};
 use super::{AdmissionScope, Lookups, Match, Pool, Reservation, Settings, WhenFull};
 use crate::address::Order;
 use crate::json::{Located, quote};
@@ -11,8 +11,8 @@ use crate::workload::WorkloadKind;
 
 impl Reader {
     /// Reads `services`.
-    pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<Origin> {
-        let mut origins = Vec::new();
+    pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<PoolPaths> {
+        let mut paths = Vec::new();
         const KEYS: [&str; 10] = [
             "pools",
             "evidence",
@@ -25,9 +25,9 @@ impl Reader {
             "serviceCIDRs",
             "unusableServiceCIDRs",
         ];
-        let Some(fields) = self.fields(at, &KEYS) else { return origins };
+        let Some(fields) = self.fields(at, &KEYS) else { return paths };
         if let Some(pools) = fields.get("pools") {
-            (settings.pools, origins) = self.list(pools, Self::pool).into_iter().unzip();
+            (settings.pools, paths) = self.list(pools, Self::pool).into_iter().unzip();
         }
         if let Some(evidence) = fields.get("evidence") {
             self.evidence(evidence, settings);
@@ -56,10 +56,10 @@ impl Reader {
         if let Some(at) = fields.get("unusableServiceCIDRs") {
             settings.unusable_service_cidrs = self.unusable_ranges(at);
         }
-        origins
+        paths
     }
 
-    fn pool(&mut self, at: &Located<'_>) -> Option<(Pool, Origin)> {
+    fn pool(&mut self, at: &Located<'_>) -> Option<(Pool, PoolPaths)> {
         const KEYS: [&str; 7] = ["name", "cidrs", "reserved", "exclude", "bands", "match", "reservations"];
         let before = self.mistakes.len();
         let fields = self.fields(at, &KEYS)?;
@@ -74,14 +74,14 @@ impl Reader {
         let match_is_whole = !unknown_keys && self.mistakes.len() == before_match;
         let (reservation_paths, reservations) =
             fields.get("reservations").map(|at| self.reservations(at)).unwrap_or_default().into_iter().unzip();
-        let origin = Origin {
+        let pool_paths = PoolPaths {
             path: at.path.clone(),
             cidrs: cidr_paths,
             exclude: exclude_paths,
             reservations: reservation_paths,
             match_is_whole,
         };
-        Some((Pool { name, cidrs, reserved, exclude, bands, matches, reservations }, origin))
+        Some((Pool { name, cidrs, reserved, exclude, bands, matches, reservations }, pool_paths))
     }
 
     fn reservations(&mut self, at: &Located<'_>) -> Vec<(String, Reservation)> {
@@ -149,7 +149,7 @@ impl Reader {
         let kind = WorkloadKind::parse(text);
         if kind.is_none() {
             let known: Vec<&str> = WorkloadKind::known_names().collect();
-            let reason = unknown("kind", text, &known);
+            let reason = unknown_name_message("kind", text, &known);
             self.mistake(at.path.clone(), format!("{reason}; write a custom resource as group/version/Kind"));
         }
         kind

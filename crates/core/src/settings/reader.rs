@@ -48,7 +48,7 @@ impl Reader {
         }
         let object = self.ok(at.object())?;
         for key in object.keys().filter(|key| !known.contains(&key.as_str())) {
-            let reason = unknown("key", key, known);
+            let reason = unknown_name_message("key", key, known);
             self.mistake(at.key_path(key), reason);
         }
         let field = |&name: &&'static str| Some((name, Located::new(object.get(name)?, at.key_path(name))));
@@ -82,7 +82,7 @@ impl Reader {
             Some(operator) => {
                 let name = self.ok(operator.text())?;
                 let Some(known) = Operator::parse(name) else {
-                    self.mistake(operator.path.clone(), unknown("operator", name, &Operator::NAMES));
+                    self.mistake(operator.path.clone(), unknown_name_message("operator", name, &Operator::NAMES));
                     return None;
                 };
                 known
@@ -118,7 +118,7 @@ impl Reader {
         let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
         if found.is_none() {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            self.mistake(at.path.clone(), unknown("value", text, &names));
+            self.mistake(at.path.clone(), unknown_name_message("value", text, &names));
         }
         found
     }
@@ -254,8 +254,8 @@ pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
     Ok(cidr)
 }
 
-/// The reason of an unknown name: suggests the nearest known name, or lists all of them.
-pub(crate) fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+/// The message about an unknown name. It suggests the nearest known name, or lists all of them.
+pub(crate) fn unknown_name_message(what: &str, name: &str, known: &[&str]) -> String {
     const FARTHEST: usize = 3;
     let distance = |known: &&&str| strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
     let nearest = known.iter().min_by_key(distance).filter(|known| distance(known) <= FARTHEST.min(known.len() / 2));

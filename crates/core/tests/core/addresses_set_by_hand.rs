@@ -167,6 +167,25 @@ fn rows() -> Vec<Row> {
             wrong: None,
             why: ASSUMED,
         },
+        // Before Kubernetes 1.36, the API server accepts these forms.
+        Row {
+            name: "leading zeros, in another pool",
+            object: at("172.021.00.0077"),
+            cluster: windows(),
+            wrong: Some(
+                r#"172.21.0.77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
+            ),
+            why: by_deployment,
+        },
+        Row {
+            name: "an IPv4-mapped IPv6 address, in another pool",
+            object: at("::ffff:172.21.0.77"),
+            cluster: windows(),
+            wrong: Some(
+                r#"172.21.0.77 lies in pool "linux", expected pool "windows": kubernetes.io/os=windows (Deployment shop/web)"#,
+            ),
+            why: by_deployment,
+        },
         Row {
             name: "two addresses in another pool",
             object: two("172.21.0.77", "fd00::77"),

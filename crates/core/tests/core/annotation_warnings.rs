@@ -7,8 +7,9 @@ use crate::support::{
     FakeCluster, about_node, annotated, answer, answer_of, created, lowest, node, request, service, updated, with_field,
 };
 use clusterip_core::annotations::{
-    ADDRESS_ANNOTATION, ASKED_ANNOTATION, LEASE_LABEL, MOVE_ANNOTATION, MOVE_OBJECT_LABEL, NODE_ANNOTATION,
-    REASON_ANNOTATION, REGISTERED_URL_ANNOTATION, SERVICE_ANNOTATION, SERVICE_ANNOTATIONS, SETTINGS_HASH_ANNOTATION,
+    ADDRESS_ANNOTATION, LEASE_LABEL, MOVE_ANNOTATION, MOVE_OBJECT_LABEL, NODE_ANNOTATION, REASON_ANNOTATION,
+    REGISTERED_URL_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, SERVICE_ANNOTATION, SERVICE_ANNOTATIONS,
+    SETTINGS_HASH_ANNOTATION,
 };
 use serde_json::{Value, json};
 
@@ -69,7 +70,7 @@ fn unknown_names_and_values_are_warned_of() {
             name: "known values",
             annotations: &[
                 (MOVE_ANNOTATION, "now"),
-                (ASKED_ANNOTATION, "10.0.9.1"),
+                (REQUESTED_ADDRESS_ANNOTATION, "10.0.9.1"),
                 ("clusterip-policy/os", "linux"),
                 ("clusterip-policy/pool", "linux"),
             ],
@@ -108,7 +109,7 @@ fn keys_that_programs_write_are_not_warned_of() {
     for key in written.into_iter().chain(SERVICE_ANNOTATIONS) {
         let value = match key {
             MOVE_ANNOTATION => "never",
-            ASKED_ANNOTATION => "10.0.9.1",
+            REQUESTED_ADDRESS_ANNOTATION => "10.0.9.1",
             _ => "linux",
         };
         let answer = answer(&annotated(&[(key, value)]), &lowest(), &FakeCluster::default());

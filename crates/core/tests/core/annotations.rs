@@ -6,8 +6,8 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{
-    self, ASKED_ANNOTATION, FOREIGN_ANNOTATIONS, MOVE_ANNOTATION, MOVING_ANNOTATION, Move, Moving, MovingError,
-    NAMESPACE_ANNOTATIONS, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION,
+    self, FOREIGN_ANNOTATIONS, MOVE_ANNOTATION, MOVING_ANNOTATION, Move, Moving, MovingError, NAMESPACE_ANNOTATIONS,
+    NODE_SELECTOR_ANNOTATION, OS_ANNOTATION, POOL_ANNOTATION, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION,
     SERVICE_ANNOTATIONS, claimed_addresses, has_parser, in_service_annotation, node_selector, recorded_addresses,
     service_of, shortened,
 };
@@ -203,7 +203,7 @@ fn shortened_value_parses_like_the_whole_value() {
                     MOVE_ANNOTATION => format!("{:?}", Move::parse(text)),
                     MOVING_ANNOTATION => format!("{:?}", Moving::parse(text)),
                     NODE_SELECTOR_ANNOTATION => format!("{labels:?} {}", bad.len()),
-                    RECORD_ANNOTATION | ASKED_ANNOTATION => format!("{:?}", recorded_addresses(text)),
+                    RECORD_ANNOTATION | REQUESTED_ADDRESS_ANNOTATION => format!("{:?}", recorded_addresses(text)),
                     _ => format!("{:?}", claimed_addresses(text)),
                 }
             };

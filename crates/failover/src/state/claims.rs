@@ -15,7 +15,7 @@ use super::AgentState;
 #[derive(Clone, Debug)]
 pub(super) enum Claimed {
     /// The claim exists. Without a holder, it was given back.
-    There { lease: Box<Lease>, holder: Option<Identity> },
+    Stored { lease: Box<Lease>, holder: Option<Identity> },
     /// The claim was deleted, but not given back. Its holder counts as the holder for the duration of a heartbeat,
     /// because it may not have noticed the deletion yet.
     Deleted { holder: Identity, since: Instant },
@@ -25,7 +25,7 @@ impl Claimed {
     /// The Lease; `None` if it was deleted.
     pub(super) fn lease(&self) -> Option<&Lease> {
         match self {
-            Self::There { lease, .. } => Some(lease),
+            Self::Stored { lease, .. } => Some(lease),
             Self::Deleted { .. } => None,
         }
     }
@@ -33,7 +33,7 @@ impl Claimed {
     /// The node that the claim names or, if it was deleted, named.
     pub(super) fn node(&self) -> Option<&str> {
         match self {
-            Self::There { holder, .. } => holder.as_ref().and_then(node_of_identity),
+            Self::Stored { holder, .. } => holder.as_ref().and_then(node_of_identity),
             Self::Deleted { holder, .. } => node_of_identity(holder),
         }
     }
@@ -43,7 +43,7 @@ impl AgentState {
     /// Adds or updates a claim.
     pub(super) fn apply_claim(&mut self, lease: &Lease, now: Instant) {
         let Some(HolderClaim { address, holder }) = HolderClaim::of(lease) else { return };
-        if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address) {
+        if let Some(Claimed::Stored { lease: known, .. }) = self.claims.get(&address) {
             let (known, version) = (Version::of(known), Version::of(lease));
             if known == version || version.is_older_than(&known) {
                 return;
@@ -52,14 +52,14 @@ impl AgentState {
         if let Some(node) = holder.as_ref().and_then(node_of_identity) {
             self.claiming.insert(node.to_owned(), now);
         }
-        self.claims.insert(address, Claimed::There { lease: Box::new(lease.clone()), holder });
+        self.claims.insert(address, Claimed::Stored { lease: Box::new(lease.clone()), holder });
         self.check(address);
     }
 
     /// Records that a claim was deleted.
     pub(super) fn delete_claim(&mut self, lease: &Lease, now: Instant) {
         let Some(HolderClaim { address, .. }) = HolderClaim::of(lease) else { return };
-        if let Some(Claimed::There { lease: known, .. }) = self.claims.get(&address)
+        if let Some(Claimed::Stored { lease: known, .. }) = self.claims.get(&address)
             && Version::of(known).uid == Version::of(lease).uid
         {
             self.claim_gone(address, now);
@@ -79,7 +79,7 @@ impl AgentState {
     }
 
     fn claim_gone(&mut self, address: IpAddr, now: Instant) {
-        let Some(Claimed::There { holder, .. }) = self.claims.get(&address) else { return };
+        let Some(Claimed::Stored { holder, .. }) = self.claims.get(&address) else { return };
         match holder.clone() {
             Some(holder) => drop(self.claims.insert(address, Claimed::Deleted { holder, since: now })),
             None => drop(self.claims.remove(&address)),
@@ -95,9 +95,16 @@ impl AgentState {
         }
     }
 
+    /// Waits from now on for the heartbeat of every node that claims an address without having one.
+    pub(super) fn expect_heartbeats(&mut self, now: Instant) {
+        for node in self.claims.values().filter_map(Claimed::node) {
+            self.peers.expect(node, now);
+        }
+    }
+
     /// Whether the claim of the address names the current term of this agent.
     pub(super) fn is_claimed_here(&self, address: IpAddr) -> bool {
         matches!((self.claims.get(&address), &self.term),
-            (Some(Claimed::There { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
+            (Some(Claimed::Stored { holder: Some(holder), .. }), Some(term)) if *holder == term.identity)
     }
 }

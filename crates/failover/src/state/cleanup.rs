@@ -14,25 +14,23 @@ use super::claims::Claimed;
 use super::takeover::Availability;
 
 impl AgentState {
-    /// Forgets state that no longer matters, and waits for the heartbeat of every node that claims an address
-    /// without having one.
+    /// Forgets state that no longer matters.
     pub(super) fn tidy(&mut self, now: Instant) {
         let ended = |since: Instant| now >= since + HEARTBEAT.lease;
         self.claims.retain(|_, claimed| !matches!(claimed, Claimed::Deleted { since, .. } if ended(*since)));
         let nodes: BTreeSet<&str> = self.claims.values().filter_map(Claimed::node).collect();
-        for node in &nodes {
-            self.peers.expect(node, now);
-        }
         self.peers.forget_missing(|node| nodes.contains(node));
-        self.again.retain(|_, again| now < *again);
+        self.heartbeat_retry_at.retain(|_, retry_at| now < *retry_at);
         self.claiming.retain(|_, last| now < *last + TURN * TURNS);
         let (assignments, claims, desired, observed) = (&self.assignments, &self.claims, &self.desired, &self.observed);
-        self.notes.retain(|address, note| {
-            note.unassigned = if assignments.contains_key(address) { None } else { note.unassigned };
+        self.histories.retain(|address, history| {
+            if assignments.contains_key(address) {
+                history.unassigned_since = None;
+            }
             assignments.contains_key(address)
                 || claims.contains_key(address)
                 || desired.held.contains_key(address)
-                || observed.number <= note.held_in
+                || observed.number <= history.held_in
                 || observed.addresses.contains(address)
         });
     }
@@ -43,10 +41,10 @@ impl AgentState {
         let unassigned: Vec<IpAddr> =
             self.claims.keys().filter(|address| !self.assignments.contains_key(*address)).copied().collect();
         for address in unassigned {
-            let note = self.notes.entry(address).or_default();
-            let since = *note.unassigned.get_or_insert(deadline.now);
-            let gave_back = note.gave_back;
-            let Some(Claimed::There { lease, holder }) = self.claims.get(&address) else { continue };
+            let history = self.histories.entry(address).or_default();
+            let since = *history.unassigned_since.get_or_insert(deadline.now);
+            let gave_back = history.gave_back;
+            let Some(Claimed::Stored { lease, holder }) = self.claims.get(&address) else { continue };
             let due = if gave_back && holder.is_none() {
                 since
             } else if self.availability(address, &term, deadline.now) == Availability::Free {

@@ -29,7 +29,7 @@ impl AgentState {
         writes: &mut Vec<LeaseWrite>,
     ) {
         for (address, claimed) in &self.claims {
-            if let Claimed::There { lease: before, holder: Some(holder) } = claimed
+            if let Claimed::Stored { lease: before, holder: Some(holder) } = claimed
                 && *holder == term.identity
                 && !self.is_wanted(*address, deadline.now)
                 && self.is_off(*address)
@@ -43,7 +43,7 @@ impl AgentState {
 
     /// Whether the address is certainly not on the network: the network has applied a desired state without it.
     fn is_off(&self, address: IpAddr) -> bool {
-        let held_in = self.notes.get(&address).map_or(0, |note| note.held_in);
+        let held_in = self.histories.get(&address).map_or(0, |history| history.held_in);
         held_in == 0 || self.observed.number > held_in && !self.observed.addresses.contains(&address)
     }
 
@@ -56,13 +56,13 @@ impl AgentState {
             failing.filter(|address| self.desired.held.contains_key(address) && self.is_wanted(*address, now));
         let given_up: Vec<IpAddr> = failing.filter(|address| self.has_others(*address, now)).collect();
         for address in &given_up {
-            let note = self.notes.entry(*address).or_default();
-            if note.away.is_none_or(|away| now >= away + MAX_TIME_AWAY) {
-                note.strikes = 0;
+            let history = self.histories.entry(*address).or_default();
+            if history.left_to_others_until.is_none_or(|until| now >= until + MAX_TIME_AWAY) {
+                history.failures = 0;
             }
-            let away = AWAY.saturating_mul(2_u32.saturating_pow(note.strikes)).min(MAX_TIME_AWAY);
-            note.away = Some(now + away);
-            note.strikes = note.strikes.saturating_add(1);
+            let time_away = AWAY.saturating_mul(2_u32.saturating_pow(history.failures)).min(MAX_TIME_AWAY);
+            history.left_to_others_until = Some(now + time_away);
+            history.failures = history.failures.saturating_add(1);
         }
         given_up
     }
@@ -74,19 +74,19 @@ impl AgentState {
     }
 
     /// Until when the address is left to other nodes; `None` if it is not, or if no other node may hold it.
-    pub(super) fn away(&self, address: IpAddr, now: Instant) -> Option<Instant> {
-        let away = self.notes.get(&address).and_then(|note| note.away).filter(|away| now < *away);
-        away.filter(|_| self.has_others(address, now))
+    pub(super) fn left_to_others_until(&self, address: IpAddr, now: Instant) -> Option<Instant> {
+        let until = self.histories.get(&address).and_then(|history| history.left_to_others_until);
+        until.filter(|until| now < *until).filter(|_| self.has_others(address, now))
     }
 
     /// Until when this node does not claim the address: either it could not hold this address, or it holds no address
     /// and could not hold another one. `None` if it may claim the address.
-    pub(super) fn left_to_others(&self, address: IpAddr, now: Instant) -> Option<Instant> {
+    pub(super) fn no_claim_until(&self, address: IpAddr, now: Instant) -> Option<Instant> {
         let of_node = || {
             let some = self.mine.is_empty() && self.has_others(address, now);
-            let away = self.notes.values().filter_map(|note| note.away).filter(|away| now < *away).max();
-            away.filter(|_| some)
+            let left = self.histories.values().filter_map(|history| history.left_to_others_until);
+            left.filter(|until| now < *until).max().filter(|_| some)
         };
-        self.away(address, now).or_else(of_node)
+        self.left_to_others_until(address, now).or_else(of_node)
     }
 }

@@ -60,9 +60,9 @@ impl AgentState {
             Some(node) => node == self.node || self.peers.term_state(node, holder, now) == TermState::Over,
         };
         match self.claims.get(&address) {
-            None | Some(Claimed::There { holder: None, .. }) => Availability::Free,
-            Some(Claimed::There { holder: Some(holder), .. }) if *holder == term.identity => Availability::Ours,
-            Some(Claimed::There { holder: Some(holder), .. } | Claimed::Deleted { holder, .. }) if is_over(holder) => {
+            None | Some(Claimed::Stored { holder: None, .. }) => Availability::Free,
+            Some(Claimed::Stored { holder: Some(holder), .. }) if *holder == term.identity => Availability::Ours,
+            Some(Claimed::Stored { holder: Some(holder), .. } | Claimed::Deleted { holder, .. }) if is_over(holder) => {
                 Availability::Free
             }
             Some(_) => Availability::Taken,
@@ -85,10 +85,10 @@ impl AgentState {
             if let Some(Claimed::Deleted { since, .. }) = self.claims.get(address) {
                 deadline.add(*since + HEARTBEAT.lease);
             }
-            let note = self.notes.entry(*address).or_default();
+            let history = self.histories.entry(*address).or_default();
             match availability {
                 Availability::Free => {
-                    note.free.get_or_insert(deadline.now);
+                    history.free_since.get_or_insert(deadline.now);
                     free.insert(*address);
                     continue;
                 }
@@ -97,7 +97,7 @@ impl AgentState {
                 Availability::Ours if !self.mine.contains(address) => due.push(*address),
                 Availability::Ours | Availability::Taken => {}
             }
-            note.free = None;
+            history.free_since = None;
         }
         let settled = self.started + SETTLE;
         if !free.is_empty() && deadline.is_due(settled) {
@@ -107,9 +107,10 @@ impl AgentState {
                 let Some(turn) = order.iter().position(|node| *node == self.node) else { continue };
                 // The turns of preferred nodes begin when the address became free and they could claim it, or at
                 // their last claim.
-                let free = self.notes.get(&address).and_then(|note| note.free).unwrap_or(deadline.now).max(settled);
+                let free_since = self.histories.get(&address).and_then(|history| history.free_since);
+                let free_since = free_since.unwrap_or(deadline.now).max(settled);
                 let busy = order.iter().take(turn).filter_map(|node| self.claiming.get(*node)).max();
-                let since = busy.map_or(free, |busy| free.max(*busy));
+                let since = busy.map_or(free_since, |busy| free_since.max(*busy));
                 let turn = u32::try_from(turn).unwrap_or(u32::MAX).min(TURNS);
                 if deadline.is_due(since + TURN * turn) {
                     due.push(address);
@@ -117,8 +118,8 @@ impl AgentState {
             }
         }
         for address in due {
-            if let Some(away) = self.left_to_others(address, deadline.now) {
-                deadline.add(away);
+            if let Some(until) = self.no_claim_until(address, deadline.now) {
+                deadline.add(until);
                 continue;
             }
             if self.is_wanted(address, deadline.now) && self.may_write(address, deadline) {

@@ -16,8 +16,8 @@ use super::AgentState;
 impl AgentState {
     /// Whether the claim of the address may be written now.
     pub(super) fn may_write(&self, address: IpAddr, deadline: &mut NextDeadline) -> bool {
-        let again = self.notes.get(&address).and_then(|note| note.again);
-        !self.busy.contains(&Subject::Address(address)) && again.is_none_or(|again| deadline.is_due(again))
+        let retry_at = self.histories.get(&address).and_then(|history| history.retry_at);
+        !self.busy.contains(&Subject::Address(address)) && retry_at.is_none_or(|retry_at| deadline.is_due(retry_at))
     }
 
     /// Whether this agent may write the heartbeat of another node now. The first agent in the order of turns may write
@@ -33,7 +33,7 @@ impl AgentState {
             return false;
         }
         let due = since + pause * self.turn(node, deadline.now);
-        deadline.is_due(self.again.get(node).map_or(due, |again| due.max(*again)))
+        deadline.is_due(self.heartbeat_retry_at.get(node).map_or(due, |retry_at| due.max(*retry_at)))
     }
 
     /// The number of agents that come before this one for a task that any agent may do.

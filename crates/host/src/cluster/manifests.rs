@@ -24,7 +24,7 @@ use crate::object::{self, Packed};
 use crate::yaml::{self, Data, Node, YamlError};
 
 /// A text with manifests.
-pub struct Source {
+pub struct ManifestText {
     /// The path as given or found; `-` for standard input.
     pub name: String,
     /// The text itself, without a byte order mark.
@@ -168,7 +168,7 @@ pub fn is_standard_input(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`ManifestError`] if the file can't be read, is too large, or is not UTF-8.
-pub fn read_file(path: &Path) -> Result<Source, ManifestError> {
+pub fn read_file(path: &Path) -> Result<ManifestText, ManifestError> {
     read_at_most(path, MAX_FILE)
 }
 
@@ -176,11 +176,11 @@ pub fn read_file(path: &Path) -> Result<Source, ManifestError> {
 ///
 /// # Errors
 /// [`ManifestError`] if the file can't be read, or is not UTF-8.
-pub fn read_large_file(path: &Path) -> Result<Source, ManifestError> {
+pub fn read_large_file(path: &Path) -> Result<ManifestText, ManifestError> {
     read_at_most(path, u64::MAX)
 }
 
-fn read_at_most(path: &Path, limit: u64) -> Result<Source, ManifestError> {
+fn read_at_most(path: &Path, limit: u64) -> Result<ManifestText, ManifestError> {
     if is_standard_input(path) {
         return read_standard_input();
     }
@@ -195,15 +195,15 @@ fn read_at_most(path: &Path, limit: u64) -> Result<Source, ManifestError> {
     source(name, bytes)
 }
 
-fn read_standard_input() -> Result<Source, ManifestError> {
+fn read_standard_input() -> Result<ManifestText, ManifestError> {
     let (name, mut bytes) = ("-".to_owned(), Vec::new());
     io::stdin().read_to_end(&mut bytes).map_err(|error| ManifestError::Read { file: name.clone(), error })?;
     source(name, bytes)
 }
 
-fn source(name: String, bytes: Vec<u8>) -> Result<Source, ManifestError> {
+fn source(name: String, bytes: Vec<u8>) -> Result<ManifestText, ManifestError> {
     match String::from_utf8(bytes) {
-        Ok(text) => Ok(Source { name, text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text) }),
+        Ok(text) => Ok(ManifestText { name, text: text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text) }),
         Err(error) => {
             let valid = error.utf8_error().valid_up_to();
             let bytes = error.as_bytes();
@@ -218,7 +218,7 @@ fn source(name: String, bytes: Vec<u8>) -> Result<Source, ManifestError> {
 ///
 /// # Errors
 /// [`ManifestErrors`] with the mistakes of all documents. Behind text that is not YAML, no document is read.
-pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, ManifestErrors> {
+pub fn parse(sources: &[ManifestText], namespace: &str) -> Result<Vec<Manifest>, ManifestErrors> {
     let mut manifests = Vec::new();
     each(sources, namespace, &mut |manifest| manifests.push(manifest))?;
     Ok(manifests)
@@ -228,7 +228,7 @@ pub fn parse(sources: &[Source], namespace: &str) -> Result<Vec<Manifest>, Manif
 ///
 /// # Errors
 /// As [`parse`].
-pub fn each(sources: &[Source], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestErrors> {
+pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestErrors> {
     let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {
         each_of(source, index, namespace, visit, &mut errors);
@@ -249,7 +249,7 @@ enum Content {
 
 /// Calls `visit` with each manifest of the source with this index, and adds the mistakes to `errors`.
 fn each_of(
-    source: &Source,
+    source: &ManifestText,
     index: usize,
     namespace: &str,
     visit: &mut dyn FnMut(Manifest),
@@ -277,7 +277,7 @@ fn each_of(
     content
 }
 
-fn invalid(source: &Source, error: YamlError) -> ManifestError {
+fn invalid(source: &ManifestText, error: YamlError) -> ManifestError {
     let hint = if source.text.contains("{{") { TEMPLATE } else { "" };
     ManifestError::Yaml { file: source.name.clone(), error, hint }
 }
@@ -287,7 +287,7 @@ fn invalid(source: &Source, error: YamlError) -> ManifestError {
 ///
 /// # Errors
 /// [`ManifestError`] for the first mistake.
-pub fn stream(source: &Source, namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestError> {
+pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestError> {
     let visit = RefCell::new(visit);
     let wrong: RefCell<Option<ManifestError>> = RefCell::new(None);
     let take = |node: &Node, document: usize| {

@@ -15,7 +15,7 @@ use crate::object::text;
 
 /// A recorded address that the Service does not get.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refusal {
+pub struct RefusedRecord {
     /// The namespace and name of the Service.
     pub service: ServiceKey,
     /// The recorded address.
@@ -34,7 +34,7 @@ pub fn assignments(
     services: impl IntoIterator<Item = Value>,
     nodes: &[Value],
     admits: &mut dyn FnMut(&Value) -> Option<String>,
-) -> (Assignments, Vec<Refusal>) {
+) -> (Assignments, Vec<RefusedRecord>) {
     let mut claimants: BTreeMap<IpAddr, Vec<Value>> = BTreeMap::new();
     let mut refused = Vec::new();
     for service in services {
@@ -45,7 +45,8 @@ pub fn assignments(
             continue;
         }
         if let Some(reason) = admits(&service) {
-            let refusal = |address| Refusal { service: ServiceKey::of(&service), address, reason: reason.clone() };
+            let refusal =
+                |address| RefusedRecord { service: ServiceKey::of(&service), address, reason: reason.clone() };
             refused.extend(inside.into_iter().map(refusal));
             continue;
         }
@@ -61,7 +62,7 @@ pub fn assignments(
         let Some(first) = services.next() else { continue };
         let holder = ServiceKey::of(&first);
         let reason = format!("Service {holder} has recorded it, too");
-        refused.extend(services.map(|other| Refusal {
+        refused.extend(services.map(|other| RefusedRecord {
             service: ServiceKey::of(&other),
             address,
             reason: reason.clone(),
@@ -93,7 +94,7 @@ mod tests {
         name: &'r str,
         services: Vec<Value>,
         assigned: Vec<ExpectedAssignment<'r>>,
-        refused: Vec<ExpectedRefusal<'r>>,
+        refused: Vec<ExpectedRefusedRecord<'r>>,
     }
 
     struct ExpectedAssignment<'r> {
@@ -102,7 +103,7 @@ mod tests {
         nodes: &'r [&'r str],
     }
 
-    struct ExpectedRefusal<'r> {
+    struct ExpectedRefusedRecord<'r> {
         service: &'r str,
         address: &'r str,
         reason: &'r str,
@@ -171,13 +172,13 @@ mod tests {
                 name: "a Service that the policy denies",
                 services: vec![service("bad", "10.0.9.10", json!({})), service("web", "10.0.9.10", json!({}))],
                 assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
-                refused: vec![ExpectedRefusal { service: "bad", address: "10.0.9.10", reason: "not for you" }],
+                refused: vec![ExpectedRefusedRecord { service: "bad", address: "10.0.9.10", reason: "not for you" }],
             },
             Case {
                 name: "two Services: the first by name has the address",
                 services: vec![service("web", "10.0.9.10", json!({})), service("api", "10.0.9.10", json!({}))],
                 assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "api", nodes: &["a", "b"] }],
-                refused: vec![ExpectedRefusal {
+                refused: vec![ExpectedRefusedRecord {
                     service: "web",
                     address: "10.0.9.10",
                     reason: "Service shop/api has recorded it, too",
@@ -190,7 +191,7 @@ mod tests {
                     service("api", "10.0.9.10", json!({})),
                 ],
                 assigned: vec![ExpectedAssignment { address: "10.0.9.10", service: "web", nodes: &["a", "b"] }],
-                refused: vec![ExpectedRefusal {
+                refused: vec![ExpectedRefusedRecord {
                     service: "api",
                     address: "10.0.9.10",
                     reason: "Service shop/web has recorded it, too",
@@ -210,9 +211,9 @@ mod tests {
                     (address.parse().unwrap(), Assignment { service: owned(service), ports, nodes })
                 })
                 .collect();
-            let refused: Vec<Refusal> = refused
+            let refused: Vec<RefusedRecord> = refused
                 .into_iter()
-                .map(|ExpectedRefusal { service, address, reason }| Refusal {
+                .map(|ExpectedRefusedRecord { service, address, reason }| RefusedRecord {
                     service: owned(service),
                     address: address.parse().unwrap(),
                     reason: reason.to_owned(),

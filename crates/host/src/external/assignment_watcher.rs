@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::assignment_builder::{Refusal, assignments};
+use super::assignment_builder::{RefusedRecord, assignments};
 use super::policy_check::refusal;
 use super::service_fields::recorded;
 use crate::cluster::watch::kinds::own_name;
@@ -37,7 +37,7 @@ pub struct AssignmentWatcher {
     /// The changes of the stores.
     pub changes: mpsc::UnboundedReceiver<Change>,
     /// The refusals that were logged last.
-    pub refused: BTreeSet<Refusal>,
+    pub refused: BTreeSet<RefusedRecord>,
 }
 
 impl AssignmentWatcher {
@@ -65,8 +65,10 @@ impl AssignmentWatcher {
                 return None;
             }
         };
-        let refused: BTreeSet<Refusal> = refused.into_iter().collect();
-        for Refusal { service: ServiceKey { namespace, name }, address, reason } in refused.difference(&self.refused) {
+        let refused: BTreeSet<RefusedRecord> = refused.into_iter().collect();
+        for RefusedRecord { service: ServiceKey { namespace, name }, address, reason } in
+            refused.difference(&self.refused)
+        {
             tracing::warn!(namespace, name, %address, reason, "not held");
         }
         self.refused = refused;

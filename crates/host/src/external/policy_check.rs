@@ -27,7 +27,7 @@ pub fn refusal(
     service: &Value,
 ) -> Result<Option<String>, ModuleError> {
     let object = &bare(service, &[], &[RECORD_ANNOTATION]);
-    let answer = asked(module, settings, snapshot, object)?;
+    let answer = ask_policy(module, settings, snapshot, object)?;
     if !answer.accepted {
         return Ok(Some(answer.message.unwrap_or_default()));
     }
@@ -51,11 +51,11 @@ pub fn claim_refusal(
     service: &Value,
 ) -> Result<Option<String>, ModuleError> {
     let object = bare(service, &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
-    let answer = asked(module, settings, snapshot, &object)?;
+    let answer = ask_policy(module, settings, snapshot, &object)?;
     Ok((!answer.accepted).then(|| answer.message.unwrap_or_default()))
 }
 
-fn asked(
+fn ask_policy(
     module: &Module,
     settings: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
@@ -66,7 +66,7 @@ fn asked(
     // The other addresses of the Service are decided about elsewhere, so the policy gets no settings for them.
     let document = json!({"external": settings.document.get("external").unwrap_or(&Value::Null)});
     let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
-    module.place(&request, &document, &Held::default(), calls)
+    module.evaluate_with_held(&request, &document, &Held::default(), calls)
 }
 
 /// Reduces a Service to the fields on which the policy's decision depends, plus these fields of its `spec` and these

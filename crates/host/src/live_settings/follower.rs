@@ -9,7 +9,7 @@ use futures::StreamExt;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::settings_source::{Source, Version, Written, read, versions};
+use super::settings_source::{SettingsSource, Version, Written, read, versions};
 use super::validation::SettingsChecker;
 use super::{LiveSettings, SettingsError, pool_objects};
 use crate::cluster::watch::service_ranges::ServiceRanges;
@@ -18,7 +18,7 @@ use crate::policy::module::Module;
 
 /// Follows settings that may change.
 pub struct Follower {
-    source: Source,
+    source: SettingsSource,
     checker: SettingsChecker,
     ranges: watch::Receiver<ServiceRanges>,
     /// The Service ranges with which the settings in use are valid.
@@ -42,7 +42,7 @@ impl Follower {
     /// # Errors
     /// [`SettingsError`] if the settings can't be read, or have mistakes.
     pub async fn start(
-        source: Source,
+        source: SettingsSource,
         module: Arc<Module>,
         mut ranges: watch::Receiver<ServiceRanges>,
         metrics: ClusterMetrics,
@@ -195,7 +195,7 @@ fn log_changes(before: Option<&Compilation>, now: &Compilation) {
     }
 }
 
-fn log_in_use(source: &Source, live: &LiveSettings) {
+fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
     tracing::info!(%source, hash = live.hash, "settings in use");
     for warning in &live.warnings {
         tracing::warn!(%source, warning, "settings");

@@ -30,8 +30,8 @@ pub use self::objects_in_files::{
 };
 pub use self::pool_objects::list as list_objects;
 pub use self::settings_object::{SettingsFile, settings_in};
-pub use self::settings_source::{Source, written};
-pub use self::validation::{check_settings, version, why_default_pools_do_not_fit};
+pub use self::settings_source::{SettingsSource, written};
+pub use self::validation::{check_settings, version};
 
 /// Settings in use.
 #[derive(Clone, Debug, PartialEq)]

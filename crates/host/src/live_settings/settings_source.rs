@@ -29,7 +29,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The source of settings.
 #[derive(Clone)]
-pub enum Source {
+pub enum SettingsSource {
     /// A file, or standard input for `-`: the settings themselves, or an object that contains them, see
     /// [`settings_in`].
     File(PathBuf),
@@ -47,7 +47,7 @@ pub enum Source {
     },
 }
 
-impl Source {
+impl SettingsSource {
     /// The source for the options of a command: a file, a policy of Kubewarden, or the pools of the cluster.
     pub fn chosen(file: Option<&Path>, policy: Option<&str>, client: &Client) -> Self {
         let client = client.clone();
@@ -59,7 +59,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(file) => write!(f, "{}", file.display()),
@@ -104,13 +104,13 @@ fn of_file(file: &Path) -> Written {
 ///
 /// # Errors
 /// [`SettingsError`] if it can't be read.
-pub async fn written(source: &Source) -> Result<Value, SettingsError> {
+pub async fn written(source: &SettingsSource) -> Result<Value, SettingsError> {
     match read(source).await? {
         Version::Written(written) => {
             written.map_err(|error| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() })
         }
         Version::Objects(objects) => {
-            let Source::Pools { client } = source else { return Ok(Value::Null) };
+            let SettingsSource::Pools { client } = source else { return Ok(Value::Null) };
             let ranges = pool_objects::service_ranges(client).await.map_err(|error| failed(source, &error))?;
             Ok(pool_objects::compiled(&objects, &ranges, None).document)
         }
@@ -118,15 +118,15 @@ pub async fn written(source: &Source) -> Result<Value, SettingsError> {
 }
 
 /// The current version of the settings.
-pub(super) async fn read(source: &Source) -> Result<Version, SettingsError> {
+pub(super) async fn read(source: &SettingsSource) -> Result<Version, SettingsError> {
     match source {
-        Source::File(file) => Ok(Version::Written(of_file(file))),
-        Source::Pools { client } => match pool_objects::list(client).await {
+        SettingsSource::File(file) => Ok(Version::Written(of_file(file))),
+        SettingsSource::Pools { client } => match pool_objects::list(client).await {
             Ok(objects) => Ok(Version::Objects(objects)),
             Err(KubeError::Api(status)) if status.code == 404 => Err(SettingsError::NoDefinitions),
             Err(error) => Err(failed(source, &error)),
         },
-        Source::KubewardenPolicy { client, name } => match policies(client).get_opt(name).await {
+        SettingsSource::KubewardenPolicy { client, name } => match policies(client).get_opt(name).await {
             Ok(Some(policy)) => Ok(Version::Written(Ok(of_policy(policy.data.get("spec"))))),
             Ok(None) => Err(SettingsError::NoPolicy { name: name.clone() }),
             Err(error) => Err(failed(source, &error)),
@@ -140,14 +140,18 @@ fn policies(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
 }
 
-fn failed(source: &Source, error: &KubeError) -> SettingsError {
+fn failed(source: &SettingsSource, error: &KubeError) -> SettingsError {
     SettingsError::Request { origin: source.to_string(), reason: RequestFailure::from(error) }
 }
 
 /// The versions of the settings from now on. The same version may come twice.
-pub(super) fn versions(source: &Source, metrics: ClusterMetrics, first: Version) -> BoxStream<'static, Version> {
+pub(super) fn versions(
+    source: &SettingsSource,
+    metrics: ClusterMetrics,
+    first: Version,
+) -> BoxStream<'static, Version> {
     match source {
-        Source::File(file) => {
+        SettingsSource::File(file) => {
             let next = |(file, before): (PathBuf, Version)| async move {
                 let mut seen = None;
                 loop {
@@ -165,8 +169,8 @@ pub(super) fn versions(source: &Source, metrics: ClusterMetrics, first: Version)
             };
             stream::unfold((file.clone(), first), next).boxed()
         }
-        Source::Pools { client } => pool_objects::versions(client, &metrics).map(Version::Objects).boxed(),
-        Source::KubewardenPolicy { client, name } => {
+        SettingsSource::Pools { client } => pool_objects::versions(client, &metrics).map(Version::Objects).boxed(),
+        SettingsSource::KubewardenPolicy { client, name } => {
             let version = move |seen: Result<Option<DynamicObject>, WatchError>| {
                 let version = match seen {
                     Ok(Some(policy)) => Some(Version::Written(Ok(of_policy(policy.data.get("spec"))))),

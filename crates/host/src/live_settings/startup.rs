@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
-use crate::live_settings::{CheckError, Follower, LiveSettings, SettingsError, Source, check_settings};
+use crate::live_settings::{CheckError, Follower, LiveSettings, SettingsError, SettingsSource, check_settings};
 use crate::permissions::{self, Duties, PermissionsError};
 use crate::policy::module::Module;
 
@@ -33,7 +33,7 @@ pub enum FollowError {
 /// # Errors
 /// If the settings can't be read or are invalid, or if permissions are missing: the error names all missing ones.
 pub async fn start_following(
-    source: Source,
+    source: SettingsSource,
     module: &Arc<Module>,
     ranges: watch::Receiver<ServiceRanges>,
     metrics: &ClusterMetrics,

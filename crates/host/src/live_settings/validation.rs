@@ -63,7 +63,7 @@ pub fn version(written: &Value) -> String {
 
 /// Why the default pools, which a document without pools has, do not fit the Service ranges in the document, with the
 /// remedy; `None` if they fit, or if the document has pools or no Service ranges.
-pub fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
+fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
     let has = |path: &str| document.pointer(path).is_some_and(|value| !value.is_null());
     if ["/services/pools", "/nodes", "/external"].into_iter().any(has) {
         return None;

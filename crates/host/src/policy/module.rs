@@ -165,7 +165,7 @@ impl Module {
     ///
     /// # Errors
     /// As [`Self::validate`].
-    pub fn place(
+    pub fn evaluate_with_held(
         &self,
         request: &Value,
         settings: &Value,

@@ -8,7 +8,7 @@ use clusterip_core::settings::ExternalPool;
 use ipnet::IpNet;
 
 use crate::audit::address_usage::Usage;
-use crate::audit::model::{self, ExternalAddress, ExternalCounts, ExternalRange, Kept};
+use crate::audit::model::{self, ExternalAddress, ExternalCounts, ExternalRange, WithheldReason};
 
 /// The usage of one range of a pool, given the addresses that are `used` in the cluster. `held` are the addresses
 /// that a living node holds; `None` if unknown.
@@ -23,17 +23,17 @@ pub fn range(
     let held = held.map(|held| held.range(inside.clone()).count() as u128);
     let addresses: Vec<ExternalAddress> = used.range(inside).map(|(_, address)| address.clone()).collect();
     let usage = Usage::of(&candidates, addresses.iter().map(|address| (address.address, address.state)));
-    let Usage { usable, used, claimed, free, used_anyway } = usage;
+    let Usage { usable, used, in_flight, free, used_anyway } = usage;
     let excluded = withheld.iter().fold(0_u128, |sum, span| sum.saturating_add(span.count()));
-    let counts = ExternalCounts { usable, used, claimed, free, excluded, used_anyway, held };
-    let kept = |span: Span| model::Span { first: span.first(), last: span.last(), why: Kept::Excluded };
+    let counts = ExternalCounts { usable, used, in_flight, free, excluded, used_anyway, held };
+    let in_model = |span: Span| model::Span { first: span.first(), last: span.last(), why: WithheldReason::Excluded };
     ExternalRange {
         range: range.to_string(),
         first: range.first(),
         last: range.last(),
         around: around(range),
         counts,
-        kept: withheld.into_iter().map(kept).collect(),
+        withheld: withheld.into_iter().map(in_model).collect(),
         addresses,
     }
 }
@@ -85,7 +85,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 6,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 6,
                     excluded: 2,
                     used_anyway: 0,
@@ -104,7 +104,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 25,
                     used: 1,
-                    claimed: 1,
+                    in_flight: 1,
                     free: 23,
                     excluded: 6,
                     used_anyway: 1,
@@ -123,7 +123,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 1,
                     used: 1,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 0,
                     excluded: 0,
                     used_anyway: 0,
@@ -142,7 +142,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 12,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 12,
                     excluded: 0,
                     used_anyway: 0,
@@ -161,7 +161,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 3,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 3,
                     excluded: 1,
                     used_anyway: 0,
@@ -180,7 +180,7 @@ mod tests {
                 expected_counts: ExternalCounts {
                     usable: 1 << 119,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: 1 << 119,
                     excluded: 1 << 119,
                     used_anyway: 0,
@@ -203,7 +203,8 @@ mod tests {
             let held: BTreeSet<IpAddr> = held.iter().map(|text| text.parse().unwrap()).collect();
             let inside = held.iter().filter(|address| pool.contains(**address)).count() as u128;
             let found = range(pool, &pool.ranges[0], &used, Some(&held));
-            let spans: Vec<String> = found.kept.iter().map(|span| format!("{}-{}", span.first, span.last)).collect();
+            let spans: Vec<String> =
+                found.withheld.iter().map(|span| format!("{}-{}", span.first, span.last)).collect();
             assert_eq!(spans.join(", "), expected_kept, "{name}");
             assert_eq!(found.around.to_string(), expected_around, "{name}");
             assert_eq!(found.counts, ExternalCounts { held: Some(inside), ..expected_counts }, "{name}");

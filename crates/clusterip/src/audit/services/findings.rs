@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::{Candidates, Family, Order, overlap};
+use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
-use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange};
+use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::watch::address_set_by_hand::chosen_by_hand;
 use clusterip_host::cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_host::object::text;
 use ipnet::IpNet;
 use serde_json::Value;
 
 use super::evaluate::{EvaluatedService, Evaluation};
-use crate::audit::model::{Finding, Kind, Pool as Used};
+use crate::audit::model::{self, Finding, Kind};
 use crate::service_placement::{Placement, Skip, Standing, fits};
 
 /// Adds the problems of one Service. `refused` is whether `clusterip move` refuses the settings.
@@ -73,7 +73,7 @@ pub fn of_service(
 /// exists.
 pub fn of_pools(
     settings: &Settings,
-    pools: &[Used],
+    pools: &[model::Pool],
     ranges: &[IpNet],
     kubernetes: &[IpAddr],
     ledger: bool,
@@ -86,7 +86,7 @@ pub fn of_pools(
         let outside: Vec<String> = pool
             .cidrs
             .iter()
-            .filter(|cidr| !ranges.is_empty() && !ranges.iter().any(|range| range.contains(*cidr)))
+            .filter(|cidr| is_outside_service_ranges(**cidr, ranges))
             .map(ToString::to_string)
             .collect();
         if !outside.is_empty() {
@@ -136,7 +136,7 @@ fn misplaced(
     placement: &Placement,
     service: &Value,
 ) -> Option<Finding> {
-    let by_hand = chosen_by_hand(service);
+    let by_hand = is_set_by_hand(service);
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.standing, pool) {
         (Standing::InPlace | Standing::NotWhereAssumed, _) | (Standing::Misplaced, None) => None,
@@ -252,24 +252,18 @@ fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
 /// The finding for a pool that may assign the address that many installers give to the cluster's DNS; `None` if
 /// that address is in use, as `is_used` tells.
 pub fn over_dns(settings: &Settings, is_used: impl Fn(IpAddr) -> bool) -> Option<Finding> {
-    let DnsAddress { pool, address, service_cidr, .. } =
-        settings.pool_with_dns_address().filter(|dns| !is_used(dns.address))?;
-    let message = format!(
-        "pool {pool}: {address}, the tenth address of the Service range {service_cidr}, is neither reserved nor excluded, \
-         and nothing uses it yet: many installers give it to the cluster's DNS"
-    );
-    let remedy = "exclude the address from the pool, or reserve more of the pool's addresses";
-    Some(Finding { pool: Some(pool), addresses: vec![address], ..Finding::new(Kind::OverDns, message, remedy) })
+    let dns = settings.unused_dns_address(is_used)?;
+    let found = Finding::new(Kind::OverDns, dns.problem(), DnsAddress::REMEDY);
+    Some(Finding { pool: Some(dns.pool), addresses: vec![dns.address], ..found })
 }
 
-fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option<Finding> {
+fn full(settings: &Settings, pool: &Pool, family: Family, used: &model::Pool) -> Option<Finding> {
     let ranges = || used.ranges.iter().filter(|range| Family::of(range.cidr.addr()) == family);
     if ranges().any(|range| range.counts.free > 0) {
         return None;
     }
-    let sum =
-        |count: fn(&crate::audit::model::Counts) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
-    let (usable, claimed) = (sum(|counts| counts.usable), sum(|counts| counts.claimed));
+    let sum = |count: fn(&model::Counts) -> u128| -> u128 { ranges().map(|range| count(&range.counts)).sum() };
+    let (usable, in_flight) = (sum(|counts| counts.usable), sum(|counts| counts.in_flight));
     let overlaps = |range: &UnusableRange| pool.cidrs_of(family).any(|cidr| overlap(cidr, range.cidr));
     if usable == 0 && settings.unusable_service_cidrs.iter().any(overlaps) {
         let message = format!(
@@ -279,9 +273,9 @@ fn full(settings: &Settings, pool: &Pool, family: Family, used: &Used) -> Option
         );
         return Some(pool_finding(Kind::Full, pool, message, "add a range to the pool that the API server accepts"));
     }
-    let claimed = if claimed > 0 { format!(", {claimed} of them in flight") } else { String::new() };
+    let in_flight = if in_flight > 0 { format!(", {in_flight} of them in flight") } else { String::new() };
     let message = format!(
-        "pool {} ({}) is full: all {usable} addresses are used{claimed}, {} more are reserved",
+        "pool {} ({}) is full: all {usable} addresses are used{in_flight}, {} more are reserved",
         pool.name,
         pool.ranges(family),
         sum(|counts| counts.reserved)

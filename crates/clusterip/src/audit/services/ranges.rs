@@ -8,7 +8,7 @@ use clusterip_core::settings::{Pool, Settings};
 use ipnet::IpNet;
 
 use crate::audit::address_usage::Usage;
-use crate::audit::model::{Address, Counts, Kept, Range, Span};
+use crate::audit::model::{Address, Counts, Range, Span, WithheldReason};
 
 /// The usage of one range of a pool, given the addresses that are `used` in the cluster.
 pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAddr, Address>) -> Range {
@@ -18,23 +18,23 @@ pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAd
     let addresses: Vec<Address> =
         used.range(cidr.network()..=cidr.broadcast()).map(|(_, address)| address.clone()).collect();
     let usage = Usage::of(&candidates, addresses.iter().map(|address| (address.address, address.state)));
-    let Usage { usable, used, claimed, free, used_anyway } = usage;
+    let Usage { usable, used, in_flight, free, used_anyway } = usage;
     let is_reserved = |withheld: &&WithheldSpan| withheld.why != Withholding::Excluded;
     let reserved = withheld.iter().filter(is_reserved).map(|withheld| withheld.span.count()).sum();
-    let counts = Counts { usable, used, claimed, free, reserved, used_anyway };
-    Range { cidr, counts, kept: withheld.into_iter().map(span).collect(), addresses }
+    let counts = Counts { usable, used, in_flight, free, reserved, used_anyway };
+    Range { cidr, counts, withheld: withheld.into_iter().map(span).collect(), addresses }
 }
 
 /// The spans of a range that are not assigned to every Service, in order.
-pub fn kept(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
+pub fn withheld(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
     settings.withheld_spans(pool, cidr).into_iter().map(span).collect()
 }
 
 fn span(WithheldSpan { span, why }: WithheldSpan) -> Span {
     let why = match why {
-        Withholding::ByHand => Kept::Reserved,
-        Withholding::Excluded => Kept::Excluded,
-        Withholding::ForService => Kept::ForService,
+        Withholding::ByHand => WithheldReason::Reserved,
+        Withholding::Excluded => WithheldReason::Excluded,
+        Withholding::ForService => WithheldReason::ForService,
     };
     Span { first: span.first(), last: span.last(), why }
 }
@@ -64,7 +64,7 @@ mod tests {
                 used: &[],
                 in_flight: &[],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Counts { usable: 6, used: 0, claimed: 0, free: 6, reserved: 0, used_anyway: 0 },
+                expected_counts: Counts { usable: 6, used: 0, in_flight: 0, free: 6, reserved: 0, used_anyway: 0 },
             },
             Case {
                 name: "the network address counts as one of the reserved addresses",
@@ -72,7 +72,7 @@ mod tests {
                 used: &["10.0.0.2", "10.0.0.4"],
                 in_flight: &["10.0.0.5"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.2 r, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Counts { usable: 4, used: 1, claimed: 1, free: 2, reserved: 2, used_anyway: 1 },
+                expected_counts: Counts { usable: 4, used: 1, in_flight: 1, free: 2, reserved: 2, used_anyway: 1 },
             },
             Case {
                 name: "an excluded address in the reserved part counts as excluded",
@@ -80,7 +80,7 @@ mod tests {
                 used: &["10.0.0.5"],
                 in_flight: &["10.0.0.4"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.3 r, 10.0.0.4-10.0.0.7 x, 10.0.0.15-10.0.0.15 x",
-                expected_counts: Counts { usable: 7, used: 0, claimed: 0, free: 7, reserved: 3, used_anyway: 2 },
+                expected_counts: Counts { usable: 7, used: 0, in_flight: 0, free: 7, reserved: 3, used_anyway: 2 },
             },
             Case {
                 name: "addresses reserved for Services",
@@ -92,7 +92,7 @@ mod tests {
                 used: &["10.0.0.3", "10.0.0.4"],
                 in_flight: &["10.0.0.5"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.1 s, 10.0.0.4-10.0.0.5 s, 10.0.0.7-10.0.0.7 x",
-                expected_counts: Counts { usable: 3, used: 1, claimed: 0, free: 2, reserved: 3, used_anyway: 2 },
+                expected_counts: Counts { usable: 3, used: 1, in_flight: 0, free: 2, reserved: 3, used_anyway: 2 },
             },
             Case {
                 name: "the address of default/kubernetes",
@@ -100,7 +100,7 @@ mod tests {
                 used: &["172.30.0.1"],
                 in_flight: &[],
                 expected_kept: "172.30.0.0-172.30.0.1 x, 172.30.0.7-172.30.0.7 x",
-                expected_counts: Counts { usable: 5, used: 0, claimed: 0, free: 5, reserved: 0, used_anyway: 1 },
+                expected_counts: Counts { usable: 5, used: 0, in_flight: 0, free: 5, reserved: 0, used_anyway: 1 },
             },
             Case {
                 name: "the last address of an IPv6 range is usable",
@@ -108,7 +108,7 @@ mod tests {
                 used: &["fd00::3", "10.0.0.1"],
                 in_flight: &[],
                 expected_kept: "fd00::-fd00:: x",
-                expected_counts: Counts { usable: 3, used: 1, claimed: 0, free: 2, reserved: 0, used_anyway: 0 },
+                expected_counts: Counts { usable: 3, used: 1, in_flight: 0, free: 2, reserved: 0, used_anyway: 0 },
             },
             Case {
                 name: "a range that is full",
@@ -116,7 +116,7 @@ mod tests {
                 used: &["10.0.0.1"],
                 in_flight: &["10.0.0.2"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.3-10.0.0.3 x",
-                expected_counts: Counts { usable: 2, used: 1, claimed: 1, free: 0, reserved: 0, used_anyway: 0 },
+                expected_counts: Counts { usable: 2, used: 1, in_flight: 1, free: 0, reserved: 0, used_anyway: 0 },
             },
             Case {
                 name: "a large range",
@@ -127,7 +127,7 @@ mod tests {
                 expected_counts: Counts {
                     usable: (1 << 64) - 1,
                     used: 0,
-                    claimed: 0,
+                    in_flight: 0,
                     free: (1 << 64) - 1,
                     reserved: 0,
                     used_anyway: 0,
@@ -151,12 +151,12 @@ mod tests {
             let pool = &settings.pools[0];
             let found = range(&settings, pool, pool.cidrs[0], &used);
             let why = |span: &Span| match span.why {
-                Kept::Reserved => "r",
-                Kept::Excluded => "x",
-                Kept::ForService => "s",
+                WithheldReason::Reserved => "r",
+                WithheldReason::Excluded => "x",
+                WithheldReason::ForService => "s",
             };
             let spans: Vec<String> =
-                found.kept.iter().map(|span| format!("{}-{} {}", span.first, span.last, why(span))).collect();
+                found.withheld.iter().map(|span| format!("{}-{} {}", span.first, span.last, why(span))).collect();
             assert_eq!(spans.join(", "), expected_kept, "{name}");
             assert_eq!(found.counts, expected_counts, "{name}");
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{anyhow, bail};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::evaluator::Evaluation;
-use clusterip_host::live_settings::Source;
+use clusterip_host::live_settings::SettingsSource;
 use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_runtime::style;
@@ -24,7 +24,7 @@ use super::{Interrupt, Move};
 use crate::commands::deployed::Deployed;
 use crate::commands::terminal_options::{is_quiet, notice};
 use crate::joined::joined;
-use crate::leader::{Acquisition, Leader};
+use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
 use crate::report::move_json::{Ended, NotMoved};
 use crate::services::controller::hand_over;
@@ -40,7 +40,7 @@ const AT_ONCE: usize = 4;
 pub(super) struct Run {
     pub(super) client: Client,
     pub(super) deployed: Deployed,
-    pub(super) source: Source,
+    pub(super) source: SettingsSource,
     pub(super) reconciler: Arc<Reconciler>,
 }
 
@@ -87,17 +87,17 @@ impl Run {
         interrupt: Interrupt,
     ) -> anyhow::Result<Ended> {
         let namespace = &self.deployed.namespace;
-        let leader = Leader::new(self.client.clone(), namespace, Identity::new(Role::Move), Timing::default());
-        let mut leader = leader.temporary();
+        let candidate = Candidate::new(self.client.clone(), namespace, Identity::new(Role::Move), Timing::default());
+        let mut candidate = candidate.temporary();
         let acquisition = tokio::select! {
             biased;
             () = interrupt.clone() => {
                 // The Lease may have been taken a moment ago.
-                leader.run(future::ready(())).await;
+                candidate.run(future::ready(())).await;
                 // After a signal, no move begins.
                 return Ok(self.carry_out_all(command, jobs, false, interrupt).await);
             }
-            acquisition = leader.try_acquire() => acquisition?,
+            acquisition = candidate.try_acquire() => acquisition?,
         };
         let held = match acquisition {
             Acquisition::Acquired => None,
@@ -109,7 +109,7 @@ impl Run {
         let (done, ended) = watch::channel(false);
         let led = held.is_none().then(|| {
             let mut ended = ended.clone();
-            tokio::spawn(leader.run(async move {
+            tokio::spawn(candidate.run(async move {
                 let _ = ended.wait_for(|done| *done).await;
             }))
         });

@@ -16,13 +16,13 @@ use super::Moves;
 use super::startup::Startup;
 use crate::external;
 use crate::leader::competing_server::CompetingServer;
-use crate::leader::{Leader, Leadership};
+use crate::leader::{Candidate, Leadership};
 use crate::nodes;
 use crate::pools::status_writer::StatusWriter;
 use crate::services;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::replicas::Replicas;
-use crate::services::controller::settings_in_use::Origin;
+use crate::services::controller::settings_in_use::SettingsOrigin;
 use crate::services::misplaced::Allowed;
 
 /// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
@@ -44,10 +44,11 @@ pub(super) struct Election {
 
 impl Election {
     /// Takes part in the leader election.
-    pub(super) fn start(leader: Leader) -> Self {
+    pub(super) fn start(candidate: Candidate) -> Self {
         let (end, ended) = watch::channel(false);
-        let (leadership, competing_server, term) = (leader.subscribe(), leader.competing_server(), leader.term());
-        let candidate = tokio::spawn(leader.run(until(ended.clone())));
+        let (leadership, competing_server, term) =
+            (candidate.subscribe(), candidate.competing_server(), candidate.term());
+        let candidate = tokio::spawn(candidate.run(until(ended.clone())));
         Self { replica: None, candidate, term, competing_server, leadership, ended, end }
     }
 
@@ -155,7 +156,7 @@ impl Startup<'_> {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             identity: self.me.to_string(),
-            source: Origin::from(&self.arguments.settings_source(&self.client)),
+            source: SettingsOrigin::from(&self.arguments.settings_source(&self.client)),
             agents_namespace: self.agents_namespace.clone(),
             // A server that is only tried leaves nothing behind.
             temporary: self.arguments.register_url.is_some(),

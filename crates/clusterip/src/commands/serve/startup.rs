@@ -21,7 +21,7 @@ use super::running::Tasks;
 use super::{LOG_TARGET, Serve};
 use crate::audit::live_audit::LiveAudit;
 use crate::dns_address;
-use crate::leader::Leader;
+use crate::leader::Candidate;
 use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
 use crate::ui::map_server::{Limits, MapServer};
@@ -54,10 +54,10 @@ impl<'a> Connection<'a> {
     }
 
     /// This process as a candidate in the leader election.
-    pub(super) fn leader(&self) -> Leader {
-        let leader = Leader::new(self.client.clone(), &self.namespace, self.me.clone(), Timing::default());
+    pub(super) fn candidate(&self) -> Candidate {
+        let candidate = Candidate::new(self.client.clone(), &self.namespace, self.me.clone(), Timing::default());
         // A server that is only tried leaves nothing behind.
-        if self.arguments.register_url.is_some() { leader.temporary() } else { leader }
+        if self.arguments.register_url.is_some() { candidate.temporary() } else { candidate }
     }
 
     /// The stores, which know the Service ranges of the cluster and watch nothing yet, and the receiver of the changes
@@ -87,7 +87,7 @@ impl<'a> Connection<'a> {
 pub(super) struct Prepared<'a> {
     // The first field is dropped first: if the start is given up, the tasks are aborted before the server is dropped.
     pub(super) startup: Startup<'a>,
-    pub(super) leader: Leader,
+    pub(super) candidate: Candidate,
     pub(super) module: Arc<Module>,
     /// The changes that the stores see.
     pub(super) changes: mpsc::UnboundedReceiver<Change>,

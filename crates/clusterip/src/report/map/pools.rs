@@ -28,11 +28,11 @@ pub(super) struct Range {
     /// Prefix length of the blocks of a range of a node pool.
     pub(super) block_length: Option<u8>,
     pub(super) used: String,
-    pub(super) claimed: String,
+    pub(super) in_flight: String,
     pub(super) free: String,
     pub(super) usable: String,
     /// The number of addresses or blocks that are reserved, withheld or excluded.
-    pub(super) kept: String,
+    pub(super) withheld: String,
     /// The number of addresses that a living node holds, if known.
     pub(super) held: String,
     /// The number of these that are used nevertheless.
@@ -42,8 +42,8 @@ pub(super) struct Range {
     pub(super) share: String,
     /// Width of the used part of the bar, in per cent.
     pub(super) used_width: String,
-    /// Width of the claimed part of the bar, in per cent.
-    pub(super) claimed_width: String,
+    /// Width of the in-flight part of the bar, in per cent.
+    pub(super) in_flight_width: String,
 }
 
 pub(super) fn pools(audit: &Audit) -> Pools<'_> {
@@ -85,22 +85,22 @@ impl Range {
     fn of_services(number: usize, range: &model::Range) -> Self {
         let counts = range.counts;
         let misplaced = range.addresses.iter().filter(|address| address.state == State::Misplaced).count();
-        let fill = Fill::of(counts.used, counts.claimed, counts.usable);
+        let fill = Fill::of(counts.used, counts.in_flight, counts.usable);
         Self {
             number,
             cidr: range.cidr.to_string(),
             block_length: None,
             used: grouped(counts.used),
-            claimed: grouped(counts.claimed),
+            in_flight: grouped(counts.in_flight),
             free: grouped(counts.free),
             usable: grouped(counts.usable),
-            kept: grouped(counts.reserved),
+            withheld: grouped(counts.reserved),
             held: String::new(),
             used_anyway: grouped(counts.used_anyway),
             misplaced: grouped(misplaced as u128),
             share: fill.share,
             used_width: fill.used,
-            claimed_width: fill.claimed,
+            in_flight_width: fill.in_flight,
         }
     }
 
@@ -112,38 +112,38 @@ impl Range {
             cidr: range.cidr.to_string(),
             block_length: Some(range.block_length),
             used: grouped(counts.used),
-            claimed: grouped(0),
+            in_flight: grouped(0),
             free: grouped(counts.free),
             usable: grouped(counts.usable),
-            kept: grouped(counts.withheld),
+            withheld: grouped(counts.withheld),
             held: String::new(),
             used_anyway: grouped(counts.used_anyway),
             misplaced: grouped(misplaced_blocks(range)),
             share: fill.share,
             used_width: fill.used,
-            claimed_width: fill.claimed,
+            in_flight_width: fill.in_flight,
         }
     }
 
     fn of_external(number: usize, range: &model::ExternalRange) -> Self {
         let counts = range.counts;
         let misplaced = range.addresses.iter().filter(|address| address.state == State::Misplaced).count();
-        let fill = Fill::of(counts.used, counts.claimed, counts.usable);
+        let fill = Fill::of(counts.used, counts.in_flight, counts.usable);
         Self {
             number,
             cidr: range.range.clone(),
             block_length: None,
             used: grouped(counts.used),
-            claimed: grouped(counts.claimed),
+            in_flight: grouped(counts.in_flight),
             free: grouped(counts.free),
             usable: grouped(counts.usable),
-            kept: grouped(counts.excluded),
+            withheld: grouped(counts.excluded),
             held: counts.held.map_or_else(|| "not known".to_owned(), grouped),
             used_anyway: grouped(counts.used_anyway),
             misplaced: grouped(misplaced as u128),
             share: fill.share,
             used_width: fill.used,
-            claimed_width: fill.claimed,
+            in_flight_width: fill.in_flight,
         }
     }
 }
@@ -162,12 +162,12 @@ fn misplaced_blocks(range: &model::BlockRange) -> u128 {
 struct Fill {
     share: String,
     used: String,
-    claimed: String,
+    in_flight: String,
 }
 
 impl Fill {
-    fn of(used: u128, claimed: u128, usable: u128) -> Self {
-        let taken = thousandths(used.saturating_add(claimed), usable);
+    fn of(used: u128, in_flight: u128, usable: u128) -> Self {
+        let taken = thousandths(used.saturating_add(in_flight), usable);
         let used = thousandths(used, usable).min(taken);
         let share = match (taken, usable) {
             (_, 0) => "none usable".to_owned(),
@@ -176,7 +176,7 @@ impl Fill {
             (1000, _) => "full".to_owned(),
             _ => format!("{} %", taken / 10),
         };
-        Self { share, used: percent(used), claimed: percent(taken - used) }
+        Self { share, used: percent(used), in_flight: percent(taken - used) }
     }
 }
 

@@ -28,7 +28,7 @@ use super::replicas::Agreement;
 use super::requests::{self, Requests};
 use crate::services::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, NoTarget, Verdict};
 use crate::services::mover::Mover;
-use crate::services::service_metrics::{Misplaced as Reason, ServiceMetrics};
+use crate::services::service_metrics::{ServiceMetrics, StayReason};
 
 /// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
 const UNFINISHED: Duration = Duration::from_secs(2);
@@ -88,7 +88,7 @@ pub struct Reconciler {
 #[derive(Default)]
 struct Found {
     /// Why each misplaced Service stays, and the text of its last report.
-    misplaced: BTreeMap<ServiceKey, (Reason, String)>,
+    misplaced: BTreeMap<ServiceKey, (StayReason, String)>,
     /// The Services that no pool matches, with the pools that they lie in.
     unmatched: BTreeMap<ServiceKey, Vec<String>>,
     /// The failed moves of each Service.
@@ -175,7 +175,7 @@ impl Reconciler {
     /// The Services that would move if their pool had a free address.
     pub fn waiting_for_addresses(&self) -> Vec<ServiceKey> {
         let found = self.found();
-        let waiting = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::PoolFull);
+        let waiting = found.misplaced.iter().filter(|(_, (reason, _))| *reason == StayReason::PoolFull);
         waiting.map(|(id, _)| id.clone()).collect()
     }
 
@@ -186,7 +186,7 @@ impl Reconciler {
             return Vec::new();
         }
         let found = self.found();
-        let kept = found.misplaced.iter().filter(|(_, (reason, _))| *reason == Reason::ControlPlane);
+        let kept = found.misplaced.iter().filter(|(_, (reason, _))| *reason == StayReason::ControlPlane);
         kept.map(|(id, _)| id).filter(|id| callers.known_callers(&id.namespace, &id.name).is_empty()).cloned().collect()
     }
 
@@ -256,7 +256,7 @@ impl Reconciler {
             Ok(Movable::Yes(live)) => Ok(live),
             Ok(Movable::Changed) => return Next::After(STALE),
             // This reason is reported before any other, because it does not end without a change.
-            Ok(Movable::SetByHand) => Err((Reason::ByHand, BY_HAND.to_owned())),
+            Ok(Movable::SetByHand) => Err((StayReason::ByHand, BY_HAND.to_owned())),
             Err(error) => return unreadable(id, &error),
         };
         let live = match (live, &misplaced.verdict) {
@@ -277,13 +277,13 @@ impl Reconciler {
                 self.brakes().take_back(id);
                 return match reason {
                     NoTarget::Full(detail) => {
-                        self.report_stay(id, service, &misplaced, Reason::PoolFull, &detail).await
+                        self.report_stay(id, service, &misplaced, StayReason::PoolFull, &detail).await
                     }
                     unknown => not_reserved(id, &unknown),
                 };
             }
         };
-        self.remember(id, Reason::Moving, &misplaced.why());
+        self.remember(id, StayReason::Moving, &misplaced.why());
         let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
         let next = self.next_after(id, &ended);
         self.answer_wish(id, service).await;

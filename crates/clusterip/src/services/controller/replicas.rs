@@ -271,7 +271,7 @@ impl Replicas {
         };
         // The Lease may have been written nevertheless.
         self.version = None;
-        tracing::warn!(lease = self.name, reason = failed, "the lease of this replica can't be renewed");
+        tracing::warn!(lease = self.name, error = failed, "the lease of this replica can't be renewed");
     }
 
     async fn write(&mut self) -> Result<(), KubeError> {

@@ -9,7 +9,7 @@
 //! The annotation of [`super::applied_settings`] is not enough for these commands: new settings are not carried out
 //! while they wait for `clusterip move`.
 
-use clusterip_host::live_settings::Source;
+use clusterip_host::live_settings::SettingsSource;
 use clusterip_leases::identity::Identity;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, PostParams};
@@ -34,7 +34,7 @@ pub struct SettingsInUse {
     /// The hash of the settings version.
     pub version: String,
     /// Where the leader reads its settings.
-    pub source: Origin,
+    pub source: SettingsOrigin,
     /// The namespace of the agents.
     pub agents_namespace: String,
 }
@@ -42,7 +42,7 @@ pub struct SettingsInUse {
 /// Where a leader reads its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Origin {
+pub enum SettingsOrigin {
     /// A file on the machine of the leader.
     File(String),
     /// The objects of the API `clusterip-policy.io`.
@@ -51,12 +51,12 @@ pub enum Origin {
     KubewardenPolicy(String),
 }
 
-impl From<&Source> for Origin {
-    fn from(source: &Source) -> Self {
+impl From<&SettingsSource> for SettingsOrigin {
+    fn from(source: &SettingsSource) -> Self {
         match source {
-            Source::Pools { .. } => Self::Pools,
-            Source::File(file) => Self::File(file.display().to_string()),
-            Source::KubewardenPolicy { name, .. } => Self::KubewardenPolicy(name.clone()),
+            SettingsSource::Pools { .. } => Self::Pools,
+            SettingsSource::File(file) => Self::File(file.display().to_string()),
+            SettingsSource::KubewardenPolicy { name, .. } => Self::KubewardenPolicy(name.clone()),
         }
     }
 }
@@ -169,7 +169,7 @@ mod tests {
 
     fn in_use() -> SettingsInUse {
         let leader = Identity::with("pod", Role::Serve, 0xab).to_string();
-        let source = Origin::KubewardenPolicy("clusterip".to_owned());
+        let source = SettingsOrigin::KubewardenPolicy("clusterip".to_owned());
         SettingsInUse { leader, version: "ab".to_owned(), source, agents_namespace: "agents".to_owned() }
     }
 

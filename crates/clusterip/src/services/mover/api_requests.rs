@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_host::cluster::watch::address_set_by_hand::MANAGER;
+use clusterip_core::address_set_by_hand::MANAGER;
 use http::{Method, Request};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};

@@ -1,4 +1,5 @@
-//! The attempts to place a Service: where it is placed now, and where next if that is refused.
+//! The attempts to give a Service an address: which address this attempt writes, and which one is next if it is
+//! refused.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use super::targets::Targets;
 /// How many targets are tried while the Service has no address.
 const MAX_TARGETS: usize = 5;
 
-/// The current attempt to place a Service, and what earlier attempts found out.
+/// The current attempt to give a Service an address, and what earlier attempts found out.
 pub(super) struct Attempt {
-    /// Where the Service is placed in this attempt.
+    /// The addresses that this attempt writes.
     pub(super) target: TargetAddresses,
     refused: Vec<IpAddr>,
     /// How many targets were refused.

@@ -2,7 +2,7 @@
 //!
 //! A set of fields is a tree. A node is in the set if it has no children, or has the child `.`.
 
-use clusterip_host::cluster::watch::address_set_by_hand::MANAGER;
+use clusterip_core::address_set_by_hand::MANAGER;
 use serde_json::{Map, Value, json};
 
 type Fields = Map<String, Value>;

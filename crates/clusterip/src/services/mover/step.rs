@@ -1,8 +1,8 @@
 //! The steps of a move: decides which step is next, and what it writes.
 //!
 //! ```text
-//!           release               place              restore the status       cleanup
-//!   idle ───────────▶ released ───────────▶ placed ───────────────────────▶ ──────────▶ idle
+//!           release               assign             restore the status       cleanup
+//!   idle ───────────▶ released ───────────▶ assigned ─────────────────────▶ ──────────▶ idle
 //! ```
 //! The stored Service shows the state of a move, and the journal says what to write. Without a journal, nothing is
 //! written.
@@ -22,8 +22,8 @@ use super::spec_merge;
 /// The next step of a move. A move may be cut off before or after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The Service has no address: give it one, as [`placed`] writes it.
-    Place,
+    /// The Service has no address: give it one, as [`assigned`] writes it.
+    Assign,
     /// The API server has dropped the status of the load balancer: restore it, as [`with_status`] does.
     RestoreStatus,
     /// The Service has its address: remove the marker and restore the field owners, as [`cleaned_up`] does.
@@ -35,7 +35,7 @@ pub enum Step {
 /// The next step of a recorded move, given the Service as it is stored.
 pub fn next(service: &Value, journal: &Journal) -> Step {
     if is_released(service, journal) {
-        Step::Place
+        Step::Assign
     } else if !Moving::is_on(service) && !has_leftover_name(service) {
         Step::Idle
     } else if wants_status(service, journal) {
@@ -151,7 +151,7 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
     service
 }
 
-/// The addresses that a Service gets when it is placed.
+/// The addresses that a Service gets when they are assigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetAddresses {
     /// These addresses, primary first.
@@ -170,7 +170,7 @@ pub struct Without {
 }
 
 /// The Service as it was before, at its new addresses, still with the marker.
-pub fn placed(service: &Value, journal: &Journal, target: &TargetAddresses, without: &Without) -> Value {
+pub fn assigned(service: &Value, journal: &Journal, target: &TargetAddresses, without: &Without) -> Value {
     let mut spec = spec_merge::merged(&journal.spec, &journal.released, &spec(service));
     let to = match target {
         TargetAddresses::These(addresses) => addresses.as_slice(),
@@ -201,7 +201,7 @@ pub fn placed(service: &Value, journal: &Journal, target: &TargetAddresses, with
 }
 
 /// Replaces the reason for the old addresses, if the Service has one. It is removed if the reason for the addresses
-/// `to` is unknown. It is written while the Service is placed, so that the cleanup restores its owners.
+/// `to` is unknown. It is written while the addresses are assigned, so that the cleanup restores its owners.
 fn renew_reason(service: &mut Value, journal: &Journal, to: &[IpAddr]) {
     if annotation(service, REASON_ANNOTATION).is_some() && to != journal.from {
         let reason = journal.reason.as_deref().filter(|_| to == journal.to);

@@ -9,7 +9,7 @@ use clusterip_runtime::background;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
-use crate::services::misplaced::{self, CheckError};
+use crate::services::misplaced::{self, TargetCheckError};
 
 /// Chooses and checks the target addresses of one Service.
 pub trait Targets: Send + Sync {
@@ -24,8 +24,8 @@ pub trait Targets: Send + Sync {
     /// addresses. The settings may have changed since the move began.
     ///
     /// # Errors
-    /// [`CheckError`] if the policy refuses the Service or does not answer.
-    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), CheckError>>;
+    /// [`TargetCheckError`] if the policy refuses the Service or does not answer.
+    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), TargetCheckError>>;
 
     /// Whether the mover may restore this `status.loadBalancer`. A status with an address of an external pool is
     /// written only by the controller of external addresses.
@@ -70,10 +70,10 @@ impl Targets for Alternatives {
         Box::pin(async move { ask.await.unwrap_or_default() })
     }
 
-    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), CheckError>> {
+    fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), TargetCheckError>> {
         let (evaluator, service) = (self.evaluator.clone(), service.clone());
         let ask = background::run(move || misplaced::check_with_policy(&evaluator, &service));
-        Box::pin(async move { ask.await.map_err(CheckError::Interrupted)? })
+        Box::pin(async move { ask.await.map_err(TargetCheckError::Interrupted)? })
     }
 
     fn may_show(&self, status: &Map<String, Value>) -> bool {

@@ -6,7 +6,7 @@ mod services;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use clusterip::audit::model::{Address, Audit, Counts, Finding, Kept, Kind, Range, Span, State};
+use clusterip::audit::model::{Address, Audit, Counts, Finding, Kind, Range, Span, State, WithheldReason};
 pub use external::external;
 use ipnet::IpNet;
 pub use nodes::nodes;
@@ -46,7 +46,7 @@ fn numbered(like: IpAddr, number: u128) -> IpAddr {
     }
 }
 
-fn span(first: &str, last: &str, why: Kept) -> Span {
+fn span(first: &str, last: &str, why: WithheldReason) -> Span {
     Span { first: ip(first), last: ip(last), why }
 }
 
@@ -64,23 +64,23 @@ fn used(address: &str, state: State, service: &str, pool: Option<&str>, evidence
 }
 
 /// A range with its counted numbers.
-fn range(cidr: &str, kept: Vec<Span>, addresses: Vec<Address>) -> Range {
+fn range(cidr: &str, withheld: Vec<Span>, addresses: Vec<Address>) -> Range {
     let cidr: IpNet = cidr.parse().unwrap();
     let bits = u32::from(cidr.max_prefix_len() - cidr.prefix_len());
     let size = |span: &Span| number(span.last) - number(span.first) + 1;
     let is_kept = |address: &&Address| {
-        kept.iter().any(|span| (number(span.first)..=number(span.last)).contains(&number(address.address)))
+        withheld.iter().any(|span| (number(span.first)..=number(span.last)).contains(&number(address.address)))
     };
     let used_anyway = addresses.iter().filter(is_kept).count() as u128;
-    let claimed = addresses.iter().filter(|address| address.state == State::InFlight && !is_kept(address)).count();
-    let usable = 2_u128.pow(bits) - kept.iter().map(size).sum::<u128>();
-    let used = addresses.len() as u128 - used_anyway - claimed as u128;
-    let free = usable - used - claimed as u128;
-    let reserved = kept.iter().filter(|span| span.why == Kept::Reserved).map(size).sum();
+    let in_flight = addresses.iter().filter(|address| address.state == State::InFlight && !is_kept(address)).count();
+    let usable = 2_u128.pow(bits) - withheld.iter().map(size).sum::<u128>();
+    let used = addresses.len() as u128 - used_anyway - in_flight as u128;
+    let free = usable - used - in_flight as u128;
+    let reserved = withheld.iter().filter(|span| span.why == WithheldReason::Reserved).map(size).sum();
     Range {
         cidr,
-        counts: Counts { usable, used, claimed: claimed as u128, free, reserved, used_anyway },
-        kept,
+        counts: Counts { usable, used, in_flight: in_flight as u128, free, reserved, used_anyway },
+        withheld,
         addresses,
     }
 }

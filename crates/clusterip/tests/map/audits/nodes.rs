@@ -1,6 +1,6 @@
 //! Audits of clusters whose Nodes get their blocks from pools.
 
-use clusterip::audit::model::{Audit, Block, BlockRange, Finding, Kept, Kind, NodePool, Nodes, Pool, State};
+use clusterip::audit::model::{Audit, Block, BlockRange, Finding, Kind, NodePool, Nodes, Pool, State, WithheldReason};
 use clusterip::nodes::block_usage;
 
 use super::{finding, net, number, range, span, used};
@@ -94,11 +94,11 @@ fn node_findings() -> Vec<Finding> {
 pub fn nodes() -> Audit {
     let withheld = |first: &str, last: &str, why| block_usage::Span { first: net(first), last: net(last), why };
     let service = used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), "os=linux (setting assumeOS)");
-    let kept = vec![span("172.21.0.0", "172.21.0.49", Kept::Reserved)];
+    let reserved = vec![span("172.21.0.0", "172.21.0.49", WithheldReason::Reserved)];
     let pool = |name: &str, ranges: Vec<BlockRange>| NodePool { name: name.to_owned(), ranges };
     // The range is in a pool of Nodes, which withholds its blocks.
     let inside = range("172.20.62.0/24", Vec::new(), Vec::new());
-    let ranges = vec![range("172.21.0.0/24", kept, vec![service]), inside];
+    let ranges = vec![range("172.21.0.0/24", reserved, vec![service]), inside];
     Audit {
         pools: vec![Pool { name: "linux".to_owned(), ranges }],
         reservations: Vec::new(),

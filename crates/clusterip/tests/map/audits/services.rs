@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip::audit::model::{Address, Audit, Finding, Kept, Kind, Pool, Span, State};
+use clusterip::audit::model::{Address, Audit, Finding, Kind, Pool, Span, State, WithheldReason};
 
 use super::{HOSTILE, finding, ip, number, numbered, range, span, used};
 
@@ -70,12 +70,12 @@ pub fn small() -> Audit {
         used("172.21.1.75", State::Used, "shop/orders", Some("windows"), "os=windows (StatefulSet shop/orders)"),
         used("172.21.1.112", State::Used, "shop/nightly", Some("windows"), "os=windows (CronJob shop/nightly)"),
     ];
-    let kept = |third: u8, more: Vec<Span>| {
+    let withheld = |third: u8, more: Vec<Span>| {
         let at = |last: u8| format!("172.21.{third}.{last}");
-        let mut kept = vec![span(&at(0), &at(49), Kept::Reserved)];
-        kept.extend(more);
-        kept.push(span(&at(255), &at(255), Kept::Excluded));
-        kept
+        let mut withheld = vec![span(&at(0), &at(49), WithheldReason::Reserved)];
+        withheld.extend(more);
+        withheld.push(span(&at(255), &at(255), WithheldReason::Excluded));
+        withheld
     };
     Audit {
         pools: vec![
@@ -83,16 +83,16 @@ pub fn small() -> Audit {
                 name: "windows".to_owned(),
                 ranges: vec![range(
                     "172.21.1.0/24",
-                    kept(1, vec![span("172.21.1.200", "172.21.1.207", Kept::Excluded)]),
+                    withheld(1, vec![span("172.21.1.200", "172.21.1.207", WithheldReason::Excluded)]),
                     windows,
                 )],
             },
-            Pool { name: "linux".to_owned(), ranges: vec![range("172.21.0.0/24", kept(0, Vec::new()), linux)] },
+            Pool { name: "linux".to_owned(), ranges: vec![range("172.21.0.0/24", withheld(0, Vec::new()), linux)] },
             Pool {
                 name: "edge".to_owned(),
                 ranges: vec![range(
                     "172.21.2.48/28",
-                    vec![span("172.21.2.48", "172.21.2.48", Kept::Excluded)],
+                    vec![span("172.21.2.48", "172.21.2.48", WithheldReason::Excluded)],
                     full.collect(),
                 )],
             },
@@ -140,10 +140,12 @@ pub fn large() -> Audit {
         }
     });
     let addresses = addresses.collect();
-    let kept =
-        vec![span("10.96.0.0", "10.96.0.255", Kept::Reserved), span("10.96.255.255", "10.96.255.255", Kept::Excluded)];
+    let withheld = vec![
+        span("10.96.0.0", "10.96.0.255", WithheldReason::Reserved),
+        span("10.96.255.255", "10.96.255.255", WithheldReason::Excluded),
+    ];
     let pools = vec![
-        Pool { name: "all".to_owned(), ranges: vec![range("10.96.0.0/16", kept, addresses)] },
+        Pool { name: "all".to_owned(), ranges: vec![range("10.96.0.0/16", withheld, addresses)] },
         Pool { name: "windows".to_owned(), ranges: vec![range("10.97.0.0/24", Vec::new(), Vec::new())] },
     ];
     Audit { pools, findings, ..Audit::default() }
@@ -177,12 +179,12 @@ pub fn huge() -> Audit {
                 ranges: vec![
                     range(
                         "10.1.0.0/20",
-                        vec![span("10.1.0.0", "10.1.0.9", Kept::Reserved)],
+                        vec![span("10.1.0.0", "10.1.0.9", WithheldReason::Reserved)],
                         vec![used("10.1.9.3", State::Used, "dual/web-0", Some("dual"), "os=linux (setting assumeOS)")],
                     ),
                     range(
                         "fd00:1::/112",
-                        vec![span("fd00:1::", "fd00:1::1ff", Kept::Reserved)],
+                        vec![span("fd00:1::", "fd00:1::1ff", WithheldReason::Reserved)],
                         many("fd00:1::", 300, 211),
                     ),
                 ],
@@ -191,7 +193,7 @@ pub fn huge() -> Audit {
                 name: "few".to_owned(),
                 ranges: vec![range(
                     "fd00:2::/64",
-                    vec![span("fd00:2::", "fd00:2::", Kept::Excluded)],
+                    vec![span("fd00:2::", "fd00:2::", WithheldReason::Excluded)],
                     many("fd00:2::", 12, step),
                 )],
             },
@@ -199,7 +201,7 @@ pub fn huge() -> Audit {
                 name: "scattered".to_owned(),
                 ranges: vec![range(
                     "fd00:3::/64",
-                    vec![span("fd00:3::", "fd00:3::ffff:ffff:ffff", Kept::Reserved)],
+                    vec![span("fd00:3::", "fd00:3::ffff:ffff:ffff", WithheldReason::Reserved)],
                     many("fd00:3::", 5_000, step),
                 )],
             },

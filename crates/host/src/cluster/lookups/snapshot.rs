@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
 use std::net::IpAddr;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
+use clusterip_core::address::parse_address;
 use clusterip_core::label_selector::{Labels, includes};
 use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
@@ -324,7 +325,7 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
     let primary = spec.and_then(|spec| spec.get("clusterIP")).into_iter();
     let all = spec.and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array).into_iter().flatten();
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in primary.chain(all).filter_map(|address| address.as_str()?.parse().ok()) {
+    for address in primary.chain(all).filter_map(|address| parse_address(address.as_str()?)) {
         if !addresses.contains(&address) {
             addresses.push(address);
         }

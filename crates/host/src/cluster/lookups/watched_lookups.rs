@@ -13,7 +13,7 @@ use super::kubewarden_responses;
 use super::snapshot::{Snapshot, SnapshotCalls};
 use crate::cluster::reservations::ledger::{Ledger, Share, ShareExceeded, Shares};
 use crate::cluster::reservations::namespace_share;
-use crate::cluster::reservations::replica_claims::{ClaimError, Claims};
+use crate::cluster::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
 use crate::cluster::watch::stores::Stores;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
@@ -111,9 +111,8 @@ impl WatchedLookups {
     /// [`ReserveError`] if the address can't be claimed towards other replicas, or the namespace has too many external
     /// addresses in flight.
     pub fn reserve_external(&self, address: IpAddr, settings: &Settings) -> Result<bool, ReserveError> {
-        let (namespace, name) = self.subject.owner.id();
-        let claimed = || self.claims.as_ref().is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
-        if self.ledger.is_chosen_for(address, namespace, name) || claimed() {
+        let service = self.subject.owner.id();
+        if is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, service) {
             return Ok(true);
         }
         let shares = |address| namespace_share::of(settings, address);

@@ -22,7 +22,7 @@ pub enum Fields {
 pub struct InsertionPoint {
     /// The fields that are written there.
     pub fields: Fields,
-    place: Option<Spot>,
+    spot: Option<Spot>,
     record: Option<Annotations>,
 }
 
@@ -30,9 +30,9 @@ pub struct InsertionPoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Annotations {
     /// In the existing annotations: instead of the existing record, or before the character `at`.
-    Among { at: usize, layout: Layout, record: Option<Place> },
+    Among { at: usize, layout: Layout, record: Option<ValueRange> },
     /// The annotations are an explicit null.
-    Null(Place),
+    Null(ValueRange),
     /// There are no annotations: they are inserted before the character `at` of `metadata`.
     Missing { at: usize, layout: Layout },
 }
@@ -51,9 +51,9 @@ struct Spec {
     /// Fields are inserted before this character.
     at: usize,
     layout: Layout,
-    /// The places of fields that exist already but are empty.
-    first: Option<Place>,
-    all: Option<Place>,
+    /// The ranges of fields that exist already but are empty.
+    first: Option<ValueRange>,
+    all: Option<ValueRange>,
 }
 
 /// How the fields of a mapping are written.
@@ -71,7 +71,7 @@ enum Layout {
 
 /// The range from the end of a key to the end of its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct ValueRange {
     key_end: usize,
     value: usize,
     value_end: usize,
@@ -106,7 +106,7 @@ impl InsertionPoint {
     pub fn of(object: &Node, fields: Fields) -> Self {
         let spec = object.field("spec");
         let own = spec.filter(|(key, spec)| !key.merged && !spec.aliased && !object.aliased);
-        let place = match (own, spec) {
+        let spot = match (own, spec) {
             (Some((_, spec)), _) => Spec::of(spec, fields).map(Spot::Spec),
             (None, None) if fields == Fields::PodCidrs && !object.aliased => {
                 let metadata = object.field("metadata").filter(|(key, _)| !key.merged);
@@ -115,19 +115,19 @@ impl InsertionPoint {
             _ => None,
         };
         let record = if fields == Fields::ClusterIps { Annotations::of(object) } else { None };
-        Self { fields, place, record }
+        Self { fields, spot, record }
     }
 
     /// The edits that record external addresses; `None` if the text has no place for them.
     pub fn record_edits(&self, record: &str, line_end: &str) -> Option<Vec<Edit>> {
         let braces = || format!("{{\"{RECORD_ANNOTATION}\": {}}}", quoted(record));
         Some(vec![match self.record? {
-            Annotations::Among { layout, record: Some(place), .. } => place.set(&layout.value(record)),
+            Annotations::Among { layout, record: Some(range), .. } => range.set(&layout.value(record)),
             Annotations::Among { at, layout, record: None } => {
                 let field = format!("{}: {}", layout.key(RECORD_ANNOTATION), layout.value(record));
                 Edit { start: at, end: at, text: layout.join(&[field], line_end) }
             }
-            Annotations::Null(place) => place.set(&braces()),
+            Annotations::Null(range) => range.set(&braces()),
             Annotations::Missing { at, layout } => {
                 let value = match layout {
                     Layout::Block { indent } => {
@@ -148,7 +148,7 @@ impl InsertionPoint {
         let first = values.first()?;
         let list = || format!("[{}]", values.iter().map(|value| quoted(value)).collect::<Vec<_>>().join(", "));
         let (first_name, all_name) = self.fields.names();
-        let spec = match self.place? {
+        let spec = match self.spot? {
             Spot::Spec(spec) => spec,
             Spot::NoSpec { at, layout } => {
                 let spec = format!("{{\"{first_name}\": {}, \"{all_name}\": {}}}", quoted(first), list());
@@ -158,16 +158,16 @@ impl InsertionPoint {
         };
         let mut edits = Vec::new();
         let mut added = Vec::new();
-        let mut set = |key: &str, value: String, place: Option<Place>| match place {
-            Some(place) => edits.push(place.set(&value)),
+        let mut set = |key: &str, value: String, range: Option<ValueRange>| match range {
+            Some(range) => edits.push(range.set(&value)),
             None => added.push(format!("{}: {value}", spec.layout.key(key))),
         };
         set(first_name, spec.layout.value(first), spec.first);
         if self.fields.lists(values.len()) {
             set(all_name, list(), spec.all);
-        } else if let Some(place) = spec.all {
+        } else if let Some(range) = spec.all {
             // The API server completes `clusterIPs` for a single address.
-            edits.push(place.set("[]"));
+            edits.push(range.set("[]"));
         }
         if !added.is_empty() {
             edits.push(Edit { start: spec.at, end: spec.at, text: spec.layout.join(&added, line_end) });
@@ -180,7 +180,7 @@ impl Spec {
     fn of(spec: &Node, filled: Fields) -> Option<Self> {
         let (first_name, all_name) = filled.names();
         let (at, layout) = room(spec)?;
-        Some(Self { at, layout, first: Place::of(spec, first_name), all: Place::of(spec, all_name) })
+        Some(Self { at, layout, first: ValueRange::of(spec, first_name), all: ValueRange::of(spec, all_name) })
     }
 }
 
@@ -191,12 +191,12 @@ impl Annotations {
         let (_, metadata) = object.field("metadata").filter(|field| own(field) && !object.aliased)?;
         match metadata.field("annotations") {
             Some((key, Node { data: Data::Scalar(Value::Null), start, end, aliased: false, .. })) if !key.merged => {
-                Some(Self::Null(Place { key_end: key.end, value: *start, value_end: *end }))
+                Some(Self::Null(ValueRange { key_end: key.end, value: *start, value_end: *end }))
             }
             Some(field) => {
                 let annotations = Some(field).filter(own)?.1;
                 let (at, layout) = room(annotations)?;
-                Some(Self::Among { at, layout, record: Place::of(annotations, RECORD_ANNOTATION) })
+                Some(Self::Among { at, layout, record: ValueRange::of(annotations, RECORD_ANNOTATION) })
             }
             None => room(metadata).map(|(at, layout)| Self::Missing { at, layout }),
         }
@@ -250,8 +250,8 @@ impl Layout {
     }
 }
 
-impl Place {
-    /// The place of a field of a mapping.
+impl ValueRange {
+    /// The range of a field of a mapping.
     fn of(mapping: &Node, name: &str) -> Option<Self> {
         let (key, value) = mapping.field(name).filter(|(key, _)| !key.merged)?;
         // The parser does not report exactly where a quoted text ends. A range that is longer than its text is assumed
@@ -267,7 +267,7 @@ impl Place {
     }
 
     fn set(self, value: &str) -> Edit {
-        // A value that is missing from the text has no place of its own: it is inserted after the colon.
+        // A value that is missing from the text has no position of its own: it is inserted after the colon.
         if self.value == self.value_end {
             let colon = self.value.max(self.key_end);
             return Edit { start: colon + 1, end: colon + 1, text: format!(" {value}") };

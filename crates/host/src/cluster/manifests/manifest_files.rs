@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cluster::manifests::{self, Content, Manifest, ManifestError, ManifestErrors, Source};
+use crate::cluster::manifests::{self, Content, Manifest, ManifestError, ManifestErrors, ManifestText};
 use crate::object;
 
 /// The manifests of files, folders and standard input.
 #[derive(Default)]
 pub struct Input {
     /// The texts.
-    pub sources: Vec<Source>,
+    pub sources: Vec<ManifestText>,
     /// Their objects, in their order.
     pub manifests: Vec<Manifest>,
     /// The files of folders that have no Kubernetes objects, such as the values of a Helm chart.
@@ -45,7 +45,7 @@ pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, Manife
 ///
 /// # Errors
 /// [`ManifestErrors`] with all mistakes of the text.
-pub fn load_text(source: Source, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
+pub fn load_text(source: ManifestText, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
     let mut files = Files::new(namespace);
     files.add_source(Ok(source));
     files.finish()
@@ -94,7 +94,7 @@ impl<'n> Files<'n> {
         }
     }
 
-    fn add_source(&mut self, source: Result<Source, ManifestError>) {
+    fn add_source(&mut self, source: Result<ManifestText, ManifestError>) {
         match source {
             Ok(source) => {
                 let parsed = self.parse(&source);
@@ -105,7 +105,7 @@ impl<'n> Files<'n> {
     }
 
     /// Parses a text that may become the next source.
-    fn parse(&self, source: &Source) -> Parsed {
+    fn parse(&self, source: &ManifestText) -> Parsed {
         let (Namespace::Default(namespace) | Namespace::Only(namespace)) = self.namespace;
         let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());
         let mut visit = |manifest| manifests.push(manifest);
@@ -114,7 +114,7 @@ impl<'n> Files<'n> {
         Parsed { content, manifests, mistakes }
     }
 
-    fn add_parsed(&mut self, source: Source, mut parsed: Parsed) {
+    fn add_parsed(&mut self, source: ManifestText, mut parsed: Parsed) {
         // An empty list of objects is a document, too.
         if source.name == "-" && parsed.content == Content::Nothing {
             self.empty_inputs.push(ManifestError::EmptyInput);

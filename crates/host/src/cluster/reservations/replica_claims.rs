@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use clusterip_core::annotations::LEASE_LABEL;
 use clusterip_leases::claim_lease::{CLAIM, ReplicaClaim, name};
+use clusterip_leases::lease_request::LeaseRequest;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::owner::Owner;
 use clusterip_leases::version::Version;
@@ -65,11 +66,11 @@ pub enum ClaimStore {
 
 /// It is unknown whether the address is claimed, because the API server gave no usable answer.
 #[derive(Clone, Debug, Error)]
-#[error("{address} can't be claimed: lease {namespace}/{} can't be {what}: {reason}", name(*.address))]
+#[error("{address} can't be claimed: lease {namespace}/{} can't be {request}: {reason}", name(*.address))]
 pub struct ClaimError {
     address: IpAddr,
     namespace: String,
-    what: &'static str,
+    request: LeaseRequest,
     reason: String,
 }
 
@@ -113,6 +114,18 @@ fn is_active(other: &Observed<Other>, now: Instant) -> bool {
     !other.is_unchanged_for(other.value.duration, now)
 }
 
+/// Whether the policy chose this address for the Service with this namespace and name, here or in another replica. With
+/// `claims`, the API server may have to be asked.
+pub fn is_chosen_by_any_replica(
+    ledger: &Ledger,
+    claims: Option<&Claims>,
+    address: IpAddr,
+    (namespace, name): (&str, &str),
+) -> bool {
+    let is_claimed = || claims.is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
+    ledger.is_chosen_for(address, namespace, name) || is_claimed()
+}
+
 impl Claims {
     /// Claims in `namespace`, for the replica `me`. The claims of other replicas are recorded in `ledger` as long as
     /// [`Self::run`] runs. Requests are sent on the runtime that this function is called on.
@@ -151,7 +164,7 @@ impl Claims {
 
     /// Whether any replica has claimed an address for the Service with this namespace and name. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
-    pub fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
+    pub(crate) fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
         let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&name(address))).await };
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {
@@ -253,12 +266,12 @@ impl Inner {
             Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
         };
         // The API server may have carried out the request all the same.
-        let failed = |what, reason| {
+        let failed = |request, reason| {
             if let Some(version) = was_mine {
                 // The previous claim still belongs to this replica, which must remove it.
                 self.known().mine.entry(address).or_insert(Mine { version, idle: None });
             }
-            ClaimError { address, namespace: self.namespace.clone(), what, reason }
+            ClaimError { address, namespace: self.namespace.clone(), request, reason }
         };
         match timeout(READ_BACK_TIMEOUT, self.leases.get_opt(&name)).await {
             Ok(Ok(Some(lease))) if lease.spec == wanted => Ok(Some(self.claimed(address, &lease, result))),
@@ -266,9 +279,9 @@ impl Inner {
                 self.note_claim(&lease);
                 Ok(None)
             }
-            Ok(Ok(None)) => Err(failed("written", reason)),
-            Ok(Err(error)) => Err(failed("read", error_message(&error))),
-            Err(_) => Err(failed("written", reason)),
+            Ok(Ok(None)) => Err(failed(LeaseRequest::Write, reason)),
+            Ok(Err(error)) => Err(failed(LeaseRequest::Read, error_message(&error))),
+            Err(_) => Err(failed(LeaseRequest::Write, reason)),
         }
     }
 

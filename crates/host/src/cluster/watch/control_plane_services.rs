@@ -204,7 +204,7 @@ impl Inner {
                 Some(error) => {
                     let reason = error_chain(&error);
                     metrics.watch_error(&kind.1);
-                    tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
+                    tracing::warn!(api_version = kind.0, kind = kind.1, error = reason, "watch failed, trying again");
                     self.set_state(&kind, State::Failing(reason));
                 }
                 None => drop(self.set_state(&kind, State::Failing("its watch ended".to_owned()))),

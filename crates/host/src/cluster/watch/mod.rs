@@ -12,9 +12,9 @@
 //! | [`watched_fields`] | which fields of each kind are used |
 //! | [`projection`] | reduces a watched object to these fields |
 //! | [`field_limits`] | limits fields that tenants can fill without limit |
-//! | [`address_set_by_hand`] | reads from `managedFields` whether a Service's address was set by hand |
+//! | `address_set_by_hand` | reduces `managedFields` to what shows whether a Service's address was set by hand |
 
-pub mod address_set_by_hand;
+mod address_set_by_hand;
 pub mod control_plane_services;
 pub mod dynamic_resource;
 pub mod field_limits;

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use clusterip_core::address_set_by_hand::ADDRESS_FIELDS;
 use clusterip_core::annotations::has_parser;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::address_set_by_hand::OWNED;
 use super::dynamic_resource::impl_dynamic_resource;
 use super::watched_fields;
 use crate::cluster::lookups::field_mask::MaskedReader;
@@ -121,7 +121,7 @@ macro_rules! read_in_part {
 
 read_in_part!(Labels, String, |count, _| count < MAX_LABELS);
 read_in_part!(Annotations, String, |_, key| has_parser(key));
-read_in_part!(OwnedFields, IgnoredAny, |_, key| OWNED.contains(&key));
+read_in_part!(OwnedFields, IgnoredAny, |_, key| ADDRESS_FIELDS.contains(&key));
 
 struct Managers(Vec<Manager>);
 

@@ -13,7 +13,7 @@ use super::{Next, Reconciler, UNFINISHED, unreadable};
 use crate::leader::event_recorder::EventContent;
 use crate::services::mover::outcome::{Outcome, Unmoved};
 use crate::services::mover::records::RecordError;
-use crate::services::service_metrics::Misplaced as Reason;
+use crate::services::service_metrics::StayReason;
 
 /// How long a request whose sender is gone may still be carried out: longer than an API server works on one.
 const RELEASE_ARRIVES: Duration = Duration::from_secs(90);
@@ -110,7 +110,7 @@ impl Reconciler {
             Ok(None) => {
                 let outcome = Outcome::Unmoved(Unmoved::NotRecorded);
                 let note = outcome.to_string();
-                if self.remember(id, Reason::NotRecorded, &note) || self.requests.considered(id).is_some() {
+                if self.remember(id, StayReason::NotRecorded, &note) || self.requests.considered(id).is_some() {
                     tracing::warn!(namespace = id.namespace, name = id.name, %outcome, "move");
                     let uid = text(service, &["metadata", "uid"]);
                     self.publish_event(id, EventContent { uid, warning: true, reason: outcome.reason(), note }).await;

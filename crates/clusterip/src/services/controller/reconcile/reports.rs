@@ -12,7 +12,7 @@ use crate::services::controller::brakes::Brake;
 use crate::services::misplaced::{AskedBy, Misplaced};
 use crate::services::mover::MoveError;
 use crate::services::mover::outcome::{Outcome, Unmoved};
-use crate::services::service_metrics::{Misplaced as Reason, MoveResult};
+use crate::services::service_metrics::{MoveResult, StayReason};
 
 impl Reconciler {
     /// Reports that a misplaced Service stays where it is, and answers the wish to move it.
@@ -21,7 +21,7 @@ impl Reconciler {
         id: &ServiceKey,
         service: &Value,
         misplaced: &Misplaced,
-        reason: Reason,
+        reason: StayReason,
         detail: &str,
     ) -> Next {
         self.report(id, misplaced, reason, detail).await;
@@ -95,12 +95,12 @@ impl Reconciler {
                 ("the settings changed for a large part of the cluster: it waits for `clusterip move`", Next::Change)
             }
         };
-        self.report(id, misplaced, Reason::Brake, detail).await;
+        self.report(id, misplaced, StayReason::Brake, detail).await;
         next
     }
 
     /// Reports a Service that stays where it is. The same report is repeated only if a user asked for the move.
-    async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: Reason, detail: &str) {
+    async fn report(&self, id: &ServiceKey, misplaced: &Misplaced, reason: StayReason, detail: &str) {
         let note = format!("{}; it stays: {detail}", misplaced.why());
         if self.remember(id, reason, &note) || misplaced.asked_by != AskedBy::Controller {
             tracing::warn!(
@@ -116,7 +116,7 @@ impl Reconciler {
     }
 
     /// Stores why a Service stays. Returns whether that is new.
-    pub(super) fn remember(&self, id: &ServiceKey, reason: Reason, text: &str) -> bool {
+    pub(super) fn remember(&self, id: &ServiceKey, reason: StayReason, text: &str) -> bool {
         let now = (reason, text.to_owned());
         let mut found = self.found();
         found.unmatched.remove(id);
@@ -137,8 +137,8 @@ impl Reconciler {
     }
 
     pub(super) fn count(&self, found: &Found) {
-        let of = |reason: &Reason| found.misplaced.values().filter(|(other, _)| other == reason).count() as u64;
-        let counts: Vec<(Reason, u64)> = Reason::ALL.iter().map(|reason| (*reason, of(reason))).collect();
+        let of = |reason: &StayReason| found.misplaced.values().filter(|(other, _)| other == reason).count() as u64;
+        let counts: Vec<(StayReason, u64)> = StayReason::ALL.iter().map(|reason| (*reason, of(reason))).collect();
         self.metrics.misplaced(&counts);
     }
 }

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::Move;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::watch::address_set_by_hand::set_by_hand;
 use clusterip_host::evaluator::Evaluation;
 use clusterip_host::object::text;
 use clusterip_leases::owner::Owner;
@@ -119,7 +119,7 @@ fn movable(live: Option<Value>, misplaced: &Misplaced) -> Movable {
     let is_answered = misplaced.asked_by == AskedBy::Author && Move::of(&live) != Some(Move::Now);
     if is_other || is_answered {
         Movable::Changed
-    } else if set_by_hand(&live) {
+    } else if may_be_set_by_hand(&live) {
         Movable::SetByHand
     } else {
         Movable::Yes(Box::new(live))

@@ -1,4 +1,4 @@
-use clusterip_host::cluster::watch::address_set_by_hand::MANAGER;
+use clusterip_core::address_set_by_hand::MANAGER;
 
 use super::*;
 
@@ -38,8 +38,8 @@ fn stored_released() -> Value {
     service
 }
 
-fn stored_placed() -> Value {
-    placed(&stored_released(), &journal(), &at_new(), &Without::default())
+fn stored_assigned() -> Value {
+    assigned(&stored_released(), &journal(), &at_new(), &Without::default())
 }
 
 fn at_new() -> TargetAddresses {
@@ -69,27 +69,27 @@ fn the_next_step_follows_from_the_service_and_its_journal() {
     let row = |name, service, expected| Row { name, service, expected };
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.2"}]}}});
     let marked = |value: Value| json!({"metadata": {"annotations": {MOVING_ANNOTATION: value}}});
-    let done = with(stored_placed(), status);
+    let done = with(stored_assigned(), status);
     let alias = json!({"type": "ExternalName", "externalName": "x", "clusterIP": null, "clusterIPs": null});
     let rows = [
         row("cut off before the release, or after the end", idle(), "Idle"),
-        row("released", stored_released(), "Place"),
+        row("released", stored_released(), "Assign"),
         row(
             "released, and deleted behind a finalizer",
             with(stored_released(), json!({"metadata": {"deletionTimestamp": "x"}})),
-            "Place",
+            "Assign",
         ),
-        row("released, the marker taken off", with(stored_released(), marked(Value::Null)), "Place"),
-        row("released, the marker rewritten", with(stored_released(), marked(json!("{"))), "Place"),
-        row("placed, the status wiped", stored_placed(), "RestoreStatus"),
+        row("released, the marker taken off", with(stored_released(), marked(Value::Null)), "Assign"),
+        row("released, the marker rewritten", with(stored_released(), marked(json!("{"))), "Assign"),
+        row("assigned, the status wiped", stored_assigned(), "RestoreStatus"),
         row(
-            "placed, and of another load balancer class",
-            with(stored_placed(), json!({"spec": {"loadBalancerClass": "mallory/none"}})),
+            "assigned, and of another load balancer class",
+            with(stored_assigned(), json!({"spec": {"loadBalancerClass": "mallory/none"}})),
             "cleanup: AddressMoved",
         ),
         row(
-            "placed, no load balancer any more",
-            with(stored_placed(), json!({"spec": {"type": "ClusterIP"}})),
+            "assigned, no load balancer any more",
+            with(stored_assigned(), json!({"spec": {"type": "ClusterIP"}})),
             "cleanup: AddressMoved",
         ),
         row("all but cleaned up", done.clone(), "cleanup: AddressMoved"),
@@ -104,7 +104,7 @@ fn the_next_step_follows_from_the_service_and_its_journal() {
             with(done.clone(), json!({"spec": {"clusterIP": "172.21.9.9", "clusterIPs": ["172.21.9.9"]}})),
             "cleanup: MoveOvertaken",
         ),
-        row("placed, then made an alias", with(done, json!({"spec": alias})), "cleanup: MoveOvertaken"),
+        row("assigned, then made an alias", with(done, json!({"spec": alias})), "cleanup: MoveOvertaken"),
         row(
             "released, and set back by a user",
             with(stored_released(), json!({"spec": {"type": "ClusterIP", "clusterIP": "172.21.9.9"}})),
@@ -139,7 +139,7 @@ fn the_second_address_moves_while_the_first_stays() {
     let single = released(&service, &journal);
     let expected = json!({"type": "ClusterIP", "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"], "clusterIP": OLD, "clusterIPs": [OLD]});
     assert_eq!(single["spec"], expected);
-    assert_eq!(next_of(&single, &journal), "Place");
+    assert_eq!(next_of(&single, &journal), "Assign");
     let unmarked = with(single.clone(), json!({"metadata": {"annotations": {MOVING_ANNOTATION: null}}}));
     assert_eq!(next_of(&unmarked, &journal), "Idle", "a user made it single-stack");
     journal.released = expected.as_object().cloned().unwrap();
@@ -147,8 +147,8 @@ fn the_second_address_moves_while_the_first_stays() {
     for (target, expected) in
         [(TargetAddresses::These(to.clone()), at(json!(to))), (TargetAddresses::AnyFree, at(json!([OLD])))]
     {
-        let placed = placed(&single, &journal, &target, &Without::default());
-        assert_eq!(placed["spec"], expected, "{target:?}");
+        let assigned = assigned(&single, &journal, &target, &Without::default());
+        assert_eq!(assigned["spec"], expected, "{target:?}");
     }
     let changed = with(single, json!({"spec": {"ipFamilyPolicy": "PreferDualStack"}}));
     assert_eq!(next_of(&changed, &journal), "cleanup: MoveOvertaken", "its second address was taken off");
@@ -178,9 +178,9 @@ fn annotated_reason_is_that_of_the_new_addresses() {
     for Row { name, before, reason, target, expected } in rows {
         let journal = Journal { reason: reason.map(str::to_owned), ..journal() };
         let service = with(stored_released(), json!({"metadata": {"annotations": {REASON_ANNOTATION: before}}}));
-        let placed = placed(&service, &journal, &target, &Without::default());
-        assert_eq!(annotation(&placed, REASON_ANNOTATION), expected, "{name}");
-        let cleaned_up = cleaned_up(&placed, &journal, false);
+        let assigned = assigned(&service, &journal, &target, &Without::default());
+        assert_eq!(annotation(&assigned, REASON_ANNOTATION), expected, "{name}");
+        let cleaned_up = cleaned_up(&assigned, &journal, false);
         assert_eq!(annotation(&cleaned_up, REASON_ANNOTATION), expected, "{name}, cleaned up");
     }
 }
@@ -207,9 +207,9 @@ fn everything_is_restored_and_no_trace_is_left() {
         },
     ];
     for Row { name, without, expected } in rows {
-        let placed = placed(&stored_released(), &journal(), &at_new(), &without);
-        assert_eq!(next(&placed, &journal()), Step::RestoreStatus, "{name}: {placed}");
-        let with_status = with_status(&placed, &journal());
+        let assigned = assigned(&stored_released(), &journal(), &at_new(), &without);
+        assert_eq!(next(&assigned, &journal()), Step::RestoreStatus, "{name}: {assigned}");
+        let with_status = with_status(&assigned, &journal());
         assert_eq!(next(&with_status, &journal()), Step::Cleanup, "{name}: {with_status}");
         let mut stored = with_status;
         stored["metadata"]["managedFields"] = json!([{"manager": MANAGER, "fieldsV1": {"f:spec": {"f:type": {}}}}]);

@@ -60,7 +60,7 @@ impl Inner {
     pub(super) fn set_failing(&self, kind: &Kind, error: &dyn std::error::Error) {
         let reason = error_chain(error);
         self.metrics.watch_error(&kind.1);
-        tracing::warn!(api_version = kind.0, kind = kind.1, reason, "watch failed, trying again");
+        tracing::warn!(api_version = kind.0, kind = kind.1, error = reason, "watch failed, trying again");
         let mut states = self.states();
         let (since, synced) = match states.get(kind) {
             Some(State::Failing { since, synced, .. }) => (*since, *synced),

@@ -9,9 +9,9 @@ use super::refusal::Refusal;
 use super::step;
 use super::targets::Targets;
 
-/// The result of an attempt to place the Service.
-pub(super) enum Placing {
-    /// The Service is placed. Contains the Service as the API server stored it.
+/// The result of an attempt to give the Service an address.
+pub(super) enum AssignResult {
+    /// The Service has the address. Contains the Service as the API server stored it.
     Done(Value),
     /// The attempt was refused, and there is another one to make.
     Again,
@@ -22,27 +22,27 @@ impl Run<'_> {
     ///
     /// # Errors
     /// The refusal, if there is no other attempt to make now.
-    pub(super) async fn place(
+    pub(super) async fn assign(
         &mut self,
         service: &Value,
         journal: &Journal,
         targets: &dyn Targets,
-    ) -> Result<Placing, Refusal> {
+    ) -> Result<AssignResult, Refusal> {
         let (ordered, refused) = (self.ordered.as_deref(), self.refused.as_slice());
         let resumed = ordered.is_none();
         let attempt = match &mut self.attempt {
             Some(attempt) => attempt,
             none => none.insert(Attempt::first(journal, ordered, refused, targets).await),
         };
-        let body = step::placed(service, journal, &attempt.target, &attempt.without);
+        let body = step::assigned(service, journal, &attempt.target, &attempt.without);
         if resumed
             && let Err(error) = targets.check_with_policy(&body).await
             && attempt.after_policy_refusal(journal, step::has_external(&body), &error.to_string())
         {
-            return Ok(Placing::Again);
+            return Ok(AssignResult::Again);
         }
         let refusal = match self.put("", &body).await {
-            Ok(written) => return Ok(Placing::Done(written)),
+            Ok(written) => return Ok(AssignResult::Done(written)),
             Err(refusal) => refusal,
         };
         let patience = self.mover.limits.ports;
@@ -53,9 +53,9 @@ impl Run<'_> {
             Refusal::Port { which, reason } => attempt.after_port(*which, reason, patience),
             _ => return Err(refusal),
         };
-        tracing::debug!(service = %self.label(), %refusal, another, "placing was refused");
+        tracing::debug!(service = %self.label(), %refusal, another, "the address was refused");
         match (another, refusal) {
-            (true, _) => Ok(Placing::Again),
+            (true, _) => Ok(AssignResult::Again),
             // Nothing else can be tried now. The move stays recorded, and is tried again later, at growing intervals.
             (false, refusal @ Refusal::Refused(_)) => Err(refusal),
             (false, refusal) => Err(Refusal::Trouble(refusal.to_string())),

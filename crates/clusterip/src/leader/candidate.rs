@@ -1,0 +1,378 @@
+//! The part that this process takes in the leader election: takes the Lease, renews it and gives it back.
+
+use std::future::Future;
+use std::pin::pin;
+
+use clusterip_host::lease_preconditions::preconditions;
+use clusterip_leases::election::{LEASE, ObservedLease, Step, Timing, end, holder, step};
+use clusterip_leases::identity::Identity;
+use clusterip_leases::lease_request::LeaseRequest;
+use clusterip_leases::observed::Observed;
+use clusterip_leases::version::Version;
+use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::watch::send_if_changed;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, ObjectMeta, PostParams};
+use kube::{Client, Error as KubeError};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use super::competing_server::CompetingServer;
+use super::leader_error::LeaderError;
+
+/// Whether this process leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leadership {
+    /// This process leads.
+    Leading,
+    /// This process does not lead.
+    Following {
+        /// The process that leads, as far as this process knows.
+        holder: Option<Identity>,
+    },
+}
+
+impl Leadership {
+    /// Whether this process leads.
+    pub fn leads(&self) -> bool {
+        *self == Self::Leading
+    }
+}
+
+/// The result of [`Candidate::try_acquire`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acquisition {
+    /// This process leads, for as long as [`Candidate::run`] runs.
+    Acquired,
+    /// Another process leads and is alive: it was seen to write the Lease.
+    HeldBy(Identity),
+}
+
+/// A process that takes part in the leader election.
+pub struct Candidate {
+    leases: Api<Lease>,
+    namespace: String,
+    me: Identity,
+    timing: Timing,
+    seen: Option<ObservedLease>,
+    /// When the last successful renewal began.
+    renewed: Option<Instant>,
+    /// Whether this process may hold the Lease. A write without an answer may have been carried out.
+    wrote: bool,
+    /// Whether the Lease is deleted at the end if this process created it.
+    temporary: bool,
+    /// The UID of the Lease if this process created it.
+    created: Option<String>,
+    state: watch::Sender<Leadership>,
+    term: watch::Sender<Option<Instant>>,
+    competing_server: watch::Sender<CompetingServer>,
+}
+
+impl Candidate {
+    /// Takes part in the election for the Lease [`LEASE`] in `namespace`. Sends no request yet.
+    pub fn new(client: Client, namespace: &str, me: Identity, timing: Timing) -> Self {
+        Self {
+            leases: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            me,
+            timing,
+            seen: None,
+            renewed: None,
+            wrote: false,
+            temporary: false,
+            created: None,
+            state: watch::Sender::new(Leadership::Following { holder: None }),
+            term: watch::Sender::new(None),
+            competing_server: watch::Sender::new(CompetingServer::Unclear(None)),
+        }
+    }
+
+    /// Deletes the Lease at the end if this process created it, instead of giving it back. If the deletion is not
+    /// permitted, the Lease is given back.
+    #[must_use]
+    pub fn temporary(self) -> Self {
+        Self { temporary: true, ..self }
+    }
+
+    /// A receiver that tells whether this process leads, now and after each change.
+    pub fn subscribe(&self) -> watch::Receiver<Leadership> {
+        self.state.subscribe()
+    }
+
+    /// A receiver that tells until when this process leads without another renewal; `None` while it does not lead. A
+    /// write that ends by then has ended before another process may lead.
+    pub fn term(&self) -> watch::Receiver<Option<Instant>> {
+        self.term.subscribe()
+    }
+
+    /// A receiver that tells whether another server is at work, now and after each change.
+    pub fn competing_server(&self) -> watch::Receiver<CompetingServer> {
+        self.competing_server.subscribe()
+    }
+
+    /// The identity of this process.
+    pub fn identity(&self) -> &Identity {
+        &self.me
+    }
+
+    /// Reads the Lease without writing it. The sooner the Lease of a dead process is first seen, the sooner it can be
+    /// taken.
+    ///
+    /// # Errors
+    /// [`LeaderError`] where the Lease can't be read.
+    pub async fn look(&mut self) -> Result<(), LeaderError> {
+        let found = self.read().await?;
+        let now = Instant::now();
+        self.seen = found.map(|lease| Observed::next(self.seen.take(), lease.spec.unwrap_or_default(), now));
+        Ok(())
+    }
+
+    /// Takes the Lease, or finds out that its holder is alive. The Lease of a dead process is waited for. So this
+    /// takes a try or two beside a living leader, and at most the duration of the Lease otherwise.
+    ///
+    /// # Errors
+    /// [`LeaderError`] where the Lease can't be read or written.
+    pub async fn try_acquire(&mut self) -> Result<Acquisition, LeaderError> {
+        loop {
+            self.attempt().await?;
+            if self.leads(Instant::now()) {
+                return Ok(Acquisition::Acquired);
+            }
+            if let Some(seen) = &self.seen
+                && let (true, Some(holder)) = (seen.changed, holder(&seen.value))
+            {
+                return Ok(Acquisition::HeldBy(Identity::of(holder)));
+            }
+            sleep(self.timing.retry).await;
+        }
+    }
+
+    /// Leads whenever possible until `shutdown`, then gives the Lease back. Whatever relies on leadership must have
+    /// ended by then.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                () = self.round() => {}
+            }
+        }
+        self.note_renewal(None);
+        self.publish(Leadership::Following { holder: None });
+        self.release().await;
+    }
+
+    /// Tries once to take or renew the Lease, and waits until the next try is due.
+    async fn round(&mut self) {
+        let next = Instant::now() + self.timing.retry;
+        let failed = match self.deadline() {
+            Some(deadline) => match timeout_at(deadline, self.attempt()).await {
+                Ok(done) => done.err(),
+                Err(_) => None,
+            },
+            None => self.attempt().await.err(),
+        };
+        if let Some(error) = failed {
+            tracing::warn!(%error, "leader election");
+        }
+        match self.deadline() {
+            Some(deadline) if next.max(Instant::now()) >= deadline => {
+                sleep_until(deadline).await;
+                self.note_renewal(None);
+                tracing::warn!(
+                    "the lease {}/{LEASE} could not be renewed in time: this process stops leading",
+                    self.namespace
+                );
+                self.publish(Leadership::Following { holder: None });
+            }
+            Some(_) => sleep_until(next).await,
+            // An abandoned Lease is taken at once, and not at the next regular try.
+            None => sleep_until(self.abandoned().map_or(next, |end| end.min(next))).await,
+        }
+    }
+
+    /// When the Lease of another process counts as abandoned, unless it is renewed.
+    fn abandoned(&self) -> Option<Instant> {
+        let end = self.seen.as_ref().filter(|seen| holder(&seen.value).is_some()).map(|seen| end(seen, self.timing))?;
+        (end > Instant::now()).then_some(end)
+    }
+
+    /// Notes when the last successful renewal began, or that this process does not lead.
+    fn note_renewal(&mut self, began: Option<Instant>) {
+        self.renewed = began;
+        self.term.send_replace(self.deadline());
+    }
+
+    /// Until when this process leads without another renewal.
+    fn deadline(&self) -> Option<Instant> {
+        self.renewed.map(|renewed| renewed + self.timing.deadline)
+    }
+
+    fn leads(&self, now: Instant) -> bool {
+        self.deadline().is_some_and(|deadline| now < deadline)
+    }
+
+    /// Reads the Lease, and writes it if this process may take or renew it.
+    async fn attempt(&mut self) -> Result<(), LeaderError> {
+        let begin = Instant::now();
+        let found = self.read().await?;
+        let now = Instant::now();
+        self.seen =
+            found.as_ref().map(|lease| Observed::next(self.seen.take(), lease.spec.clone().unwrap_or_default(), now));
+        let spec = match step(self.seen.as_ref(), &self.me, self.timing, now, Timestamp::now()) {
+            Step::Write(spec) => spec,
+            Step::Wait => {
+                self.note_renewal(None);
+                let holder = self.seen.as_ref().and_then(|seen| holder(&seen.value)).map(Identity::of);
+                self.publish(Leadership::Following { holder });
+                self.publish_competing_server(now);
+                return Ok(());
+            }
+        };
+        self.wrote = true;
+        let creates = found.is_none();
+        if let Some(lease) = self.write(found, spec).await? {
+            if creates {
+                self.created.clone_from(&lease.metadata.uid);
+            }
+            self.seen = lease.spec.map(|spec| Observed::next(self.seen.take(), spec, Instant::now()));
+            self.note_renewal(Some(begin));
+            self.publish(Leadership::Leading);
+            self.publish_competing_server(now);
+        }
+        Ok(())
+    }
+
+    /// Writes the Lease if it is still as it was `found`; returns `None` if it is not.
+    async fn write(&self, found: Option<Lease>, spec: LeaseSpec) -> Result<Option<Lease>, LeaderError> {
+        let parameters = PostParams::default();
+        let request = if found.is_some() { LeaseRequest::Update } else { LeaseRequest::Create };
+        let written = match found {
+            Some(found) => {
+                let lease = Lease { spec: Some(spec), ..found };
+                self.bounded(request, self.leases.replace(LEASE, &parameters, &lease)).await?
+            }
+            None => {
+                let metadata = ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() };
+                let lease = Lease { metadata, spec: Some(spec) };
+                self.bounded(request, self.leases.create(&parameters, &lease)).await?
+            }
+        };
+        match written {
+            Ok(lease) => Ok(Some(lease)),
+            Err(error) if raced(&error) => Ok(None),
+            Err(error) => Err(self.failed(request, &error)),
+        }
+    }
+
+    /// Gives the Lease back, if this process holds it.
+    async fn release(&mut self) {
+        if !self.wrote {
+            return;
+        }
+        let released = timeout(self.timing.deadline, async {
+            loop {
+                let found = self.read().await?;
+                let Some(lease) = found else { return Ok(()) };
+                let Some(spec) = lease.spec.clone() else { return Ok(()) };
+                if spec.holder_identity.as_deref() != Some(self.me.as_str()) {
+                    return Ok(());
+                }
+                if self.temporary && self.created.is_some() && self.created == lease.metadata.uid {
+                    match self.delete(&lease).await? {
+                        Deletion::Done => return Ok(()),
+                        Deletion::Raced => continue,
+                        Deletion::Refused => {}
+                    }
+                }
+                let now = MicroTime(Timestamp::now());
+                let spec = LeaseSpec {
+                    holder_identity: Some(String::new()),
+                    // As client-go does. A reader that checks only the times then takes the Lease for expired.
+                    lease_duration_seconds: Some(1),
+                    acquire_time: Some(now.clone()),
+                    renew_time: Some(now),
+                    ..spec
+                };
+                if self.write(Some(lease), spec).await?.is_some() {
+                    return Ok::<(), LeaderError>(());
+                }
+            }
+        });
+        match released.await {
+            Ok(Ok(())) => tracing::info!("released the lease {}/{LEASE}", self.namespace),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "leader election: the next leader must wait until the lease expires")
+            }
+            Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
+        }
+    }
+
+    /// Deletes the Lease if it is still as it was read.
+    async fn delete(&self, lease: &Lease) -> Result<Deletion, LeaderError> {
+        let parameters = DeleteParams::default().preconditions(preconditions(&Version::of(lease)));
+        match self.bounded(LeaseRequest::Delete, self.leases.delete(LEASE, &parameters)).await? {
+            Ok(_) => Ok(Deletion::Done),
+            Err(KubeError::Api(status)) if status.code == 403 => Ok(Deletion::Refused),
+            Err(error) if raced(&error) => Ok(Deletion::Raced),
+            Err(error) => Err(self.failed(LeaseRequest::Delete, &error)),
+        }
+    }
+
+    async fn read(&self) -> Result<Option<Lease>, LeaderError> {
+        let request = LeaseRequest::Read;
+        self.bounded(request, self.leases.get_opt(LEASE)).await?.map_err(|error| self.failed(request, &error))
+    }
+
+    async fn bounded<T>(&self, request: LeaseRequest, sent: impl Future<Output = T>) -> Result<T, LeaderError> {
+        let waited = self.timing.request();
+        let late = |_| LeaderError::NoAnswer { namespace: self.namespace.clone(), request, waited };
+        timeout(waited, sent).await.map_err(late)
+    }
+
+    fn failed(&self, request: LeaseRequest, error: &KubeError) -> LeaderError {
+        LeaderError::Request { namespace: self.namespace.clone(), request, reason: error_message(error) }
+    }
+
+    fn publish_competing_server(&self, now: Instant) {
+        let competing_server = CompetingServer::of(self.seen.as_ref(), &self.me, self.timing.retry, now);
+        send_if_changed(&self.competing_server, competing_server);
+    }
+
+    fn publish(&self, state: Leadership) {
+        self.state.send_if_modified(|known| {
+            if *known == state {
+                return false;
+            }
+            match &state {
+                Leadership::Leading => tracing::info!(identity = %self.me, "leading"),
+                Leadership::Following { holder: Some(holder) } => tracing::info!(%holder, "another process leads"),
+                Leadership::Following { holder: None } => tracing::info!("not leading"),
+            }
+            *known = state;
+            true
+        });
+    }
+}
+
+/// The result of deleting the Lease.
+enum Deletion {
+    /// The Lease is gone.
+    Done,
+    /// Another process has changed or deleted the Lease.
+    Raced,
+    /// This process has no permission to delete the Lease.
+    Refused,
+}
+
+/// Whether another process was faster, and changed, created or deleted the Lease.
+fn raced(error: &KubeError) -> bool {
+    // A missing namespace also answers 404, but names another object.
+    let lease_gone = |status: &kube::core::Status| {
+        status.code == 404 && status.details.as_ref().is_some_and(|details| details.name == LEASE)
+    };
+    matches!(error, KubeError::Api(status) if status.code == 409 || lease_gone(status))
+}
