@@ -7,7 +7,6 @@ use tokio::sync::OnceCell;
 
 use crate::support::control_plane::{ControlPlane, Options};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/crds");
 
 /// How many objects are created at once.
@@ -18,8 +17,7 @@ async fn defined() -> &'static ControlPlane {
     DEFINED
         .get_or_init(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
-            plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/crds")]).await.ok();
-            plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await.ok();
+            plane.install_pools().await;
             plane
         })
         .await

@@ -10,6 +10,7 @@ use tokio::sync::OnceCell;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::path;
+use crate::support::pools::pool;
 use crate::support::service_webhook_rules::{Call, assert_calls};
 use crate::support::webhook_cluster::{addresses, annotated, message, service, within};
 
@@ -30,16 +31,11 @@ async fn fenced() -> &'static ControlPlane {
     FENCED
         .get_or_init(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
-            plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/crds")]).await.ok();
-            plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await.ok();
+            plane.install_pools().await;
             plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/fence")]).await.ok();
             plane
         })
         .await
-}
-
-fn pool(kind: &str, name: &str, spec: Value) -> Value {
-    json!({"apiVersion": "clusterip-policy.io/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
 /// A pool that refuses the Services of every namespace except this one.

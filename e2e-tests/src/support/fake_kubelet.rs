@@ -128,9 +128,10 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Starts a control plane and a node without `deploy/webhook`.
+    /// Starts a control plane with the definitions of pools, and a node, without `deploy/webhook`.
     pub async fn nothing() -> Self {
         let plane = Arc::new(ControlPlane::start(Options { controller_manager: true, ..Options::default() }));
+        plane.install_pools().await;
         Self { node: Node::start(Arc::clone(&plane)), client: plane.client(), plane }
     }
 
@@ -197,5 +198,5 @@ pub async fn as_in_a_pod(plane: &ControlPlane, port: u16, pod: &Value) -> Server
     let listens = args.iter().position(|arg| *arg == "--listen").unwrap();
     let args = [&args[..listens], &args[listens + 2..]].concat();
     let builder = ServerBuilder::as_user(&plane.kubeconfig_of(NAMESPACE, ACCOUNT).await).port(port);
-    builder.args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]).args(&args)
+    builder.args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]).args(&args).pools()
 }

@@ -233,7 +233,7 @@ impl Audit {
         let settings = deployed.settings(&client, self.settings.as_deref()).await;
         let mut reads = self.reads(&defaults, &deployed.namespace, of_agents);
         if settings.as_ref().is_err_and(is_forbidden) {
-            reads.more.extend(deployed.read_config_map(&client).await);
+            reads.more.extend(deployed.settings_needs(&client).await);
         }
         let settings = reads.explain(&client, settings).await?;
         notice(&deployed.settings_notice(&settings));
@@ -241,7 +241,7 @@ impl Audit {
         Ok(Connection { client, settings, namespace: deployed.namespace, agents_namespace })
     }
 
-    /// What an audit with these settings reads, besides the ConfigMap of the settings. `of_server` and `of_agents` are
+    /// What an audit with these settings reads, besides the settings themselves. `of_server` and `of_agents` are
     /// the namespaces of the server and the agents.
     fn reads(&self, settings: &Settings, of_server: &str, of_agents: Option<&str>) -> Reads {
         let mut more = vec![list_leases(Some(of_server))];

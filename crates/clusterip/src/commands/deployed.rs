@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Error, bail};
+use clusterip_api::Kind;
 use clusterip_host::live_settings::{self, Source};
 use clusterip_host::permissions::Need;
 use clusterip_leases::election::{self, LEASE, Timing};
@@ -222,11 +223,8 @@ impl Deployed {
                 Some(SettingsInUse { version, source, .. }) => {
                     let source = match source {
                         Origin::File(file) => bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file)),
-                        Origin::Defaults => Source::Defaults,
                         Origin::Pools => Source::Pools { client: client.clone() },
-                        Origin::ConfigMap { namespace, name } => {
-                            Source::ConfigMap { client: client.clone(), namespace, name }
-                        }
+                        Origin::KubewardenPolicy(name) => Source::KubewardenPolicy { client: client.clone(), name },
                     };
                     let written = live_settings::written(&source).await;
                     let written = written.map_err(|error| {
@@ -247,10 +245,17 @@ impl Deployed {
         }
     }
 
-    /// The permission to read the ConfigMap with the settings of the server; `None` if the ConfigMap is unknown.
-    pub async fn read_config_map(&self, client: &Client) -> Option<Need> {
-        let Origin::ConfigMap { namespace, name } = self.in_use(client).await.ok()??.source else { return None };
-        Some(Need { name: Some(name), ..Need::read("get", "", "configmaps", Some(&namespace)) })
+    /// The permissions to read the settings of the server; none if it is unknown where they are.
+    pub async fn settings_needs(&self, client: &Client) -> Vec<Need> {
+        let Ok(Some(in_use)) = self.in_use(client).await else { return Vec::new() };
+        match in_use.source {
+            Origin::File(_) => Vec::new(),
+            Origin::Pools => Kind::ALL.map(|kind| Need::list(&kind.api_resource())).to_vec(),
+            Origin::KubewardenPolicy(name) => {
+                let policies = Need::read("get", "policies.kubewarden.io", "clusteradmissionpolicies", None);
+                vec![Need { name: Some(name), ..policies }]
+            }
+        }
     }
 
     /// Checks that the leading server uses the settings version `version`, which was read from `source`: a server that
@@ -265,14 +270,13 @@ impl Deployed {
             let problem = match &in_use {
                 Some(in_use) if in_use.version == version => return Ok(()),
                 Some(in_use) => match &in_use.source {
-                    Origin::Defaults => "uses the default settings".to_owned(),
                     Origin::Pools => "uses the pools of the cluster".to_owned(),
                     Origin::File(file) => {
                         format!("uses the settings of its file {}, not those of this command", harmless(file))
                     }
-                    Origin::ConfigMap { namespace, name } => {
-                        let name = harmless(&format!("{namespace}/{name}"));
-                        format!("uses the settings of configmap {name}, not those of this command")
+                    Origin::KubewardenPolicy(name) => {
+                        let name = harmless(name);
+                        format!("uses the settings of ClusterAdmissionPolicy {name}, not those of this command")
                     }
                 },
                 None => NO_SETTINGS.to_owned(),

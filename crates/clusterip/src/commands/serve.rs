@@ -36,10 +36,12 @@ use crate::webhook::{authority, registration};
 pub const HELP: &str = "\
 Examples:
   In the cluster, as in deploy/webhook:
-    clusterip serve --settings-configmap clusterip-settings
+    clusterip serve
   Outside of the cluster, to try it; the API server must be able to reach the URL:
-    clusterip serve --kubeconfig kubeconfig --listen 127.0.0.1:8443 \\
-      --register-url https://127.0.0.1:8443
+    clusterip serve --kubeconfig kubeconfig --settings settings.yaml \\
+      --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
+  Beside Kubewarden, with the settings of its policy, as in deploy/kubewarden/moves:
+    clusterip serve --no-webhook --policy clusterip-policy
 
 Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.";
 
@@ -59,13 +61,13 @@ pub struct Serve {
     /// The address for HTTPS
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = listen_address)]
     listen: SocketAddr,
-    /// The settings file, which is read again when it changes, or - for standard input [default: the pools of K2s]
+    /// The settings file, which is read again when it changes, or - for standard input [default: the pools of the
+    /// cluster]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The ConfigMap in the server's namespace with the settings in its key `settings.yaml`, which is watched for
-    /// changes
-    #[arg(long, value_name = "NAME", conflicts_with = "settings")]
-    settings_configmap: Option<String>,
+    /// The ClusterAdmissionPolicy of Kubewarden with the settings in `spec.settings`, which is watched for changes
+    #[arg(long, value_name = "NAME", requires = "no_webhook", conflicts_with = "settings")]
+    policy: Option<String>,
     /// The server's namespace, with its Lease and Secret [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -230,8 +232,8 @@ impl Serve {
     }
 
     /// Where the settings are.
-    fn settings_source(&self, client: &Client, namespace: &str) -> Source {
-        Source::chosen(self.settings.as_deref(), self.settings_configmap.as_deref(), client, namespace)
+    fn settings_source(&self, client: &Client) -> Source {
+        Source::chosen(self.settings.as_deref(), self.policy.as_deref(), client)
     }
 
     fn duties(&self, namespace: &str) -> Duties {
@@ -251,9 +253,8 @@ impl Serve {
                 name: self.webhook_configuration.clone(),
                 own: self.register_url.is_some(),
             }),
-            pools: self.settings.is_none() && self.settings_configmap.is_none(),
-            settings: self.settings_configmap.clone(),
-            settings_namespace: None,
+            pools: self.settings.is_none() && self.policy.is_none(),
+            kubewarden_policy: self.policy.clone(),
         }
     }
 }

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::terminal_options::warn;
 
-/// Reads a settings file, or standard input for `-`: the settings themselves, or a policy of Kubewarden or a ConfigMap that contains them. Without
-/// a file, or if the ConfigMap has an empty key, the settings are `{}`.
+/// Reads a settings file, or standard input for `-`: the settings themselves, or a policy of Kubewarden or a ConfigMap
+/// that contains them. Without a file, or if the ConfigMap has an empty key, the settings are `{}`.
 ///
 /// # Errors
 /// If the file can't be read, is empty, is not YAML, or is an object without settings.

@@ -32,9 +32,8 @@ or a ConfigMap (its key settings.yaml).
 
 Examples:
   clusterip validate settings.yaml
-  clusterip validate --cluster deploy/webhook/settings.yaml
-  kubectl get configmap clusterip-settings --namespace clusterip-policy -o yaml \\
-    | clusterip validate -
+  clusterip validate --cluster settings.yaml
+  kubectl get clusteradmissionpolicy clusterip-policy -o yaml | clusterip validate -
 
 Exit status: 0 if all settings are valid, with or without warnings; 1 if some have mistakes; 2 if a file or the \
 cluster can't be read.";

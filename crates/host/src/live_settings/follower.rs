@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use clusterip_api::{Compilation, Reason};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::refused::publish_events;
 use super::settings_source::{Source, Version, Written, read, versions};
 use super::validation::SettingsChecker;
 use super::{LiveSettings, SettingsError, pool_objects};
@@ -34,9 +32,6 @@ pub struct Follower {
     used: Value,
     /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,
-    /// The ConfigMap as last read, on which Events are written.
-    about: Option<ObjectReference>,
-    events: bool,
     state: watch::Sender<Arc<LiveSettings>>,
 }
 
@@ -52,7 +47,7 @@ impl Follower {
         mut ranges: watch::Receiver<ServiceRanges>,
         metrics: ClusterMetrics,
     ) -> Result<Self, SettingsError> {
-        let (latest, about) = read(&source).await?;
+        let latest = read(&source).await?;
         let checker = SettingsChecker { module };
         let known = ranges.borrow_and_update().clone();
         let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
@@ -71,16 +66,8 @@ impl Follower {
             compilation,
             used: written,
             refused: None,
-            about,
-            events: true,
             state: watch::Sender::new(Arc::new(live)),
         })
-    }
-
-    /// Writes no Events: another process writes them, and this one has no permission to.
-    #[must_use]
-    pub fn silently(self) -> Self {
-        Self { events: false, ..self }
     }
 
     /// The settings in use. The receiver sees every change.
@@ -103,9 +90,8 @@ impl Follower {
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                Some((version, about)) = versions.next() => {
+                Some(version) = versions.next() => {
                     self.latest = version;
-                    self.about = about.or(self.about.take());
                     self.apply_latest().await;
                 }
                 changed = self.ranges.changed(), if told => match changed {
@@ -169,9 +155,6 @@ impl Follower {
         self.metrics.settings_refused();
         for mistake in mistakes.lines() {
             tracing::error!(source = %self.source, mistake, "settings refused, the previous ones stay in use");
-        }
-        if let (true, Source::ConfigMap { client, .. }, Some(about)) = (self.events, &self.source, &self.about) {
-            tokio::spawn(publish_events(client.clone(), about.clone(), mistakes.clone()));
         }
         self.refused = Some(mistakes);
     }

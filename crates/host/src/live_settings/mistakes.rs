@@ -3,7 +3,7 @@
 use thiserror::Error;
 use tokio::task::JoinError;
 
-use super::settings_source::KEY;
+use super::settings_object::KEY;
 use crate::policy::module::ModuleError;
 use crate::yaml::YamlError;
 
@@ -31,8 +31,8 @@ pub enum DocumentError {
         /// The keys of the ConfigMap.
         keys: String,
     },
-    /// The ConfigMap was deleted.
-    #[error("the configmap was deleted")]
+    /// The policy of Kubewarden was deleted.
+    #[error("the ClusterAdmissionPolicy was deleted")]
     Deleted,
     /// The settings of a group of policies are in its policies.
     #[error(

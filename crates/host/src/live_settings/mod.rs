@@ -1,16 +1,16 @@
-//! Settings that can change while the program runs, from a watched ConfigMap or a file.
+//! Settings that can change while the program runs: the objects of the API `clusterip-policy.io`, the policy of
+//! Kubewarden, or a file.
 //!
 //! # Promises
 //! - Only settings that the policy itself accepts are ever published. A version with mistakes changes nothing: the
-//!   previous version stays in use, and the log, the metrics and an Event on the ConfigMap report it. If several
-//!   processes follow the same ConfigMap, only one kind of process writes Events ([`Follower::silently`]).
+//!   previous version stays in use, and the log and the metrics report it. An object that can't be used does not affect
+//!   the others, and its status tells why.
 //! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
 
 mod completion;
 mod follower;
 mod mistakes;
 mod pool_objects;
-mod refused;
 mod settings_object;
 mod settings_source;
 pub mod startup;
@@ -25,7 +25,7 @@ pub use self::completion::complete;
 pub use self::follower::Follower;
 pub use self::mistakes::{CheckError, DocumentError};
 pub use self::settings_object::settings_in;
-pub use self::settings_source::{KEY, Source, written};
+pub use self::settings_source::{Source, written};
 pub use self::validation::{check_settings, version, why_default_pools_do_not_fit};
 
 /// Settings in use.
@@ -55,15 +55,13 @@ pub enum SettingsError {
         /// The mistakes.
         mistakes: CheckError,
     },
-    /// The ConfigMap does not exist.
+    /// The policy of Kubewarden does not exist.
     #[error(
-        "settings: there is no configmap {namespace}/{name}: create it, with the settings in its key {KEY} \
-         (`{{}}` stands for the defaults)"
+        "settings: there is no ClusterAdmissionPolicy {name}: create it, or name another one with --policy \
+         (kubectl get clusteradmissionpolicies lists them)"
     )]
-    NoConfigMap {
-        /// The namespace of the ConfigMap.
-        namespace: String,
-        /// The name of the ConfigMap.
+    NoPolicy {
+        /// The name of the policy.
         name: String,
     },
     /// The definitions of the custom resources are not installed.

@@ -4,12 +4,15 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::DocumentError;
-use super::settings_source::{KEY, Written, of_config_map, parse};
+use super::settings_source::{Written, parse};
 use crate::object::{api_version, kind};
 use crate::yaml;
 
+/// The key of a ConfigMap that holds the settings.
+pub(super) const KEY: &str = "settings.yaml";
+
 /// The settings in the text of a file: the document itself, or the settings in it if it is a policy of Kubewarden
-/// (`spec.settings`) or a ConfigMap (the key [`KEY`]).
+/// (`spec.settings`) or a ConfigMap (the key `settings.yaml`).
 ///
 /// # Errors
 /// [`DocumentError`] if the text is empty or not YAML, or if the object is of another kind or has no settings.
@@ -28,10 +31,7 @@ fn settings_of(document: Value) -> Written {
     }
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     match (group, kind) {
-        ("policies.kubewarden.io", "ClusterAdmissionPolicy" | "AdmissionPolicy") => {
-            let settings = document.pointer("/spec/settings").filter(|settings| !settings.is_null());
-            Ok(settings.cloned().unwrap_or_else(|| json!({})))
-        }
+        ("policies.kubewarden.io", "ClusterAdmissionPolicy" | "AdmissionPolicy") => Ok(of_policy(document.get("spec"))),
         ("policies.kubewarden.io", "ClusterAdmissionPolicyGroup" | "AdmissionPolicyGroup") => {
             Err(DocumentError::PolicyGroup { kind: kind.to_owned() })
         }
@@ -44,6 +44,22 @@ fn settings_of(document: Value) -> Written {
         },
         _ => Err(DocumentError::OtherObject { api_version: api_version.to_owned(), kind: kind.to_owned() }),
     }
+}
+
+/// The settings of a policy of Kubewarden with this `spec`. Without settings they are `{}`.
+pub(super) fn of_policy(spec: Option<&Value>) -> Value {
+    let settings = spec.and_then(|spec| spec.get("settings")).filter(|settings| !settings.is_null());
+    settings.cloned().unwrap_or_else(|| json!({}))
+}
+
+fn of_config_map(config_map: &ConfigMap) -> Written {
+    let data = config_map.data.as_ref();
+    let Some(text) = data.and_then(|data| data.get(KEY)) else {
+        let there: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
+        let there = if there.is_empty() { "no key".to_owned() } else { there.join(", ") };
+        return Err(DocumentError::NoKey { keys: there });
+    };
+    parse(text)
 }
 
 #[cfg(test)]
@@ -106,6 +122,21 @@ mod tests {
                 name: "a ConfigMap with another key",
                 text: "apiVersion: v1\nkind: ConfigMap\ndata: {pools.yaml: x}",
                 expected: Err("the configmap has no key settings.yaml, but pools.yaml"),
+            },
+            Case {
+                name: "a ConfigMap with several other keys",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yml: x, a: x}",
+                expected: Err("the configmap has no key settings.yaml, but a, settings.yml"),
+            },
+            Case {
+                name: "a ConfigMap without keys",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {}",
+                expected: Err("the configmap has no key settings.yaml, but no key"),
+            },
+            Case {
+                name: "a ConfigMap without data",
+                text: "apiVersion: v1\nkind: ConfigMap",
+                expected: Err("the configmap has no key settings.yaml, but no key"),
             },
             Case {
                 name: "a ConfigMap of the wrong shape",

@@ -8,7 +8,6 @@ use super::Need;
 use crate::cluster::watch::kinds;
 
 const WATCHED: &[&str] = &["list", "watch"];
-const EVENTS: (&str, &str) = ("events.k8s.io", "events");
 
 /// The duties of a process, besides watching the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,10 +36,8 @@ pub struct Duties {
     pub registration: Option<Registration>,
     /// Whether its settings are the objects of the API `clusterip-policy.io`.
     pub pools: bool,
-    /// The ConfigMap of its settings, if it watches one.
-    pub settings: Option<String>,
-    /// The namespace of that ConfigMap, if it is not the process's own.
-    pub settings_namespace: Option<String>,
+    /// The policy of Kubewarden that contains its settings, if it watches one.
+    pub kubewarden_policy: Option<String>,
 }
 
 /// The webhook configuration that a process looks after.
@@ -60,10 +57,6 @@ impl Duties {
 
     fn agents_namespace(&self) -> Option<&str> {
         self.agents_namespace.as_deref().or(self.own_namespace())
-    }
-
-    fn settings_namespace(&self) -> Option<&str> {
-        self.settings_namespace.as_deref().or(self.own_namespace())
     }
 }
 
@@ -112,11 +105,9 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
             }
         }
     }
-    if let Some(config_map) = &duties.settings {
-        needs.settings(config_map, duties);
-        if !duties.moves {
-            needs.add(EVENTS.0, EVENTS.1, None, duties.own_namespace(), None, &["create"]);
-        }
+    if let Some(policy) = &duties.kubewarden_policy {
+        let (group, resource) = ("policies.kubewarden.io", "clusteradmissionpolicies");
+        needs.add(group, resource, None, None, Some(policy), &["get", "list", "watch"]);
     }
     needs.0
 }
@@ -167,9 +158,6 @@ impl Needs {
         if duties.pools {
             self.pools();
         }
-        if let Some(config_map) = &duties.settings {
-            self.settings(config_map, duties);
-        }
     }
 
     /// The objects of the API `clusterip-policy.io`.
@@ -191,7 +179,7 @@ impl Needs {
     fn moves(&mut self, duties: &Duties) {
         let own = duties.own_namespace();
         self.cluster("", "services", &["update"])
-            .cluster(EVENTS.0, EVENTS.1, &["create", "patch"])
+            .cluster("events.k8s.io", "events", &["create", "patch"])
             // A name can't restrict `create`, because the object has no name before.
             .add("coordination.k8s.io", "leases", None, own, None, &["create"])
             .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"])
@@ -228,10 +216,5 @@ impl Needs {
             self.cluster(group, resource, &["create"]);
             self.add(group, resource, None, None, Some(name), &["delete"]);
         }
-    }
-
-    fn settings(&mut self, config_map: &str, duties: &Duties) {
-        let namespace = duties.settings_namespace();
-        self.add("", "configmaps", None, namespace, Some(config_map), &["get", "list", "watch"]);
     }
 }

@@ -155,7 +155,7 @@ impl Startup<'_> {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             identity: self.me.to_string(),
-            source: Origin::from(&self.arguments.settings_source(&self.client, &self.namespace)),
+            source: Origin::from(&self.arguments.settings_source(&self.client)),
             agents_namespace: self.agents_namespace.clone(),
             // A server that is only tried leaves nothing behind.
             temporary: self.arguments.register_url.is_some(),
