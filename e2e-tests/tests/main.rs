@@ -45,6 +45,7 @@ mod permissions;
 mod plan_cluster;
 mod pod_cidrs;
 mod pod_cidrs_like_controller_manager;
+mod pools;
 mod replicas;
 mod server_settings;
 mod service_admission;

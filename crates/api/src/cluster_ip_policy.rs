@@ -152,7 +152,8 @@ pub struct ClusterIPPolicyStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub in_use: Option<serde_json::Value>,
-    /// Ready is true if the settings are in use as they were written last.
+    /// Ready is true if the settings are in use as they were written last. AddressesInPools is true if the address of
+    /// every Service lies in a pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,

@@ -45,6 +45,8 @@ pub struct Compilation {
 /// Whether an object is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
+    /// `metadata.uid` of the object: an object that was deleted and created again is another one.
+    pub uid: Option<String>,
     /// `metadata.generation` of the object.
     pub generation: Option<i64>,
     /// [`Reason::InUse`], or why the latest version is not in use.
@@ -90,6 +92,10 @@ pub fn in_use_before(objects: &Objects) -> InUse {
         }
     }
     in_use
+}
+
+fn uid(object: &Value) -> Option<String> {
+    object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
 }
 
 fn is_ready(object: &Value) -> bool {
@@ -153,6 +159,7 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
             Err(message) => (document::entry(&key, object, Some(Vec::new())), Some(message)),
         };
         let verdict = Verdict {
+            uid: uid(object),
             generation,
             reason: if missing.is_some() { Reason::NoRanges } else { Reason::InUse },
             message: missing.clone().unwrap_or_else(|| "the pool is in use".to_owned()),
@@ -203,6 +210,7 @@ fn policy_in_use(objects: &Objects, in_use: &InUse, verdicts: &mut BTreeMap<Obje
     // Sections of pools are checked only with pools, so check all settings with a pool of each kind.
     let mistakes = document::policy_mistakes(&spec);
     let mut verdict = Verdict {
+        uid: uid(object),
         generation: object.pointer("/metadata/generation").and_then(Value::as_i64),
         reason: Reason::InUse,
         message: "the settings are in use".to_owned(),
@@ -279,8 +287,9 @@ impl Builder<'_> {
         let (reason, mistakes) = if !without_ranges.is_empty() {
             (Reason::Invalid, without_ranges)
         } else {
-            let with_ranges = Builder { policy: None, cluster_ranges: self.cluster_ranges }.mistakes(alone);
-            if !with_ranges.is_empty() {
+            // Before Kubernetes 1.33, only the policy has the Service ranges.
+            let with_ranges = self.mistakes(alone);
+            if !with_ranges.is_empty() && candidate.key.kind == Kind::ServicePool {
                 (Reason::OutsideServiceCIDRs, with_ranges)
             } else if with_others.iter().all(|mistake| mistake.path == "match") {
                 (Reason::NeverUsed, with_others)

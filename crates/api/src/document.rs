@@ -9,7 +9,7 @@ use crate::object_key::ObjectKey;
 const OBJECT_FIELDS: [&str; 3] = ["priority", "serviceCIDRSelector", "fence"];
 /// The fields of a ClusterIPPolicy with names as values. The API writes them in upper camel case, as all of Kubernetes
 /// does, and the document in lower case.
-const NAMES: [&str; 3] = ["order", "explicit", "whenFull"];
+pub(crate) const NAMES: [&str; 3] = ["order", "explicit", "whenFull"];
 
 /// The entry of a pool object in the document: its spec, with the name and with the given ranges in place of
 /// `serviceCIDRSelector`.

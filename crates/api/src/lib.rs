@@ -1,7 +1,7 @@
 //! The custom resources of clusterip-policy, in the API group `clusterip-policy.io`.
 //!
 //! Pools are objects, so that `kubectl get servicepools` shows them. [`compile`] translates the objects into the
-//! settings document, which is all that the policy, `clusterip plan` and Kubewarden know.
+//! settings document, which is all that the policy, `clusterip plan` and Kubewarden know. [`objects()`] is the inverse.
 //!
 //! The types describe the schema of the API and the status. The fields of a pool are those of the document, and the
 //! core checks them, so that an object and a document are refused for the same reasons in the same words.
@@ -13,6 +13,7 @@ mod external_pool;
 mod match_fields;
 mod node_block_pool;
 mod object_key;
+mod objects;
 mod pool_fields;
 mod resolve;
 mod service_pool;
@@ -24,10 +25,13 @@ pub use self::compile::{Compilation, InUse, Objects, Verdict, compile, in_use_be
 pub use self::external_pool::{ExternalPool, ExternalPoolSpec, ExternalPoolStatus};
 pub use self::node_block_pool::{Blocks, NodeBlockPool, NodeBlockPoolSpec, NodeBlockPoolStatus};
 pub use self::object_key::{Kind, ObjectKey};
+pub use self::objects::{mistake_of_type, not_in_document, not_in_objects, objects};
 pub use self::pool_fields::Fence;
 pub use self::resolve::LabelledRanges;
-pub use self::service_pool::{ServicePool, ServicePoolSpec, ServicePoolStatus};
-pub use self::status::{AddressCounts, Addresses, READY, Reason, ready_condition};
+pub use self::service_pool::{ReservationHolder, ReservationStatus, ServicePool, ServicePoolSpec, ServicePoolStatus};
+pub use self::status::{
+    ADDRESSES_IN_POOLS, AddressCounts, Addresses, READY, Reason, addresses_in_pools_condition, ready_condition,
+};
 
 use kube::CustomResourceExt;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Pools of ClusterIPs.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -41,13 +41,15 @@ use crate::status::{Addresses, any_object, conditions};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+// Two ranges overlap if one contains the first address of the other. `containsCIDR` of Kubernetes 1.31 compares the whole
+// address and so finds almost no range.
 #[x_kube(
     validation = Rule::new("has(self.cidrs) != has(self.serviceCIDRSelector)")
         .message("give either cidrs or serviceCIDRSelector"),
     validation = Rule::new(
         "!has(self.cidrs) || !has(self.exclude) || self.exclude.all(e, self.cidrs.exists(c, \
          isCIDR(c) && (isIP(e) ? cidr(c).containsIP(e) : isCIDR(e) && \
-         (cidr(c).containsCIDR(e) || cidr(e).containsCIDR(c)))))")
+         (cidr(c).containsIP(cidr(e).ip()) || cidr(e).containsIP(cidr(c).ip())))))")
         .message("each entry of exclude must lie in a range of cidrs")
 )]
 pub struct ServicePoolSpec {
@@ -125,6 +127,10 @@ pub struct ServicePoolStatus {
     /// How many addresses the pool has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
+    /// Who has the addresses of the reservations in use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub reservations: Vec<ReservationStatus>,
     /// The version in use, if that is not the one in spec, because spec has a mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
@@ -133,4 +139,28 @@ pub struct ServicePoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// Who has the address of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReservationStatus {
+    /// The address.
+    pub address: String,
+    /// Owner if the Service of the reservation has the address, Other if another Service has it, otherwise Nobody.
+    pub holder: ReservationHolder,
+    /// Since when this holder has been observed.
+    pub since: Time,
+}
+
+/// Who has an address that is kept for one Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub enum ReservationHolder {
+    /// The Service that the address is kept for.
+    Owner,
+    /// No Service.
+    Nobody,
+    /// Another Service.
+    Other,
 }

@@ -1,11 +1,16 @@
 //! The status of the objects.
 
+use std::collections::BTreeSet;
+
+use clusterip_core::service_key::ServiceKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// The type of the condition that every object has.
 pub const READY: &str = "Ready";
+/// The type of the condition of a ClusterIPPolicy that says whether the addresses of all Services lie in pools.
+pub const ADDRESSES_IN_POOLS: &str = "AddressesInPools";
 
 /// How many addresses a pool has, for both families together and for each family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -82,12 +87,53 @@ pub fn ready_condition(
     before: Option<&Condition>,
     now: Time,
 ) -> Condition {
-    let status = if reason == Reason::InUse { "True" } else { "False" };
+    condition((READY, reason == Reason::InUse), reason.as_str(), message, generation, before, now)
+}
+
+/// The condition [`ADDRESSES_IN_POOLS`] of a ClusterIPPolicy of this generation. `outside` are the Services with an
+/// address that lies in no pool.
+///
+/// The time of the last transition is as in [`ready_condition`].
+pub fn addresses_in_pools_condition(
+    generation: Option<i64>,
+    outside: &BTreeSet<ServiceKey>,
+    before: Option<&Condition>,
+    now: Time,
+) -> Condition {
+    /// More names than these make a condition hard to read, and change it often.
+    const SHOWN: usize = 3;
+    const REMEDY: &str = "add a pool with this range, or create the Service again";
+    let names: Vec<String> = outside.iter().take(SHOWN).map(ServiceKey::to_string).collect();
+    let (names, others) = (names.join(", "), outside.len().saturating_sub(SHOWN));
+    let (reason, message) = match outside.len() {
+        0 => ("AllInPools", "the address of every Service lies in a pool".to_owned()),
+        1 => ("OutsideOfPools", format!("1 Service has an address that lies in no pool: {names}; {REMEDY}")),
+        count => {
+            let others = if others > 0 { format!(" and {others} more") } else { String::new() };
+            (
+                "OutsideOfPools",
+                format!("{count} Services have an address that lies in no pool: {names}{others}; {REMEDY}"),
+            )
+        }
+    };
+    condition((ADDRESSES_IN_POOLS, outside.is_empty()), reason, message, generation, before, now)
+}
+
+/// A condition of this type, and whether it is true.
+fn condition(
+    (type_, is_true): (&str, bool),
+    reason: &str,
+    message: String,
+    generation: Option<i64>,
+    before: Option<&Condition>,
+    now: Time,
+) -> Condition {
+    let status = if is_true { "True" } else { "False" };
     let unchanged = before.filter(|before| before.status == status);
     Condition {
-        type_: READY.to_owned(),
+        type_: type_.to_owned(),
         status: status.to_owned(),
-        reason: reason.as_str().to_owned(),
+        reason: reason.to_owned(),
         message,
         observed_generation: generation,
         last_transition_time: unchanged.map_or(now, |before| before.last_transition_time.clone()),

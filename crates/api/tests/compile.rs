@@ -180,6 +180,30 @@ fn objects_become_a_document() {
             ..Case::default()
         },
         Case {
+            name: "a pool outside of the Service ranges in the policy",
+            objects: vec![
+                object("ClusterIPPolicy", "default", json!({"serviceCIDRs": ["10.96.0.0/16"]})),
+                pool("far", json!({"cidrs": ["10.97.0.0/24"]})),
+            ],
+            cluster_ranges: &[],
+            document: json!({"services": {"serviceCIDRs": ["10.96.0.0/16"], "pools": []}}),
+            verdicts: &[
+                "ServicePool far: OutsideServiceCIDRs: spec.cidrs[0]: 10.97.0.0/24 lies outside serviceCIDRs \
+                 (10.96.0.0/16): the API server would refuse its addresses",
+                "ClusterIPPolicy default: InUse: the settings are in use",
+            ],
+            ..Case::default()
+        },
+        Case {
+            name: "external addresses in a Service range",
+            objects: vec![object("ExternalPool", "edge", json!({"cidrs": ["10.96.9.0/24"]}))],
+            verdicts: &[
+                "ExternalPool edge: Overlaps: spec.cidrs[0]: 10.96.9.0/24 overlaps the Service range 10.96.0.0/16: an \
+                 address is either inside of the cluster or external",
+            ],
+            ..Case::default()
+        },
+        Case {
             name: "ranges of labelled ServiceCIDRs",
             objects: vec![
                 pool("team", json!({"serviceCIDRSelector": {"matchLabels": {"team": "a"}}})),

@@ -36,6 +36,9 @@ pub enum Command {
     /// Checks settings, alone or against a cluster
     #[command(after_long_help = commands::validate::HELP)]
     Validate(commands::validate::Validate),
+    /// Converts settings: between a document, objects of a cluster, and a policy of Kubewarden
+    #[command(after_long_help = commands::settings::HELP)]
+    Settings(commands::settings::Settings),
     /// Serves a cluster: the admission webhook, and the controller that moves misplaced Services
     #[command(after_long_help = commands::serve::HELP)]
     Serve(commands::serve::Serve),
@@ -81,6 +84,7 @@ pub fn run() -> ExitCode {
         Command::Evaluate(evaluate) => evaluate.run(),
         Command::Init(init) => init.run(),
         Command::Validate(validate) => validate.run(),
+        Command::Settings(settings) => settings.run(),
         Command::Serve(serve) => serve.run(),
         Command::Move(r#move) => r#move.run(),
         Command::Audit(audit) => audit.run(),

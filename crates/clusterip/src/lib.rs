@@ -23,6 +23,7 @@ pub mod own_leases;
 pub mod pool_use;
 pub mod pools;
 pub mod report;
+pub mod reservation_holder;
 pub mod server_metrics;
 pub mod service_placement;
 pub mod service_selector;

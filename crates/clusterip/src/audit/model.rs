@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
 use crate::nodes::block_usage;
@@ -14,6 +15,9 @@ use crate::nodes::block_usage;
 pub struct Audit {
     /// The pools of Services, in the order of the settings.
     pub pools: Vec<Pool>,
+    /// The addresses that pools keep for single Services, in the order of the settings; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reservations: Vec<Reservation>,
     /// The node pools; absent if the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Nodes>,
@@ -113,6 +117,41 @@ pub struct Address {
     pub evidence: Option<String>,
     /// Whether a person chose the address; `null` if unknown, because the Service has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
+}
+
+/// An address that a pool keeps for one Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reservation {
+    /// The IP address.
+    pub address: IpAddr,
+    /// Name of the pool.
+    pub pool: String,
+    /// Namespace of the Service that the address is kept for.
+    pub namespace: String,
+    /// Name of the Service that the address is kept for.
+    pub name: String,
+    /// Who has the address.
+    pub state: ReservationState,
+    /// The other Service that has the address, as `NAMESPACE/NAME`; absent if no other Service has it, or if only an
+    /// `IPAddress` object shows that the address is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_by: Option<String>,
+    /// Since when the state has been observed; absent without a ServicePool object whose status says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// Who has an address that a pool keeps for one Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ReservationState {
+    /// The Service that it is kept for.
+    Held,
+    /// Nobody: the Service does not exist, or has another address.
+    Free,
+    /// Another Service.
+    Taken,
 }
 
 /// How an address or a block is used.

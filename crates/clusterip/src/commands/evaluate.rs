@@ -103,7 +103,7 @@ impl Evaluate {
         let document = settings_file::read(self.settings.as_deref())?;
         let request = self.request()?;
         let module = Module::new(EMBEDDED)?;
-        let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
+        let settings = settings_file::check(&module, &document, &settings_file::name(self.settings.as_deref()))?;
         let source = self.source(&settings)?;
 
         let mut recorder = Arc::new(Recorder::new(source.calls()));

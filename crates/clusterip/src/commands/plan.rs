@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::api_server_lists;
@@ -15,7 +15,7 @@ use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::complete;
+use clusterip_host::live_settings::{complete, document_of_objects, is_settings_object, usable_document_of_objects};
 use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
@@ -64,7 +64,8 @@ pub struct Plan {
     /// manifests of other Services count as used
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<ServiceSelector>,
-    /// The settings file, or - for standard input [default: the pools of K2s, not those of a server]
+    /// The settings file, or - for standard input [default: the pool objects among the manifests, or else those of the
+    /// snapshot, or else the pools of K2s; not those of a server]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format
@@ -117,11 +118,17 @@ impl Plan {
         let settings = self.settings.iter().map(|file| ("--settings", file));
         let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
         super::check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))?;
-        let written = settings_file::read(self.settings.as_deref())?;
-        if self.cluster && self.settings.is_none() {
+        let mut written = settings_file::read(self.settings.as_deref())?;
+        let mut settings_name = settings_file::name(self.settings.as_deref());
+        let Input { sources, manifests, skipped, outside } = self.input()?;
+        let of_manifests = self.settings_objects(&manifests)?;
+        if !of_manifests.is_empty() {
+            // A pool may select ServiceCIDRs of the cluster, which are not known yet.
+            written = usable_document_of_objects(&of_manifests);
+            settings_name = "the objects of the manifests".to_owned();
+        } else if self.cluster && self.settings.is_none() {
             notice(super::DEFAULT_POOLS_NOTICE);
         }
-        let Input { sources, manifests, skipped, outside } = self.input()?;
         self.tell_skipped(&skipped);
         for link in outside {
             notice(&format!("skipped: {link}: a link to a file outside of the folder"));
@@ -130,22 +137,28 @@ impl Plan {
         let there = match &self.snapshot {
             Some(file) => super::read_snapshot(file)?,
             None if self.uses_cluster() => {
-                let settings = settings_file::check(
-                    &module,
-                    &complete(written.clone(), &ServiceRanges::default()),
-                    self.settings.as_deref(),
-                )?;
-                self.read_cluster(&settings)?
+                let document = complete(written.clone(), &ServiceRanges::default());
+                self.read_cluster(&settings_file::check(&module, &document, &settings_name)?)?
             }
             None => Vec::new(),
         };
+        if !of_manifests.is_empty() {
+            let in_cluster = there.iter().filter(|object| is_service_cidr(object)).cloned();
+            let objects: Vec<Value> = of_manifests.into_iter().chain(in_cluster).collect();
+            written = document_of_objects(&objects).map_err(|error| settings_file::unusable(&settings_name, &error))?;
+        } else if self.snapshot.is_some()
+            && self.settings.is_none()
+            && let Some(document) = settings_file::of_snapshot(&there)
+        {
+            (written, settings_name) = (document, settings_file::OF_SNAPSHOT.to_owned());
+        }
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace, &there, &manifests)?;
         }
         let known = there.iter().map(Cow::Borrowed);
         let known = known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value())));
         let document = complete(written, &ServiceRanges::of(known));
-        let settings = settings_file::check(&module, &document, self.settings.as_deref())?;
+        let settings = settings_file::check(&module, &document, &settings_name)?;
         if let Some(file) = &self.snapshot {
             let kinds = SnapshotKinds::of(&there);
             kinds.check(&settings).with_context(|| format!("snapshot: {}", file.display()))?;
@@ -178,6 +191,26 @@ impl Plan {
         };
         super::output(text.as_bytes())?;
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// The pool objects and the ClusterIPPolicy among the manifests, and the ServiceCIDRs that pools may select; empty
+    /// if none of the manifests are settings.
+    fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
+        let objects = || manifests.iter().map(|manifest| (&manifest.origin, manifest.object.value()));
+        let Some((origin, object)) = objects().find(|(_, object)| is_settings_object(object)) else {
+            return Ok(Vec::new());
+        };
+        if let Some(file) = &self.settings {
+            bail!(
+                "{origin}: {} {} is settings, but --settings names other ones ({}): omit --settings, or leave the \
+                 object out",
+                object::kind(&object),
+                object::name(&object),
+                file.display()
+            );
+        }
+        let is_part = |object: &Value| is_settings_object(object) || is_service_cidr(object);
+        Ok(objects().map(|(_, object)| object).filter(is_part).collect())
     }
 
     /// Reads the manifests.
@@ -232,6 +265,10 @@ impl Plan {
             notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
         }
     }
+}
+
+fn is_service_cidr(object: &Value) -> bool {
+    object::kind(object) == "ServiceCIDR" && object::api_version(object).starts_with("networking.k8s.io/")
 }
 
 /// Checks that the namespace of `--namespace` exists in the cluster or in the manifests. A snapshot without Namespaces

@@ -27,8 +27,8 @@ use crate::starter::facts;
 /// The text at the end of `clusterip validate --help`.
 pub const HELP: &str = "\
 All mistakes of all files are printed, as `clusterip serve` reports them. Against a cluster, pools must lie inside of \
-its Service ranges. A file may also be a ClusterAdmissionPolicy or AdmissionPolicy of Kubewarden (its spec.settings), \
-or a ConfigMap (its key settings.yaml).
+its Service ranges. A file may also have objects of clusterip-policy.io, a ClusterAdmissionPolicy or AdmissionPolicy of \
+Kubewarden (its spec.settings), or a ConfigMap (its key settings.yaml).
 
 Examples:
   clusterip validate settings.yaml

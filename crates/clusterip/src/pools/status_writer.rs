@@ -10,11 +10,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_api::{Compilation, Kind, ObjectKey, READY};
+use clusterip_api::{Compilation, Kind, ObjectKey};
 use clusterip_runtime::api_error::error_message;
 use futures::StreamExt;
 use futures::stream;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, Error as KubeError};
@@ -64,35 +64,30 @@ impl StatusWriter {
 
     /// Writes until this process leads no more.
     async fn lead(&mut self) {
-        let mut written: BTreeMap<ObjectKey, Value> = BTreeMap::new();
-        let mut conditions: Option<BTreeMap<ObjectKey, Condition>> = None;
+        let mut written: Option<Written> = None;
         while self.leadership.borrow().leads() {
             let compilation = self.compilation.borrow_and_update().clone();
             if let Some(compilation) = compilation {
-                if conditions.is_none() {
-                    conditions = self.conditions().await;
+                if written.is_none() {
+                    written = self.read().await;
                 }
-                if let Some(conditions) = &mut conditions {
-                    self.write(&compilation, &mut written, conditions).await;
+                if let Some(written) = &mut written {
+                    self.write(&compilation, written).await;
                 }
             }
             sleep(INTERVAL).await;
         }
     }
 
-    async fn write(
-        &self,
-        compilation: &Compilation,
-        written: &mut BTreeMap<ObjectKey, Value>,
-        conditions: &mut BTreeMap<ObjectKey, Condition>,
-    ) {
+    async fn write(&self, compilation: &Compilation, written: &mut Written) {
         let evaluator = self.reconciler.evaluator();
         let usage = usage::count(evaluator, &self.reconciler.misplaced_services());
         let hash = evaluator.settings().hash.clone();
-        let desired = desired_status::of(compilation, &usage, &hash, conditions, &Time(Timestamp::now()));
-        written.retain(|key, _| desired.contains_key(key));
-        conditions.retain(|key, _| desired.contains_key(key));
-        let changed = desired.into_iter().filter(|(key, status)| written.get(key) != Some(status));
+        // An object that was deleted and created again has no status.
+        written.uids.retain(|key, uid| compilation.verdicts.get(key).is_some_and(|verdict| verdict.uid == *uid));
+        written.statuses.retain(|key, _| written.uids.contains_key(key));
+        let desired = desired_status::of(compilation, &usage, &hash, &written.statuses, &Time(Timestamp::now()));
+        let changed = desired.into_iter().filter(|(key, status)| written.statuses.get(key) != Some(status));
         let writes = stream::iter(changed.collect::<Vec<_>>()).map(|(key, status)| async move {
             let result = self.apply(&key, &status).await;
             (key, status, result)
@@ -100,11 +95,9 @@ impl StatusWriter {
         let mut writes = writes.buffer_unordered(AT_ONCE);
         while let Some((key, status, result)) = writes.next().await {
             match result {
-                Ok(()) => {
-                    if let Some(condition) = ready(&status) {
-                        conditions.insert(key.clone(), condition);
-                    }
-                    written.insert(key, status);
+                Ok(uid) => {
+                    written.uids.insert(key.clone(), uid);
+                    written.statuses.insert(key, status);
                 }
                 // The object was deleted.
                 Err(KubeError::Api(status)) if status.code == 404 => {}
@@ -115,7 +108,8 @@ impl StatusWriter {
         }
     }
 
-    async fn apply(&self, key: &ObjectKey, status: &Value) -> Result<(), KubeError> {
+    /// Writes a status, and returns the UID of the object.
+    async fn apply(&self, key: &ObjectKey, status: &Value) -> Result<Option<String>, KubeError> {
         let resource = key.kind.api_resource();
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let object = json!({
@@ -124,33 +118,40 @@ impl StatusWriter {
             "metadata": {"name": key.name},
             "status": status,
         });
-        api.patch_status(&key.name, &PatchParams::apply(CONTROLLER).force(), &Patch::Apply(object)).await?;
-        Ok(())
+        let params = PatchParams::apply(CONTROLLER).force();
+        let object = api.patch_status(&key.name, &params, &Patch::Apply(object)).await?;
+        Ok(object.metadata.uid)
     }
 
-    /// The conditions `Ready` of all objects; `None` if they can't be listed.
-    async fn conditions(&self) -> Option<BTreeMap<ObjectKey, Condition>> {
-        let mut conditions = BTreeMap::new();
+    /// The status of all objects; `None` if they can't be listed.
+    async fn read(&self) -> Option<Written> {
+        let mut written = Written::default();
         for kind in Kind::ALL {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.api_resource());
-            match api.list(&ListParams::default()).await {
-                Ok(found) => conditions.extend(found.items.into_iter().filter_map(|object| {
-                    let condition = ready(object.data.get("status")?)?;
-                    Some((ObjectKey { kind, name: object.metadata.name? }, condition))
-                })),
+            let found = match api.list(&ListParams::default()).await {
+                Ok(found) => found.items,
                 Err(error) => {
                     tracing::warn!(kind = kind.as_str(), error = error_message(&error), "the status was not read");
                     return None;
                 }
+            };
+            for mut object in found {
+                let Some(name) = object.metadata.name else { continue };
+                let key = ObjectKey { kind, name };
+                written.uids.insert(key.clone(), object.metadata.uid);
+                if let Some(status) = object.data.get_mut("status") {
+                    written.statuses.insert(key, status.take());
+                }
             }
         }
-        Some(conditions)
+        Some(written)
     }
 }
 
-/// The condition `Ready` of a status.
-fn ready(status: &Value) -> Option<Condition> {
-    let conditions = status.get("conditions")?.as_array()?.iter();
-    let mut conditions = conditions.filter_map(|condition| serde_json::from_value::<Condition>(condition.clone()).ok());
-    conditions.find(|condition| condition.type_ == READY)
+/// The status of the objects as this process has read or written it last.
+#[derive(Default)]
+struct Written {
+    statuses: BTreeMap<ObjectKey, Value>,
+    /// The UIDs of the same objects.
+    uids: BTreeMap<ObjectKey, Option<String>>,
 }

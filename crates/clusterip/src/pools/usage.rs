@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_api::{AddressCounts, Addresses, Blocks};
+use clusterip_api::{AddressCounts, Addresses, Blocks, ReservationHolder};
 use clusterip_core::address::Family;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Pool;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::external::service_fields::recorded;
 use clusterip_host::object::{blocks_of, name, namespace};
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 use crate::nodes::pool_blocks;
 use crate::pool_use::{self, PoolUse};
+use crate::reservation_holder;
 
 /// How full the pools are, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +22,10 @@ pub(super) struct Usage {
     pub(super) services: BTreeMap<String, Addresses>,
     pub(super) external: BTreeMap<String, Addresses>,
     pub(super) nodes: BTreeMap<String, Blocks>,
+    /// Who has the addresses that a pool keeps for single Services, in the order of the settings.
+    pub(super) reservations: BTreeMap<String, Vec<(IpAddr, ReservationHolder)>>,
+    /// The Services with an address that lies in no pool.
+    pub(super) outside: BTreeSet<ServiceKey>,
 }
 
 /// Counts the addresses and blocks in use. `misplaced` are the Services that belong to another pool.
@@ -34,15 +40,26 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let in_flight: Vec<IpAddr> = reserved.filter(|address| used.binary_search(address).is_err()).collect();
     let mut wrong: Vec<IpAddr> = Vec::new();
     let mut external: Vec<IpAddr> = Vec::new();
+    let mut outside: BTreeSet<ServiceKey> = BTreeSet::new();
     for service in snapshot.all("v1", "Service") {
         external.extend(recorded(&service, &settings.external));
         let key = ServiceKey { namespace: namespace(&service).to_owned(), name: name(&service).to_owned() };
         if misplaced.contains(&key) {
             wrong.extend(cluster_ips(&service));
         }
+        if settings.exemption(&key.namespace, &key.name).is_none()
+            && cluster_ips(&service).any(|address| settings.pool_of(address).is_none())
+        {
+            outside.insert(key);
+        }
     }
     external.sort_unstable();
     external.dedup();
+    let holders = |pool: &Pool| -> Vec<(IpAddr, ReservationHolder)> {
+        let of_each = pool.reservations.iter();
+        of_each.map(|reservation| (reservation.address, reservation_holder::of(&snapshot, reservation).0)).collect()
+    };
+    let reservations = settings.pools.iter().map(|pool| (pool.name.clone(), holders(pool))).collect();
     let blocks = pool_blocks::of(settings, || snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect());
     drop(snapshot);
 
@@ -69,6 +86,8 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
             &[],
         ),
         nodes,
+        reservations,
+        outside,
     }
 }
 

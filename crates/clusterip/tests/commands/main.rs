@@ -24,5 +24,6 @@ mod plan_nodes;
 mod plan_refused;
 mod plan_scope;
 mod plan_service_ranges;
+mod settings;
 mod terminal;
 mod validate;

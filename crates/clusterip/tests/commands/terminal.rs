@@ -122,6 +122,7 @@ fn completions_and_the_manual_name_the_command_and_its_options() {
                 ".TH clusterip",
                 "clusterip\\-init",
                 "clusterip\\-plan",
+                "clusterip\\-settings",
                 "clusterip\\-validate",
                 "\\-\\-settings",
                 "Exit status",

@@ -90,8 +90,9 @@ fn all_mistakes_of_all_files_are_printed() {
             files: &["job.yaml"],
             expected: done(
                 1,
-                "job.yaml: error: batch/v1 Job has no settings: pass the settings themselves, a ClusterAdmissionPolicy \
-                 with them in spec.settings, or a ConfigMap with them in data[\"settings.yaml\"]\n",
+                "job.yaml: error: batch/v1 Job has no settings: pass the settings themselves, objects of \
+                 clusterip-policy.io, a ClusterAdmissionPolicy with them in spec.settings, or a ConfigMap with them in \
+                 data[\"settings.yaml\"]\n",
                 "",
             ),
         },

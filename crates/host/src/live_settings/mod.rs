@@ -10,6 +10,7 @@
 mod completion;
 mod follower;
 mod mistakes;
+mod objects_in_files;
 mod pool_objects;
 mod settings_object;
 mod settings_source;
@@ -24,7 +25,11 @@ use thiserror::Error;
 pub use self::completion::complete;
 pub use self::follower::Follower;
 pub use self::mistakes::{CheckError, DocumentError};
-pub use self::settings_object::settings_in;
+pub use self::objects_in_files::{
+    compiled_as_in_cluster, document_of_objects, is_settings_object, usable_document_of_objects,
+};
+pub use self::pool_objects::list as list_objects;
+pub use self::settings_object::{SettingsFile, settings_in};
 pub use self::settings_source::{Source, written};
 pub use self::validation::{check_settings, version, why_default_pools_do_not_fit};
 

@@ -31,7 +31,7 @@ const PAGE: u32 = 500;
 ///
 /// # Errors
 /// If they can't be listed; with status 404 if the definitions of the custom resources are not installed.
-pub(super) async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
+pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
     let mut objects = Vec::new();
     for kind in Kind::ALL {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
@@ -154,7 +154,8 @@ impl Watch {
 /// Service.
 fn reduced(kind: Kind, object: &DynamicObject) -> Value {
     let resource = kind.api_resource();
-    let metadata = json!({"name": object.metadata.name, "generation": object.metadata.generation});
+    let metadata = &object.metadata;
+    let metadata = json!({"name": metadata.name, "uid": metadata.uid, "generation": metadata.generation});
     let mut status = Map::new();
     for field in ["observedGeneration", "inUse"] {
         if let Some(value) = object.data.pointer(&format!("/status/{field}")) {
