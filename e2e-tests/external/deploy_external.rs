@@ -198,7 +198,7 @@ fn requested_address_is_assigned(
         let lease = format!("lease.coordination.k8s.io/{}", name(former));
         leases.lines().all(|other| other != lease).then_some(())
     });
-    let file = "deploy/external/component/pools.yaml";
+    let file = "deploy/external/pools.yaml";
     operator.write(file, &operator.read(file).replace("[10.0.9.10-", "[fd00:9::100-fd00:9::1ff, 10.0.9.21-"));
     does(apply);
     let none = ("10.0.9.20".to_owned(), String::new());
@@ -229,13 +229,16 @@ pub fn deployment_works_with_exactly_its_permissions() {
     let operator = Operator::new(&plane, &format!("https://127.0.0.1:{port}"));
     let does = |step: &Step| RUNTIME.block_on(operator.does(step));
     let quick = steps("Quick start");
-    let [settings, apply, begun, agents_begun, manifest, create_it, waited, shown_it, holders] = &quick[..] else {
+    let [pools, api, established, apply, begun, agents_begun, manifest, create_it, waited, shown_it, holders] =
+        &quick[..]
+    else {
         panic!("{quick:?}")
     };
     // There is no controller manager, so the test starts the program below.
     assert!(types(begun, "rollout status") && types(agents_begun, "rollout status"));
-    does(settings);
-    does(apply);
+    for step in [pools, api, established, apply] {
+        does(step);
+    }
 
     let (by_server, by_agents) = (PermissionRecorder::begin(&plane), PermissionRecorder::begin(&plane));
     let mut server = serve(&plane, &by_server, port);

@@ -80,6 +80,13 @@ async fn component_works_with_several_replicas() {
     assert_eq!(operator.does(&built("deploy/own")).await, "3\n");
 }
 
+/// Beside Kubewarden, the pools of Nodes are in the settings of another policy. Names the policy for Services instead.
+fn follows_the_other_policy(name: &mut Value) {
+    if *name == "clusterip-policy-nodes" {
+        *name = json!("clusterip-policy");
+    }
+}
+
 /// Compares the kustomizations with Nodes to those without.
 #[tokio::test]
 async fn patching_nodes_is_the_only_additional_permission() {
@@ -101,6 +108,14 @@ async fn patching_nodes_is_the_only_additional_permission() {
                     let rules = object["rules"].as_array_mut().unwrap();
                     let more = rules.pop().unwrap();
                     assert_eq!(more, json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}));
+                    follows_the_other_policy(&mut rules[12]["resourceNames"][0]);
+                }
+                "Deployment" => {
+                    follows_the_other_policy(&mut object["spec"]["template"]["spec"]["containers"][0]["args"][5]);
+                }
+                "ClusterIPPolicy" => {
+                    let nodes = object["spec"].as_object_mut().unwrap().remove("nodes");
+                    assert_eq!(nodes, Some(json!({"explicit": "Warn"})));
                 }
                 "MutatingWebhookConfiguration" => {
                     let webhooks = object["webhooks"].as_array_mut().unwrap();

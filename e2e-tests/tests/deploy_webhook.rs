@@ -112,7 +112,19 @@ async fn uninstalling_waits_for_open_moves() {
     // The controller manager deletes the objects of the Deployment and of the namespace.
     let plane = ControlPlane::start(Options { controller_manager: true, ..Options::default() });
     plane.install_pools().await;
+    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../api")]).await.ok();
+    let left = async || {
+        let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\
+                     validatingadmissionpolicies,validatingadmissionpolicybindings";
+        let label = "app.kubernetes.io/name in (clusterip,clusterip-agent)";
+        plane.kubectl(&["get", kinds, "--selector", label, "--output", "name"]).await.ok()
+    };
+    let api = left().await;
     plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    let pools = async || {
+        let kinds = "servicepools,externalpools,clusterippolicies";
+        plane.kubectl(&["get", kinds, "--output", "name"]).await.ok()
+    };
     // Components on top of it are uninstalled with it.
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../external")]).await.ok();
     let namespace = plane.namespace("uninstall").await;
@@ -133,14 +145,7 @@ async fn uninstalling_waits_for_open_moves() {
             .unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let left = async || {
-        let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\
-                     validatingadmissionpolicies,validatingadmissionpolicybindings";
-        let label = "app.kubernetes.io/name in (clusterip,clusterip-agent)";
-        plane.kubectl(&["get", kinds, "--selector", label, "--output", "name"]).await.ok()
-    };
-
-    let installed = left().await;
+    let (installed, pools_before) = (left().await, pools().await);
     assert_eq!(
         uninstall(),
         (
@@ -155,7 +160,10 @@ async fn uninstalling_waits_for_open_moves() {
 
     plane.kubectl(&["delete", "controllerrevision", "clusterip-move-7", "--namespace", NAMESPACE]).await.ok();
     assert_eq!(uninstall(), (Some(0), String::new()));
-    assert_eq!(left().await, "");
+    // The program is removed. The pools, and the API server's own policies about them, stay.
+    assert_eq!(left().await, api);
+    assert_eq!(pools().await, pools_before);
+    assert_eq!(pools_before.lines().count(), 4, "{pools_before}");
     // A second run has nothing to do.
     assert_eq!(uninstall(), (Some(0), String::new()));
 }

@@ -138,6 +138,8 @@ impl Installed {
     /// Installs `deploy/webhook` as its README says, and waits until the API server calls it.
     pub async fn install(&self, operator: &Operator<'_>) {
         for command in [
+            "kubectl apply -k deploy/api",
+            "kubectl wait --for=condition=Established crd --selector app.kubernetes.io/name=clusterip --timeout 60s",
             "kubectl apply -k deploy/webhook",
             "kubectl rollout status --namespace clusterip-policy deployment/clusterip --timeout 120s",
             "kubectl wait mutatingwebhookconfiguration/clusterip-policy --timeout 60s \\\n\

@@ -15,6 +15,7 @@ mod evaluate;
 mod evaluate_bad_input;
 mod evaluate_sessions;
 mod init;
+mod kubectl_plugin;
 mod plan;
 mod plan_external;
 mod plan_input;
