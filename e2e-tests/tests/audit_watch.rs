@@ -1,6 +1,7 @@
 //! `clusterip audit --watch` prints the report again when it changes.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,6 +14,7 @@ use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, send};
 use crate::support::program;
 use crate::support::serve_process::spawn_from_lasting_thread;
+use crate::support::stalling_connection::StallingConnection;
 
 /// A running `clusterip audit --watch`. It is killed when this value is dropped.
 struct WatchedAudit {
@@ -23,12 +25,16 @@ struct WatchedAudit {
 
 impl WatchedAudit {
     fn start(cluster: &Cluster, settings: &str, arguments: &[&str]) -> Self {
+        Self::with_kubeconfig(cluster.plane.kubeconfig(), settings, arguments)
+    }
+
+    fn with_kubeconfig(kubeconfig: &Path, settings: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("settings.yaml");
         std::fs::write(&file, settings).unwrap();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(program()).args(["audit", "--watch", "--settings"]).arg(&file);
-        command.arg("--kubeconfig").arg(cluster.plane.kubeconfig()).args(arguments);
+        command.arg("--kubeconfig").arg(kubeconfig).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = spawn_from_lasting_thread(command).unwrap();
         let printed = Arc::new(Mutex::new(String::new()));
@@ -104,4 +110,20 @@ async fn watched_audit_is_printed_again_when_it_changes() {
         without.prints(report).await;
         assert_eq!(without.end(signal).await, Some(0), "{output}: without findings");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watched_audit_notes_that_the_api_server_hangs() {
+    let cluster = Cluster::alone().await;
+    let connection = StallingConnection::new(cluster.plane).await;
+    let token = cluster.plane.admin_token();
+    let kubeconfig = cluster.plane.write_kubeconfig("audit-watch.kubeconfig", connection.server(), token);
+    let args = ["-o", "json", "-A", "--request-timeout", "1s"];
+    let mut audit = WatchedAudit::with_kubeconfig(&kubeconfig, &settings(&json!({})), &args);
+    audit.prints("{\"pools\":").await;
+    let note = "the API server does not answer, so the watched objects may have changed";
+    assert!(!audit.printed().contains(note), "{}", audit.printed());
+    connection.stall();
+    audit.prints(note).await;
+    assert_eq!(audit.end("TERM").await, Some(0));
 }

@@ -46,6 +46,7 @@ mod plan_cluster;
 mod pod_cidrs;
 mod pod_cidrs_like_controller_manager;
 mod pools;
+mod readiness;
 mod replicas;
 mod server_settings;
 mod service_admission;

@@ -153,6 +153,17 @@ async fn commands_list_all_permissions_that_they_lack() {
             rules: &[PODS, NODES, SERVICE_CIDRS, "in a Role of namespace default:", LEASES],
         },
         Case {
+            args: &["move", "--yes"],
+            refused: "controllerrevisions can't be listed in all namespaces, so it is unknown where a server leads",
+            rules: &[
+                r#"- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update"]}"#,
+                r#"- {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}"#,
+                r#"- {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["list", "get"]}"#,
+                "in a Role of namespace default:",
+                r#"- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create"]}"#,
+            ],
+        },
+        Case {
             args: &["plan", "web.yaml", "--cluster", "--settings", "settings.yaml"],
             refused: "listing v1/Service failed: services is forbidden: ",
             rules: &[PODS, NODES, SERVICE_CIDRS],

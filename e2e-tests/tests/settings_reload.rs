@@ -340,7 +340,7 @@ async fn start_fails_with_invalid_settings() {
     }
     let absent = folder.path().join("absent.yaml");
     let (name, source) = (absent.display(), SettingsSource::File(absent.clone()));
-    let expected = format!("settings: {name}\n{name}: No such file or directory (os error 2)");
+    let expected = format!("settings: {name}\nNo such file or directory (os error 2)");
     assert_eq!(start(&source).await, Some(expected), "no file");
 }
 

@@ -107,6 +107,18 @@ async fn server_stops_while_the_api_server_is_away() {
 }
 
 #[tokio::test]
+async fn server_that_leaves_its_webhook_configuration_behind_says_so() {
+    let plane = ControlPlane::start(Options::default());
+    let mut server = ServerBuilder::new(&plane).registered().start().await;
+    server.logged("the webhook configuration was written").await;
+    plane.stop_api_server();
+    assert_ne!(server.terminate().await, 0);
+    let error = server.logged("error: MutatingWebhookConfiguration clusterip-policy can't be read: ").await;
+    let remedy = "; it was left behind: delete it with `kubectl delete mutatingwebhookconfiguration clusterip-policy`";
+    assert!(error.ends_with(remedy), "{error}");
+}
+
+#[tokio::test]
 async fn server_that_moves_nothing_does_not_say_that_services_are_moved() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("moves-nothing").await;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::Stores;
@@ -50,17 +51,17 @@ pub struct Agent {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The name of the Node that the agent runs on. The agent is not ready until this Node exists
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     node: String,
     /// The interface that addresses are added to [default: that of the default route]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     interface: Option<String>,
     /// The settings file, which is read again when it changes, or - for standard input [default: the pools of the
     /// cluster]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the agent, with its Leases [default: that of the service account or kubeconfig]
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
     /// The address for probes and metrics, over plain HTTP
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9634", value_parser = listen_address)]

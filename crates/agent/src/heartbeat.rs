@@ -51,6 +51,8 @@ pub(super) struct Heartbeat {
     term: watch::Sender<Option<Term>>,
     health: watch::Sender<Health>,
     metrics: AgentMetrics,
+    /// Whether the agent gives its heartbeat back.
+    stops: bool,
 }
 
 impl Heartbeat {
@@ -58,7 +60,7 @@ impl Heartbeat {
         let term = watch::Sender::new(None);
         let host = node.to_owned();
         let heartbeat_state = HeartbeatState::new(node, move || Identity::on(&host, Role::Agent));
-        Self { leases, name: name(node), heartbeat_state, term, health, metrics }
+        Self { leases, name: name(node), heartbeat_state, term, health, metrics, stops: false }
     }
 
     /// Notifies whenever the term is renewed or ends.
@@ -104,6 +106,7 @@ impl Heartbeat {
     /// Gives the heartbeat back, so that other agents need not wait until it expires. Call this only after all
     /// addresses were released.
     pub(super) async fn give_back(&mut self) {
+        self.stops = true;
         self.heartbeat_state.lapse();
         self.publish();
         let mut tries = 0;
@@ -184,7 +187,9 @@ impl Heartbeat {
                 (None, Some(term)) => {
                     tracing::info!(identity = %term.identity, "the heartbeat of this agent is renewed")
                 }
-                (Some(_), None) => tracing::warn!("this agent may hold no address until its heartbeat is renewed"),
+                (Some(_), None) if !self.stops => {
+                    tracing::warn!("this agent may hold no address until its heartbeat is renewed");
+                }
                 _ => {}
             }
             known.clone_from(&term);

@@ -1,9 +1,10 @@
-//! The rules of the API server for the ClusterIP of a Service. A plan must not promise an address with which the API
-//! server would refuse the Service, even if the policy allows it.
+//! The rules of the API server for the ClusterIP of a Service, and for its name, namespace and type. A plan must not
+//! promise an address with which the API server would refuse the Service, even if the policy allows it.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
+use clusterip_core::address::parse_address;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::addresses;
@@ -11,16 +12,35 @@ use clusterip_host::object;
 use ipnet::IpNet;
 use serde_json::Value;
 
-/// The addresses that can't be given to another Service.
+/// The types of Services.
+const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
+/// The Namespaces that the API server creates if they don't exist.
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+/// The fields for the addresses of a Service.
+const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
+
+/// The addresses that can't be given to another Service, and the Namespaces that exist.
 #[derive(Default)]
 pub struct ApiServerRules {
     /// The Service that has an address, and a description of it.
     taken: BTreeMap<IpAddr, (Option<ServiceKey>, String)>,
+    /// The Namespaces of the cluster and of the manifests, and those of their objects in the cluster.
+    namespaces: BTreeSet<String>,
+    /// Whether the objects of the cluster include Namespaces. Otherwise it is unknown which ones exist.
+    knows_namespaces: bool,
 }
 
 impl ApiServerRules {
-    /// Adds the addresses of an object of the cluster.
+    /// Adds the addresses of an object of the cluster, and its namespace.
     pub fn add_existing(&mut self, object: &Value) {
+        let namespace = object::namespace(object);
+        if !namespace.is_empty() && !self.namespaces.contains(namespace) {
+            self.namespaces.insert(namespace.to_owned());
+        }
+        if is_namespace(object) {
+            self.knows_namespaces = true;
+            self.add_namespace(object);
+        }
         match (object::api_version(object), object::kind(object)) {
             ("v1", "Service") => {
                 let owner = ServiceKey::of(object);
@@ -41,6 +61,13 @@ impl ApiServerRules {
         }
     }
 
+    /// Adds a Namespace of the cluster or of the manifests. Other objects are ignored.
+    pub fn add_namespace(&mut self, object: &Value) {
+        if is_namespace(object) {
+            self.namespaces.insert(object::name(object).to_owned());
+        }
+    }
+
     /// Adds the addresses of a planned Service. `origin` is the position of its manifest.
     pub fn add_planned(&mut self, owner: &ServiceKey, service: &Value, origin: &str) {
         let label = format!("Service {owner} ({origin})");
@@ -57,10 +84,12 @@ impl ApiServerRules {
         service: &Value,
         old: Option<&Value>,
     ) -> Option<String> {
+        let mut reasons: Vec<String> = self.missing_namespace(service).into_iter().collect();
+        reasons.extend(invalid_name(service).into_iter().chain(invalid_type(service)));
         if is_external_name(service) {
-            return None;
+            return (!reasons.is_empty()).then(|| reasons.join("; "));
         }
-        let mut reasons = invalid(service);
+        reasons.extend(invalid(service));
         let old = old.filter(|old| !is_external_name(old));
         if reasons.is_empty() {
             reasons.extend(old.into_iter().flat_map(|old| changed(old, service)));
@@ -71,6 +100,13 @@ impl ApiServerRules {
             reasons.extend(new.filter_map(|address| self.unavailable(settings, owner, address)));
         }
         (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// The error of the API server if the Namespace of this Service does not exist.
+    fn missing_namespace(&self, service: &Value) -> Option<String> {
+        let namespace = object::namespace(service);
+        let exists = SYSTEM_NAMESPACES.contains(&namespace) || self.namespaces.contains(namespace);
+        (self.knows_namespaces && !exists).then(|| format!("namespaces \"{namespace}\" not found"))
     }
 
     /// Why the API server does not allocate this address to this Service.
@@ -99,6 +135,35 @@ fn allocates(range: &IpNet, address: IpAddr) -> bool {
     range.contains(&address) && address != range.network() && !is_broadcast
 }
 
+fn is_namespace(object: &Value) -> bool {
+    (object::api_version(object), object::kind(object)) == ("v1", "Namespace")
+}
+
+/// The error for a name that is not a DNS label. A name that is yet to be generated is not checked.
+fn invalid_name(service: &Value) -> Option<String> {
+    let name = object::name(service);
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_label = name.len() <= 63 && name.bytes().all(is_inner) && !name.starts_with('-') && !name.ends_with('-');
+    (!is_label).then(|| format!("metadata.name: {name:?} is not a DNS label"))
+}
+
+/// The error for a type that does not exist.
+fn invalid_type(service: &Value) -> Option<String> {
+    let kind = service.pointer("/spec/type").filter(|kind| !kind.is_null() && **kind != "")?;
+    let is_known = kind.as_str().is_some_and(|kind| TYPES.contains(&kind));
+    (!is_known).then(|| format!("spec.type: {kind} is not one of {}", TYPES.join(", ")))
+}
+
+/// Warnings about fields of a Service that the API server does not know, and that differ from the fields for addresses
+/// only by case.
+pub fn misspelled_fields(service: &Value) -> impl Iterator<Item = String> {
+    let fields = service.get("spec").and_then(Value::as_object).into_iter().flat_map(|spec| spec.keys());
+    fields.filter_map(|field| {
+        let meant = ADDRESS_FIELDS.into_iter().find(|known| known.eq_ignore_ascii_case(field))?;
+        (field != meant).then(|| format!("unknown field spec.{field}: did you mean {meant}?"))
+    })
+}
+
 fn is_external_name(service: &Value) -> bool {
     object::text(service, &["spec", "type"]) == "ExternalName"
 }
@@ -118,7 +183,7 @@ fn values(service: &Value) -> Vec<(String, &Value)> {
 
 /// The values that are neither an IP address nor `None`.
 fn invalid(service: &Value) -> Vec<String> {
-    let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parsed(text).is_some());
+    let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parse_address(text).is_some());
     let wrong = values(service).into_iter().filter(|(_, value)| !is_valid(value));
     wrong.map(|(path, value)| format!("{path}: {value} is not an IP address")).collect()
 }
@@ -136,23 +201,13 @@ fn changed(old: &Value, new: &Value) -> Vec<String> {
     for (index, path) in ["spec.clusterIP", "spec.clusterIPs[1]"].into_iter().enumerate() {
         if let (Some(before), Some(after)) = (address(old, index), address(new, index))
             && before != after
-            && (parsed(&before).is_none() || parsed(&before) != parsed(&after))
+            && (parse_address(&before).is_none() || parse_address(&before) != parse_address(&after))
         {
             reasons
                 .push(format!("{path} can't change from {before} to {after}: delete the Service, and create it again"));
         }
     }
     reasons
-}
-
-/// An IP address as the API server reads it: an IPv4 address may have leading zeros.
-fn parsed(text: &str) -> Option<IpAddr> {
-    let with_zeros = || {
-        let part = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse::<u8>().ok())?;
-        let parts: Vec<u8> = text.split('.').map(part).collect::<Option<_>>()?;
-        Some(Ipv4Addr::from(<[u8; 4]>::try_from(parts).ok()?).into())
-    };
-    text.parse().ok().or_else(with_zeros)
 }
 
 #[cfg(test)]
@@ -192,6 +247,13 @@ mod tests {
                 spec: json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", 5]}),
                 expected: Some("spec.clusterIPs[1]: 5 is not an IP address"),
             },
+            Case {
+                name: "an unknown type",
+                old: None,
+                spec: json!({"type": "Headless", "clusterIP": "10.0.0.9"}),
+                expected: Some("spec.type: \"Headless\" is not one of ClusterIP, NodePort, LoadBalancer, ExternalName"),
+            },
+            Case { name: "an empty type", old: None, spec: json!({"type": ""}), expected: None },
             Case {
                 name: "outside",
                 old: None,
@@ -282,6 +344,67 @@ mod tests {
             let old = old.map(|spec| service("web", spec));
             let refusal = rules.refusal(&settings, &owner("web"), &service("web", spec), old.as_ref());
             assert_eq!(refusal.as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn service_with_an_invalid_name_or_in_a_missing_namespace_is_refused() {
+        struct Case {
+            namespace: &'static str,
+            name: &'static str,
+            expected: Option<&'static str>,
+        }
+        let long = "a123456789012345678901234567890123456789012345678901234567890123";
+        let cases = [
+            Case { namespace: "shop", name: "web-1", expected: None },
+            Case { namespace: "used", name: "web", expected: None },
+            Case { namespace: "planned", name: "web", expected: None },
+            Case { namespace: "kube-system", name: "web", expected: None },
+            Case { namespace: "shop", name: "", expected: None },
+            Case { namespace: "gone", name: "web", expected: Some("namespaces \"gone\" not found") },
+            Case { namespace: "shop", name: "Web", expected: Some("metadata.name: \"Web\" is not a DNS label") },
+            Case { namespace: "shop", name: "a.b", expected: Some("metadata.name: \"a.b\" is not a DNS label") },
+            Case { namespace: "shop", name: "a-", expected: Some("metadata.name: \"a-\" is not a DNS label") },
+            Case {
+                namespace: "shop",
+                name: long,
+                expected: Some(
+                    "metadata.name: \"a123456789012345678901234567890123456789012345678901234567890123\" is not a DNS \
+                     label",
+                ),
+            },
+        ];
+        let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let mut rules = ApiServerRules::default();
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "used", "name": "a"}});
+        rules.add_existing(&namespace("shop"));
+        rules.add_existing(&pod);
+        rules.add_namespace(&namespace("planned"));
+        rules.add_namespace(&pod);
+        for Case { namespace, name, expected } in cases {
+            for kind in ["ClusterIP", "ExternalName"] {
+                let metadata = json!({"namespace": namespace, "name": name});
+                let service = json!({"metadata": metadata, "spec": {"type": kind}});
+                let refusal = rules.refusal(&Settings::default(), &ServiceKey::new(namespace, name), &service, None);
+                assert_eq!(refusal.as_deref(), expected, "{namespace}/{name} of type {kind}");
+            }
+        }
+        let nowhere = json!({"metadata": {"namespace": "gone", "name": "web"}, "spec": {}});
+        let unknown = ApiServerRules::default();
+        let key = ServiceKey::new("gone", "web");
+        assert_eq!(unknown.refusal(&Settings::default(), &key, &nowhere, None), None, "without Namespaces");
+    }
+
+    #[test]
+    fn fields_for_addresses_in_the_wrong_case_give_a_warning() {
+        let cases = [
+            (json!({"clusterIP": "None", "clusterIPs": ["None"], "ports": []}), vec![]),
+            (json!({"clusterip": "None"}), vec!["unknown field spec.clusterip: did you mean clusterIP?"]),
+            (json!({"clusterIps": ["None"]}), vec!["unknown field spec.clusterIps: did you mean clusterIPs?"]),
+        ];
+        for (spec, expected) in cases {
+            let warnings: Vec<String> = misspelled_fields(&service("web", spec.clone())).collect();
+            assert_eq!(warnings, expected, "{spec}");
         }
     }
 }

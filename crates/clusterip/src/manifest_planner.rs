@@ -22,7 +22,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::api_server_rules::ApiServerRules;
+use crate::api_server_rules::{ApiServerRules, misspelled_fields};
 use crate::external::plan_state::PlanState;
 use crate::nodes::block_planner::{NodePlan, NodePlanner};
 use crate::pool_use::{self, PoolUse};
@@ -213,6 +213,7 @@ impl<'m> Planner<'m> {
         for manifest in manifests {
             // A Service that exists keeps its address, whatever its manifest says about it.
             let object = manifest.object.value();
+            self.api_server.add_namespace(&object);
             if !manifest.is_service() || !self.has(&object) {
                 self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&object, manifest.object.clone());
             }
@@ -266,6 +267,7 @@ impl<'m> Planner<'m> {
             }
             warnings.extend(first.as_ref().map(|first| format!("the same Service as in {first}")));
         }
+        warnings.extend(misspelled_fields(&object));
         let uid = format!("plan-{index}");
         let request =
             ServiceRequest { uid: &uid, username: "clusterip-plan", object: &object, old: old.as_ref(), dry_run: true };

@@ -1,14 +1,16 @@
-//! Gives each request to the API server a time limit, and names its URL in errors of the connection.
+//! Gives each request to the API server a time limit, and names its URL in errors of the connection and the server in
+//! refusals.
 
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{Request, Response, Uri};
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
+use axum::http::{Request, Response, StatusCode, Uri};
 use futures::{StreamExt, stream};
 use kube::client::{AuthError, Body as RequestBody};
+use kube::core::Status;
 use thiserror::Error;
 use tokio::time::timeout;
 use tower::{BoxError, Service};
@@ -104,16 +106,48 @@ where
         let sent = SentRequest { name, server: self.server.clone() };
         // The answer to a watch is empty as long as nothing changes. The watcher has a time limit of its own.
         let is_watch = is_watch(request.uri());
-        let (limit, answer) = (self.limit, self.inner.call(request));
+        let (limit, answer, server) = (self.limit, self.inner.call(request), self.server.clone());
         Box::pin(async move {
             let Some(limit) = limit else {
-                return Ok(answer.await.map_err(|error| named(sent, error))?.map(Body::new));
+                return refusal_named(answer.await.map_err(|error| named(sent, error))?.map(Body::new), &server).await;
             };
             let Ok(answered) = timeout(limit, answer).await else { return Err(no_answer(sent, limit)) };
             let response = answered.map_err(|error| named(sent.clone(), error))?.map(Body::new);
-            Ok(if is_watch { response } else { response.map(|body| bounded(body, sent, limit)) })
+            let response = if is_watch { response } else { response.map(|body| bounded(body, sent, limit)) };
+            refusal_named(response, &server).await
         })
     }
+}
+
+/// The largest body that is compared with [`EXPECTS_HTTPS`], in bytes.
+const MAX_REFUSAL: usize = 1 << 20;
+/// The response of an API server to a request over plain HTTP.
+const EXPECTS_HTTPS: &[u8] = b"Client sent an HTTP request to an HTTPS server.";
+
+/// The response of a server that does not know the client, or that expects HTTPS, with a message that names the server
+/// and a remedy. Other responses stay as they are.
+async fn refusal_named(response: Response<Body>, server: &ApiServer) -> Result<Response<Body>, BoxError> {
+    match response.status() {
+        StatusCode::UNAUTHORIZED => Ok(refusal(&server.unauthorized(), "Unauthorized", StatusCode::UNAUTHORIZED)),
+        StatusCode::BAD_REQUEST if server.url.starts_with("http://") => {
+            let (head, body) = response.into_parts();
+            let body = to_bytes(body, MAX_REFUSAL).await?;
+            if body.starts_with(EXPECTS_HTTPS) {
+                return Ok(refusal(&server.expects_https(), "BadRequest", StatusCode::BAD_REQUEST));
+            }
+            Ok(Response::from_parts(head, Body::from(body)))
+        }
+        _ => Ok(response),
+    }
+}
+
+/// A refusal in the format of the API server.
+fn refusal(message: &str, reason: &str, code: StatusCode) -> Response<Body> {
+    let status = Status::failure(message, reason).with_code(code.as_u16());
+    // Serializing can't fail: a Status has only texts and numbers.
+    let mut response = Response::new(Body::from(serde_json::to_vec(&status).unwrap_or_default()));
+    *response.status_mut() = code;
+    response
 }
 
 fn is_watch(uri: &Uri) -> bool {

@@ -24,6 +24,26 @@ impl ApiServer {
         Self { url, context }
     }
 
+    /// The message for a response 401.
+    pub(crate) fn unauthorized(&self) -> String {
+        let remedy = match self.context {
+            Some(_) => {
+                "check the user of the context, whose token or certificate may have expired, and that --kubeconfig and \
+                 --context name the right cluster"
+            }
+            None => "check the token of the service account of this Pod",
+        };
+        format!("the API server {self} refuses the request: Unauthorized; {remedy}")
+    }
+
+    /// The message for a response that expects HTTPS.
+    pub(crate) fn expects_https(&self) -> String {
+        format!(
+            "the API server {self} refuses the request: it expects HTTPS; write https:// instead of http:// in the \
+             cluster's `server` in the kubeconfig"
+        )
+    }
+
     fn remedy(&self) -> &'static str {
         match self.context {
             Some(_) => "check that it runs, and that --kubeconfig and --context name the right cluster",

@@ -1,12 +1,15 @@
 //! Connects to a cluster.
 
+use std::env;
 use std::error::Error as _;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use kube::client::ClientBuilder;
 use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -24,7 +27,7 @@ pub struct ClusterArguments {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig [default: the current context]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub context: Option<String>,
     /// The time limit for a request to the API server, such as 500ms, 10s or 2m; 0 for no limit
     #[arg(long, value_name = "TIME", default_value_t)]
@@ -153,7 +156,10 @@ impl ClusterArguments {
                 };
                 Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
             }
-            (None, None) => Config::infer().await.map_err(|error| ConnectError::NoCluster(infer_message(&error))),
+            (None, None) => match listed_kubeconfigs() {
+                Some(files) => of_list(&files, &options).await,
+                None => Config::infer().await.map_err(|error| ConnectError::NoCluster(infer_message(&error))),
+            },
         }
     }
 
@@ -168,12 +174,54 @@ impl ClusterArguments {
                 let reason = kubeconfig_message(&error);
                 ConnectError::Kubeconfig { file: file.to_owned(), reason }
             }),
-            None => Kubeconfig::read().map_err(|error| {
+            None => listed_kubeconfigs().map_or_else(Kubeconfig::read, |files| merged(&files)).map_err(|error| {
                 let reason = kubeconfig_message(&error);
                 ConnectError::Context { context: self.context.clone().unwrap_or_default(), reason }
             }),
         }
     }
+}
+
+/// The files of `$KUBECONFIG`, if it lists several.
+fn listed_kubeconfigs() -> Option<Vec<PathBuf>> {
+    let list = env::var_os("KUBECONFIG")?;
+    let files: Vec<PathBuf> = env::split_paths(&list).filter(|file| !file.as_os_str().is_empty()).collect();
+    (files.len() > 1).then_some(files)
+}
+
+/// The configuration from these kubeconfigs or, if they can't be used, from the service account of the Pod.
+async fn of_list(files: &[PathBuf], options: &KubeConfigOptions) -> Result<Config, ConnectError> {
+    let config = match merged(files) {
+        Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, options).await,
+        Err(error) => Err(error),
+    };
+    config.or_else(|error| Config::incluster().map_err(|_| ConnectError::NoCluster(kubeconfig_message(&error))))
+}
+
+/// Merges kubeconfigs as kubectl does: files that don't exist are ignored, and the first value wins.
+///
+/// # Errors
+/// If no file exists, with all their names, or if a file can't be used.
+fn merged(files: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
+    let mut merged: Option<Kubeconfig> = None;
+    let mut not_found = None;
+    for file in files {
+        match Kubeconfig::read_from(file) {
+            Ok(next) => {
+                merged = Some(match merged {
+                    Some(first) => first.merge(next)?,
+                    None => next,
+                });
+            }
+            Err(KubeconfigError::ReadConfig(error, _)) if error.kind() == io::ErrorKind::NotFound => {
+                not_found = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let names = || env::join_paths(files).map_or_else(|_| PathBuf::new(), PathBuf::from);
+    let not_found = || not_found.unwrap_or_else(|| io::ErrorKind::NotFound.into());
+    merged.ok_or_else(|| KubeconfigError::ReadConfig(not_found(), names()))
 }
 
 /// The namespace that a context names; without a name, the current context.
@@ -281,6 +329,44 @@ mod tests {
         for Case { name, context, expected } in cases {
             assert_eq!(namespace_of(&kubeconfig, context).as_deref(), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn missing_files_of_a_list_of_kubeconfigs_are_ignored() {
+        struct Case {
+            name: &'static str,
+            files: &'static [&'static str],
+            /// The current context, or a part of the error.
+            expected: Result<&'static str, &'static str>,
+        }
+        let folder = std::env::temp_dir().join(format!("clusterip-kubeconfigs-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("a"), "{apiVersion: v1, kind: Config, current-context: a}").unwrap();
+        std::fs::write(folder.join("b"), "{apiVersion: v1, kind: Config, current-context: b}").unwrap();
+        std::fs::write(folder.join("broken"), "current-context: [a").unwrap();
+        let cases = [
+            Case { name: "the first is missing", files: &["none", "a"], expected: Ok("a") },
+            Case { name: "the last is missing", files: &["a", "none"], expected: Ok("a") },
+            Case { name: "the first file wins", files: &["b", "none", "a"], expected: Ok("b") },
+            Case {
+                name: "all are missing",
+                files: &["none", "nor-this"],
+                expected: Err("'\"FOLDER/none:FOLDER/nor-this\"': No such file or directory (os error 2)"),
+            },
+            Case { name: "one is not YAML", files: &["a", "broken"], expected: Err("failed to parse kubeconfig YAML") },
+        ];
+        for Case { name, files, expected } in cases {
+            let files: Vec<PathBuf> = files.iter().map(|file| folder.join(file)).collect();
+            let text = |error| kubeconfig_message(&error).replace(&folder.display().to_string(), "FOLDER");
+            let context = merged(&files).map(|read| read.current_context.unwrap_or_default()).map_err(text);
+            let is_expected = match (&context, expected) {
+                (Ok(context), Ok(expected)) => context == expected,
+                (Err(text), Err(part)) => text.contains(part),
+                _ => false,
+            };
+            assert!(is_expected, "{name}: {context:?}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
@@ -395,5 +481,52 @@ mod tests {
         let arguments = arguments("half", &url, "300ms");
         assert_eq!(errors(&arguments).await, expected(&url, "no answer within 300ms (--request-timeout)"));
         half.abort();
+    }
+
+    #[tokio::test]
+    async fn refusal_names_the_server_and_a_remedy() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        struct Case {
+            name: &'static str,
+            response: &'static str,
+            /// The error after the name of the server.
+            expected: &'static str,
+        }
+        let cases = [
+            Case {
+                name: "unauthorized",
+                response: "HTTP/1.1 401 Unauthorized\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+                expected: " refuses the request: Unauthorized; check the user of the context, whose token or \
+                           certificate may have expired, and that --kubeconfig and --context name the right cluster",
+            },
+            Case {
+                name: "https",
+                response: "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
+                expected: " refuses the request: it expects HTTPS; write https:// instead of http:// in the \
+                           cluster's `server` in the kubeconfig",
+            },
+        ];
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        for Case { name, response, expected } in cases {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            tokio::spawn(async move {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                // An answer before the end of the request is another error.
+                let (mut request, mut part) = (Vec::new(), [0; 1024]);
+                while !request.ends_with(b"\r\n\r\n") {
+                    let length = connection.read(&mut part).await.unwrap();
+                    request.extend_from_slice(&part[..length]);
+                }
+                connection.write_all(response.as_bytes()).await.unwrap();
+                connection.shutdown().await.unwrap();
+            });
+            let arguments = arguments(name, &url, "10s");
+            let client = arguments.client().await.unwrap();
+            std::fs::remove_file(arguments.kubeconfig.as_ref().unwrap()).unwrap();
+            let failure = RequestFailure::from(&client.apiserver_version().await.unwrap_err());
+            assert_eq!(failure.to_string(), format!("the API server {url} (context a){expected}"), "{name}");
+        }
     }
 }

@@ -25,7 +25,7 @@ use clusterip_host::live_settings::is_settings_object;
 use clusterip_host::object;
 use clusterip_leases::claim_lease::{CLAIM, ReplicaClaim};
 use clusterip_leases::owner::Owner;
-use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::api_error::{RequestFailure, error_message};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams};
@@ -123,8 +123,16 @@ impl Collector {
 
     /// Adds the claims of servers in `namespace`, and the Leases of agents in `agents_namespace`. Those of other
     /// namespaces don't count, because tenants can write such Leases. Without `agents_namespace`, the holders are
-    /// unknown. Returns a note if they can't be listed.
-    async fn add_leases(&mut self, client: &Client, namespace: &str, agents_namespace: Option<&str>) -> Option<String> {
+    /// unknown.
+    ///
+    /// # Errors
+    /// If they can't be listed.
+    async fn add_leases(
+        &mut self,
+        client: &Client,
+        namespace: &str,
+        agents_namespace: Option<&str>,
+    ) -> Result<(), RequestFailure> {
         let leases = |namespace: &str| Api::<Lease>::namespaced(client.clone(), namespace);
         let claims = own_leases::list(&leases(namespace), &format!("{LEASE_LABEL}={CLAIM}")).await;
         let of_agents = match agents_namespace {
@@ -134,18 +142,11 @@ impl Collector {
             }
             None => Ok(None),
         };
-        match claims.and_then(|claims| Ok((claims, of_agents?))) {
-            Ok((claims, of_agents)) => {
-                self.holders = of_agents.is_some().then(|| HolderSnapshot::new(Some(Timestamp::now())));
-                claims.iter().chain(of_agents.iter().flatten()).for_each(|lease| self.add_lease(lease));
-                None
-            }
-            Err(error) => Some(format!(
-                "the addresses in flight are unknown: leases can't be listed: {}; name their namespaces with \
-                 --server-namespace and --agents-namespace",
-                error_message(&error)
-            )),
-        }
+        let (claims, of_agents) =
+            claims.and_then(|claims| Ok((claims, of_agents?))).map_err(|error| RequestFailure::from(&error))?;
+        self.holders = of_agents.is_some().then(|| HolderSnapshot::new(Some(Timestamp::now())));
+        claims.iter().chain(of_agents.iter().flatten()).for_each(|lease| self.add_lease(lease));
+        Ok(())
     }
 
     fn end(mut self, notes: Vec<String>) -> AuditSource {
@@ -272,9 +273,9 @@ pub async fn of_cluster(
             Err(error) => collector.called.failed(&kind, error.to_string()),
         }
     }
-    let leases = collector.add_leases(client, namespace, agents_namespace).await;
+    let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
     let reservations = collector.add_all_reservations(client, settings).await;
-    Ok(collector.end(leases.into_iter().chain(reservations).collect()))
+    Ok(collector.end(failure.iter().map(note_about_leases).chain(reservations).collect()))
 }
 
 /// Reads the watched stores, and the Leases from the API server as [`of_cluster`] does.
@@ -286,12 +287,26 @@ pub async fn of_stores(
     agents_namespace: Option<&str>,
 ) -> AuditSource {
     let mut collector = Collector::new(settings);
-    let leases = collector.add_leases(client, namespace, agents_namespace).await;
+    let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
     let reservations = collector.add_all_reservations(client, settings).await;
-    let source = collector.end(leases.into_iter().chain(reservations).chain(failing(stores)).collect());
+    let mut watches = failing(stores);
+    // The watches of an API server that hangs only stay silent.
+    if watches.is_empty() && failure.as_ref().is_some_and(|failure| failure.unreachable().is_some()) {
+        watches.push("the API server does not answer, so the watched objects may have changed".to_owned());
+    }
+    let source = collector.end(failure.iter().map(note_about_leases).chain(reservations).chain(watches).collect());
     let ranges = stores.service_cidrs().borrow().clone();
     let called = stores.control_plane_services().clone();
     AuditSource { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
+}
+
+/// A note about Leases that can't be listed.
+fn note_about_leases(failure: &RequestFailure) -> String {
+    let note = format!("the addresses in flight are unknown: leases can't be listed: {failure}");
+    match failure.unreachable() {
+        Some(_) => note,
+        None => format!("{note}; name their namespaces with --server-namespace and --agents-namespace"),
+    }
 }
 
 /// The watches that fail, without the time since when: otherwise no two audits would be the same.

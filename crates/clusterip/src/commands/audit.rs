@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
@@ -76,10 +77,10 @@ pub struct Audit {
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
-    #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot", value_parser = NonEmptyStringValueParser::new())]
     server_namespace: Option<String>,
     /// The namespace of the agents [default: the one that the server uses]
-    #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot")]
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "snapshot", value_parser = NonEmptyStringValueParser::new())]
     agents_namespace: Option<String>,
     #[command(flatten)]
     scope: Scope,

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::reservations::ledger::Ledger;
 use clusterip_host::cluster::watch::stores::{Change, Stores};
@@ -30,7 +32,7 @@ mod jobs;
 
 use self::jobs::{Job, Run};
 use super::deployed::Deployed;
-use super::missing_permissions::Reads;
+use super::missing_permissions::{Reads, is_forbidden};
 use super::scope::{self, Scope, ServiceName};
 use super::terminal_options::{TerminalOptions, notice};
 use crate::report::columns::{Layout, paint};
@@ -78,7 +80,7 @@ pub struct Move {
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     server_namespace: Option<String>,
     #[command(flatten)]
     scope: Scope,
@@ -171,12 +173,24 @@ impl Move {
         let given = self.server_namespace.as_deref();
         scope::check_in_cluster(&client, given, "--server-namespace").await?;
         let deployed = Deployed::find(&client, given, needs_server).await;
-        let reads = Reads { more: Deployed::needs(given), ..Reads::default() };
-        let deployed = reads.explain(&client, deployed).await?;
+        let deployed = match deployed {
+            Err(error) if is_forbidden(&error) => {
+                let reads = self.reads(&client, given.unwrap_or(client.default_namespace())).await;
+                return reads.explain(&client, Err(error)).await;
+            }
+            deployed => deployed?,
+        };
         if !self.dry_run && deployed.leader.is_none() {
             deployed.no_leader_elsewhere(&client).await?;
         }
-        let source = deployed.settings(&client, self.settings.as_deref()).await?;
+        let source = match deployed.settings(&client, self.settings.as_deref()).await {
+            Err(error) if is_forbidden(&error) => {
+                let mut reads = self.reads(&client, &deployed.namespace).await;
+                reads.more.extend(deployed.read_config_map(&client).await);
+                return reads.explain(&client, Err(error)).await;
+            }
+            source => source?,
+        };
         let (reconciler, followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
         notice(&deployed.settings_notice(&source));
         let run = Run { client, deployed, source, reconciler };
@@ -185,6 +199,26 @@ impl Move {
         }
         let (rows, jobs) = self.list(&run.reconciler, namespace.as_deref(), named.as_ref()).await?;
         Ok(Prepared { run, rows, jobs, followed })
+    }
+
+    /// What the command does in the cluster, with the Lease and the records in `namespace`.
+    fn duties(&self, namespace: &str) -> Duties {
+        Duties {
+            namespace: namespace.to_owned(),
+            moves: !self.dry_run,
+            previews_moves: self.dry_run,
+            load_balancers: self.load_balancers,
+            ..Duties::default()
+        }
+    }
+
+    /// All permissions that the command needs, with the Lease and the records in `namespace`. The kinds in the settings
+    /// are not known yet, so they are those of the default settings.
+    async fn reads(&self, client: &Client, namespace: &str) -> Reads {
+        let workloads = permissions::workloads(client, &Settings::default().kinds).await.unwrap_or_default();
+        let mut more = permissions::needs(&workloads.served, &self.duties(namespace));
+        more.extend(Deployed::needs(self.server_namespace.as_deref()));
+        Reads { more, ..Reads::default() }
     }
 
     /// The reconciler, and what it follows: the settings and the cluster. The reconciler works as long as both exist.
@@ -205,17 +239,13 @@ impl Move {
             Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), metrics.cluster.clone())
                 .await?;
         let settings = follower.subscribe();
-        let (moves, previews_moves, load_balancers) = (!self.dry_run, self.dry_run, self.load_balancers);
-        let namespace_of_duties = namespace.to_owned();
-        let duties =
-            Duties { namespace: namespace_of_duties, moves, previews_moves, load_balancers, ..Duties::default() };
-        permissions::check(client, &settings.borrow().settings.clone(), &duties).await?;
+        permissions::check(client, &settings.borrow().settings.clone(), &self.duties(namespace)).await?;
         stores.watch(&settings.borrow().settings);
         stores.completed().await;
         stores.control_plane_services().wait_until_listed().await;
         let evaluator = Evaluator::new(module, settings, stores, ledger, metrics.evaluation.clone());
         // The user has seen the list, so a Service with ready endpoints may move, too.
-        let allowed = Allowed { any: true, ready: true, load_balancers };
+        let allowed = Allowed { any: true, ready: true, load_balancers: self.load_balancers };
         let reconciler = Reconciler::new(evaluator, client.clone(), namespace, metrics.services, allowed);
         Ok((Arc::new(reconciler), (follower, changes)))
     }
@@ -262,11 +292,14 @@ impl Move {
             ended.iter().filter_map(|(id, ended)| Some((id, ended.as_ref().err()?))).collect();
         self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
         self.print_json(rows, &ended)?;
-        for (ServiceKey { namespace, name }, reason) in &failed {
+        // The last line counts the Services whose moves have not begun.
+        let (interrupted, tried): (Vec<_>, Vec<_>) =
+            failed.iter().partition(|(_, reason)| matches!(reason, NotMoved::Interrupted));
+        for (ServiceKey { namespace, name }, reason) in tried {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
-        if failed.iter().any(|(_, reason)| matches!(reason, NotMoved::Interrupted)) {
+        if !interrupted.is_empty() {
             let text = format!("interrupted: {} of {count} Services were moved", count - failed.len());
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
@@ -306,6 +339,9 @@ impl Move {
         let wanted: Vec<ServiceKey> = wanted.collect();
         if let (true, Some(named)) = (wanted.is_empty(), named) {
             bail!("there is no Service {named}");
+        }
+        if let Some(unknown) = self.called_by_control_plane.iter().find(|id| stores.service(id).is_none()) {
+            bail!("there is no Service {unknown}: check --called-by-control-plane");
         }
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::api_server_lists;
@@ -70,7 +71,7 @@ pub struct Plan {
     kustomize: Option<PathBuf>,
     /// The namespace of objects without one. An object with another namespace is an error [default: with --cluster the
     /// namespace of the context, otherwise `default`; objects may then have any namespace]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
     /// Only Services with these labels, such as app=web,tier!=back or 'env in (test,prod)'. The addresses in the
     /// manifests of other Services count as used
@@ -165,8 +166,11 @@ impl Plan {
                 None => notice(super::DEFAULT_POOLS_NOTICE),
             }
         }
+        if let Some(namespace) = self.namespace_of_context() {
+            check_namespace(&namespace, "the context", &there, &manifests)?;
+        }
         if let Some(namespace) = &self.namespace {
-            check_namespace(namespace, &there, &manifests)?;
+            check_namespace(namespace, "--namespace", &there, &manifests)?;
         }
         let LiveSettings { document, settings, .. } =
             check_settings(&module, written, &settings_name, &there, &manifests)?;
@@ -178,6 +182,7 @@ impl Plan {
         warn_of_dns_address(&settings, &there, &manifests);
         for manifest in &manifests {
             warn_of_retired_api(manifest);
+            warn_of_misspelled_service(manifest);
         }
         let has_pools = !settings.nodes.pools.is_empty();
         let is_selected = |manifest: &Manifest| {
@@ -306,9 +311,9 @@ fn check_settings(
     Ok(live)
 }
 
-/// Checks that the namespace of `--namespace` exists in the cluster or in the manifests. A snapshot without Namespaces
-/// does not show which ones exist.
-fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
+/// Checks that the namespace of `--namespace` or of the context exists in the cluster or in the manifests. A snapshot
+/// without Namespaces does not show which ones exist. `named_by` is what names the namespace.
+fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
     let is_namespace = |object: &Value| object::kind(object) == "Namespace" && object::api_version(object) == "v1";
     let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
     let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
@@ -316,7 +321,7 @@ fn check_namespace(namespace: &str, there: &[Value], manifests: &[Manifest]) -> 
     if exists || !there.iter().any(is_namespace) {
         return Ok(());
     }
-    Err(scope::missing_namespace(namespace, "--namespace"))
+    Err(scope::missing_namespace(namespace, named_by))
 }
 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
@@ -352,6 +357,20 @@ fn warn_of_retired_api(manifest: &Manifest) {
         "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
          but {served}"
     );
+    warn(&warning);
+}
+
+/// Warns about a manifest that is not planned because its kind or API version is almost that of a Service. The API
+/// server has no such kind. A kind of an API group, such as the Service of Knative, is another kind.
+fn warn_of_misspelled_service(manifest: &Manifest) {
+    let object = &manifest.object.value();
+    let (api_version, kind) = (object::api_version(object), object::kind(object));
+    let is_like_service = kind.eq_ignore_ascii_case("Service") || kind.eq_ignore_ascii_case("Services");
+    if !is_like_service || api_version.contains('/') || manifest.is_service() {
+        return;
+    }
+    let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
+    let warning = format!("{origin}: {api_version} {kind} {namespace}/{name} is not planned: did you mean v1 Service?");
     warn(&warning);
 }
 

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use anyhow::{anyhow, bail};
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use clusterip_core::service_key::{ServiceKey, ServiceKeyError};
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::object;
@@ -23,7 +24,7 @@ pub const NO_SUCH_LABELS: &str = "no Service has these labels";
 #[derive(Clone, Debug, Default, Args)]
 pub struct Scope {
     /// Only Services in this namespace [default: the namespace of the context, or all namespaces]
-    #[arg(long, short, value_name = "NAMESPACE")]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     pub namespace: Option<String>,
     /// Services in all namespaces, even if the context has a namespace
     #[arg(long, short = 'A', conflicts_with = "namespace")]

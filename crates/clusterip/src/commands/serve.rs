@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_host::cluster::reservations::replica_claims;
 use clusterip_host::live_settings::SettingsSource;
@@ -66,20 +67,25 @@ pub struct Serve {
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The ClusterAdmissionPolicy of Kubewarden with the settings in `spec.settings`, which is watched for changes
-    #[arg(long, value_name = "NAME", requires = "no_webhook", conflicts_with = "settings")]
+    #[arg(long, value_name = "NAME", requires = "no_webhook", conflicts_with = "settings", value_parser = NonEmptyStringValueParser::new())]
     policy: Option<String>,
     /// The server's namespace, with its Lease and Secret [default: that of the service account or kubeconfig]
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
     /// The namespace of the agents, with the Leases that name the holders of external addresses [default: the server's
     /// namespace]
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     agents_namespace: Option<String>,
     /// The Service of this server, for the names in its certificate
-    #[arg(long, value_name = "NAME", default_value = "clusterip")]
+    #[arg(long, value_name = "NAME", default_value = "clusterip", value_parser = NonEmptyStringValueParser::new())]
     service: String,
     /// The webhook configuration whose caBundle is kept up to date
-    #[arg(long, value_name = "NAME", default_value = registration::NAME)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = registration::NAME,
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     webhook_configuration: String,
     /// Write the webhook configuration for this URL. When the server stops, it removes this configuration, and the
     /// Lease and the Secret that it created

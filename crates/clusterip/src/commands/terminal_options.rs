@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, ColorChoice};
 use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
 
 use crate::report::columns::paint;
 
@@ -51,5 +51,12 @@ pub fn notice(text: &str) {
 pub fn warn(text: &str) {
     if !is_quiet() {
         anstream::eprintln!("{} {}", paint(style::WARNING, "warning:"), harmless(text));
+    }
+}
+
+/// Prints a warning of several lines to standard error.
+pub fn warn_lines(text: &str) {
+    if !is_quiet() {
+        anstream::eprintln!("{} {}", paint(style::WARNING, "warning:"), harmless_lines(text));
     }
 }

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use clusterip_core::settings::DnsAddress;
+use clusterip_core::pod_spec::OS_LABEL;
+use clusterip_core::settings::{DnsAddress, Settings, unknown_name_message};
 use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{CheckError, LiveSettings, check_settings, settings_in};
@@ -48,6 +49,9 @@ cluster can't be read.";
 
 /// The exit status if a file can't be read.
 const UNREADABLE: u8 = 2;
+
+/// The operating systems of Nodes that Kubernetes knows, as the label `kubernetes.io/os` names them.
+const SYSTEMS: [&str; 2] = ["linux", "windows"];
 
 /// Arguments of `validate`.
 #[derive(Debug, Args)]
@@ -146,12 +150,31 @@ fn is_valid(module: &Module, source: &ManifestText, cluster: Option<&Cluster>) -
             let dns = cluster.map(|cluster| cluster.unused_dns_address(&live)).transpose()?.flatten();
             let warning = paint(style::WARNING, "warning:") + " ";
             live.warnings.iter().for_each(|text| line(&warning, text));
+            unknown_systems(&live.settings).iter().for_each(|text| line(&warning, text));
             dns.iter().for_each(|dns| line(&warning, &dns.to_string()));
             line("", "valid");
         }
     }
     super::output(lines.as_bytes())?;
     Ok(is_valid)
+}
+
+/// A warning for each operating system in the settings that Kubernetes does not know. The policy accepts it, because
+/// any Node may have such a label.
+fn unknown_systems(settings: &Settings) -> Vec<String> {
+    let pools = settings.pools.iter().map(|pool| &pool.matches.node_labels).enumerate();
+    let of_services = pools.map(|(number, labels)| (format!("services.pools[{number}].match"), labels.get(OS_LABEL)));
+    let pools = settings.nodes.pools.iter().map(|pool| &pool.matches.node_labels).enumerate();
+    let of_nodes = pools.map(|(number, labels)| (format!("nodes.pools[{number}].match"), labels.get(OS_LABEL)));
+    let assumed = ("services.assumeOS".to_owned(), Some(&settings.assume_os));
+    of_services
+        .chain(of_nodes)
+        .chain([assumed])
+        .filter_map(|(path, os)| {
+            let os = os.filter(|os| !SYSTEMS.contains(&os.as_str()))?;
+            Some(format!("{path}: {}", unknown_name_message("operating system", os, &SYSTEMS)))
+        })
+        .collect()
 }
 
 impl Cluster {

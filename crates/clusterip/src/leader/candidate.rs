@@ -68,6 +68,7 @@ pub struct Candidate {
     state: watch::Sender<Leadership>,
     term: watch::Sender<Option<Instant>>,
     competing_server: watch::Sender<CompetingServer>,
+    contact: watch::Sender<Instant>,
 }
 
 impl Candidate {
@@ -86,6 +87,7 @@ impl Candidate {
             state: watch::Sender::new(Leadership::Following { holder: None }),
             term: watch::Sender::new(None),
             competing_server: watch::Sender::new(CompetingServer::Unclear(None)),
+            contact: watch::Sender::new(Instant::now()),
         }
     }
 
@@ -110,6 +112,12 @@ impl Candidate {
     /// A receiver that tells whether another server is at work, now and after each change.
     pub fn competing_server(&self) -> watch::Receiver<CompetingServer> {
         self.competing_server.subscribe()
+    }
+
+    /// A receiver that tells when the API server last answered a request for the Lease. Until the first answer, this is
+    /// when the candidate was made.
+    pub fn contact(&self) -> watch::Receiver<Instant> {
+        self.contact.subscribe()
     }
 
     /// The identity of this process.
@@ -316,7 +324,11 @@ impl Candidate {
         let parameters = DeleteParams::default().preconditions(preconditions(&Version::of(lease)));
         match self.bounded(LeaseRequest::Delete, self.leases.delete(LEASE, &parameters)).await? {
             Ok(_) => Ok(Deletion::Done),
-            Err(KubeError::Api(status)) if status.code == 403 => Ok(Deletion::Refused),
+            Err(error) if matches!(&error, KubeError::Api(status) if status.code == 403) => {
+                let error = error_message(&error);
+                tracing::warn!(error, "the lease {}/{LEASE} could not be deleted", self.namespace);
+                Ok(Deletion::Refused)
+            }
             Err(error) if raced(&error) => Ok(Deletion::Raced),
             Err(error) => Err(self.failed(LeaseRequest::Delete, &error)),
         }
@@ -324,7 +336,12 @@ impl Candidate {
 
     async fn read(&self) -> Result<Option<Lease>, LeaderError> {
         let request = LeaseRequest::Read;
-        self.bounded(request, self.leases.get_opt(LEASE)).await?.map_err(|error| self.failed(request, &error))
+        let read = self.bounded(request, self.leases.get_opt(LEASE)).await?;
+        // A refusal is an answer, too. An API server without etcd answers with an error of the server.
+        if matches!(&read, Ok(_)) || matches!(&read, Err(KubeError::Api(status)) if status.code < 500) {
+            self.contact.send_replace(Instant::now());
+        }
+        read.map_err(|error| self.failed(request, &error))
     }
 
     async fn bounded<T>(&self, request: LeaseRequest, sent: impl Future<Output = T>) -> Result<T, LeaderError> {
@@ -364,7 +381,7 @@ enum Deletion {
     Done,
     /// Another process has changed or deleted the Lease.
     Raced,
-    /// This process has no permission to delete the Lease.
+    /// This process has no permission to delete the Lease. A warning was logged.
     Refused,
 }
 

@@ -14,6 +14,7 @@
 //!
 //! # Modules
 //! - [`Candidate`] takes part in the election, and tells whether this process leads.
+//! - [`contact`] tells whether the API server answers.
 //! - [`competing_server`] finds out from the leader's Lease whether another server is running.
 //! - [`activation`] waits until a controller has something to do: the controllers work only while this process leads.
 //! - [`event_recorder`] writes the Events of all controllers.
@@ -21,6 +22,7 @@
 pub mod activation;
 mod candidate;
 pub mod competing_server;
+pub mod contact;
 pub mod event_recorder;
 mod leader_error;
 

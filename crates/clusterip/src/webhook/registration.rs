@@ -77,6 +77,14 @@ pub enum RegistrationError {
     /// Other clients changed the configuration before every attempt to write it.
     #[error("MutatingWebhookConfiguration {0} was changed by others {TRIES} times in a row")]
     Conflict(String),
+    /// The configuration could not be removed at the end.
+    #[error("{reason}; it was left behind: delete it with `kubectl delete mutatingwebhookconfiguration {name}`")]
+    LeftBehind {
+        /// The name of the configuration.
+        name: String,
+        /// Why it could not be removed.
+        reason: Box<RegistrationError>,
+    },
     /// The built-in configuration can't be read.
     #[error("the built-in webhook configuration can't be read: {0}")]
     Embedded(#[from] YamlError),
@@ -94,7 +102,12 @@ impl RegistrationError {
                 matches!(reason.as_ref(), kube::Error::Api(status) if matches!(status.code, 400 | 401 | 403 | 422))
             }
             Self::Cluster { .. } | Self::Conflict(_) | Self::Absent(_) | Self::Silent(_) => false,
-            Self::WhoAmI(_) | Self::Foreign(_) | Self::TakenOver(..) | Self::Embedded(_) | Self::Url(_) => true,
+            Self::WhoAmI(_)
+            | Self::Foreign(_)
+            | Self::TakenOver(..)
+            | Self::LeftBehind { .. }
+            | Self::Embedded(_)
+            | Self::Url(_) => true,
         }
     }
 }
@@ -261,8 +274,12 @@ impl Registration {
                 Some(_) = changes.next() => {}
             }
         }
-        let silent = |_| RegistrationError::Silent(self.name.clone());
-        timeout(REQUEST_TIMEOUT, self.remove()).await.map_err(silent)?
+        let removed = match timeout(REQUEST_TIMEOUT, self.remove()).await {
+            Ok(removed) => removed,
+            Err(_) => Err(RegistrationError::Silent(self.name.clone())),
+        };
+        let left = |reason| RegistrationError::LeftBehind { name: self.name.clone(), reason: Box::new(reason) };
+        removed.map_err(left)
     }
 
     /// Writes what is missing in the configuration, if anything is.

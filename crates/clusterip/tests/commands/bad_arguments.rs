@@ -57,6 +57,25 @@ fn unusable_certificate_files_are_refused_before_a_cluster_is_needed() {
 }
 
 #[test]
+fn empty_name_is_refused() {
+    let commands: [(&[&str], &str); 8] = [
+        (&["agent", "--node", ""], "--node <NAME>"),
+        (&["agent", "--node", "a", "--namespace", ""], "--namespace <NAMESPACE>"),
+        (&["serve", "--service", ""], "--service <NAME>"),
+        (&["serve", "--settings-configmap", ""], "--settings-configmap <NAME>"),
+        (&["audit", "-n", ""], "--namespace <NAMESPACE>"),
+        (&["audit", "--context", ""], "--context <NAME>"),
+        (&["move", "--server-namespace", ""], "--server-namespace <NAMESPACE>"),
+        (&["plan", "-", "-n", ""], "--namespace <NAMESPACE>"),
+    ];
+    for (args, option) in commands {
+        let done = Folder::new("empty-name").run(args);
+        let reason = format!("error: a value is required for '{option}' but none was supplied");
+        assert!(done.status == 2 && done.stderr.contains(&reason), "{args:?}: {done:?}");
+    }
+}
+
+#[test]
 fn wrong_request_timeout_is_refused() {
     let folder = Folder::new("bad-request-timeout");
     for command in ["serve", "move", "audit"] {
@@ -300,5 +319,9 @@ fn api_server_that_can_not_be_reached_is_reported() {
     for args in commands {
         let done = folder.run_with(args, "", &[("KUBECONFIG", folder.path("config").to_str().unwrap())]);
         assert_eq!(done, expected, "{args:?}");
+    }
+    let config = folder.path("config").display().to_string();
+    for list in [format!("/nosuch:{config}"), format!("{config}:/nosuch")] {
+        assert_eq!(folder.run_with(&["snapshot"], "", &[("KUBECONFIG", &list)]), expected, "{list}");
     }
 }

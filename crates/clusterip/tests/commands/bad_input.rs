@@ -283,7 +283,7 @@ fn unreadable_files_are_named() {
         },
         Case {
             name: "a missing snapshot",
-            args: &["good.yaml", "--snapshot", "gone.yaml"],
+            args: &["good.yaml", "--snapshot", "gone.yaml", "-q"],
             message: format!("snapshot: gone.yaml: {none}"),
         },
     ];

@@ -121,16 +121,17 @@ default    web      windows     172.21.1.173  os=windows (Deployment default/web
 #[test]
 fn addresses_are_filled_into_json_objects_that_follow_each_other() {
     let service = |name: &str| {
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": []}}).to_string()
+        let metadata = json!({"annotations": {"town": "Zürich"}, "name": name});
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": []}}).to_string()
     };
     let folder = Folder::new("json-stream");
-    folder.write("in.json", format!("{} {}\n{}\n", service("a"), service("ü"), service("c")));
+    folder.write("in.json", format!("{} {}\n{}\n", service("a"), service("b"), service("c")));
     let plan = folder.run(&["plan", "in.json", "-o", "json"]).json();
     let filled = |name: &str, index: usize| {
         let address = plan["services"][index]["clusterIPs"][0].as_str().unwrap();
         service(name).replace("\"spec\":{", &format!("\"spec\":{{\"clusterIP\": \"{address}\", "))
     };
-    let expected = format!("{} {}\n{}\n", filled("a", 0), filled("ü", 1), filled("c", 2));
+    let expected = format!("{} {}\n{}\n", filled("a", 0), filled("b", 1), filled("c", 2));
     assert_eq!(folder.run(&["plan", "in.json", "-o", "yaml"]), Done::ok(expected));
 }
 
@@ -309,6 +310,33 @@ default    web      linux       172.21.0.173  os=linux (setting assumeOS)
 }
 
 #[test]
+fn manifest_whose_type_is_almost_that_of_a_service_gives_a_warning() {
+    struct Case {
+        api_version: &'static str,
+        kind: &'static str,
+        warned: bool,
+    }
+    let cases = [
+        Case { api_version: "v1", kind: "service", warned: true },
+        Case { api_version: "v1", kind: "Services", warned: true },
+        Case { api_version: "v2", kind: "Service", warned: true },
+        Case { api_version: "v1", kind: "Service", warned: false },
+        Case { api_version: "serving.knative.dev/v1", kind: "Service", warned: false },
+        Case { api_version: "v1", kind: "ServiceAccount", warned: false },
+    ];
+    for Case { api_version, kind, warned } in cases {
+        let input = format!("apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: web}}\nspec: {{}}\n");
+        let done = Folder::new("almost-service").run_with(&["plan", "-"], &input, &[]);
+        let warning = format!(
+            "warning: -: document 1, line 1: {api_version} {kind} default/web is not planned: did you mean v1 \
+             Service?\n"
+        );
+        let expected = if warned { warning } else { String::new() };
+        assert_eq!((done.status, done.stderr), (0, expected), "{api_version} {kind}");
+    }
+}
+
+#[test]
 fn address_outside_of_pools_and_folder_without_services_are_accepted() {
     struct Case {
         input: String,
@@ -339,10 +367,16 @@ default    web      linux       10.0.0.9    unchanged: set by hand; os=linux (se
 }
 
 #[test]
-fn empty_standard_input_is_refused() {
-    for input in ["", "\n", "# nothing\n", "---\n---\n"] {
-        let done = Folder::new("no-input").run_with(&["plan", "-"], input, &[]);
+fn empty_input_is_refused() {
+    for input in ["", "\n", "# nothing\n", "---", "---\n---\n"] {
+        let folder = Folder::new("no-input");
+        folder.write("empty.yaml", input).write("web.yaml", service_manifest("web", "{}"));
+        let done = folder.run_with(&["plan", "-"], input, &[]);
         assert_eq!(done, Done::refused("-: no manifests: standard input has no Kubernetes objects"), "{input:?}");
+        for args in [&["plan", "empty.yaml"][..], &["plan", "web.yaml", "-f", "empty.yaml"]] {
+            let expected = Done::refused("empty.yaml: no manifests: the file has no Kubernetes objects");
+            assert_eq!(folder.run(args), expected, "{input:?}");
+        }
     }
 }
 

@@ -320,7 +320,7 @@ default    web      -           -           unchanged: the \
         },
         Case {
             name: "neither",
-            objects: vec![],
+            objects: vec![json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})],
             expected: "NAMESPACE  SERVICE  BELONGS TO  CLUSTER-IP  EVIDENCE
 
 0 Services: 0 allocated, 0 unchanged, 0 denied

@@ -60,6 +60,13 @@ fn service_that_the_api_server_refuses_is_denied() {
             message: "spec.clusterIP: \"banana\" is not an IP address",
         },
         Case {
+            name: "a name that is not a DNS label",
+            snapshot: vec![],
+            manifests: vec![("Web", "172.21.0.60")],
+            decision: "denied",
+            message: "metadata.name: \"Web\" is not a DNS label",
+        },
+        Case {
             name: "an address outside of the Service ranges",
             snapshot: vec![service_cidr()],
             manifests: vec![("web", "10.0.0.9")],

@@ -28,7 +28,11 @@ fn service_ranges_are_read_from_service_cidrs() {
         ))
     };
     let rows = [
-        Case { name: "nothing is known", objects: "", expected: at("10.0.0.1") },
+        Case {
+            name: "nothing is known",
+            objects: "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}",
+            expected: at("10.0.0.1"),
+        },
         Case {
             name: "the first address is that of default/kubernetes",
             objects: &cidr("kubernetes", "10.0.0.0/24"),

@@ -21,7 +21,8 @@ fn names_from_manifests_can_not_control_the_terminal() {
         "metadata\": {\"labels\": {\"a\": \"b\"}, ",
         1,
     );
-    let twice = object("Service", r#"{"selector": {"a": "b"}}"#);
+    // A Service with another name than a DNS label is denied.
+    let twice = object("Service", r#"{"selector": {"a": "b"}}"#).replacen(evil, "web", 1);
     let cases = [
         Case { name: "names, evidence and warnings", input: format!("{twice}\n---\n{twice}\n---\n{pod}\n"), status: 0 },
         Case { name: "a kind", input: format!(r#"{{"apiVersion": "v1", "kind": "{evil}"}}"#), status: 2 },

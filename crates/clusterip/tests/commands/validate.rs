@@ -39,6 +39,11 @@ fn all_mistakes_of_all_files_are_printed() {
         .write("good.yaml", "services: {order: lowest}")
         .write("empty.yaml", "")
         .write("warned.yaml", "services: {whenFull: unmanaged}")
+        .write(
+            "os.yaml",
+            "services: {assumeOS: solaris, pools: [{name: a, cidrs: [10.0.0.0/24], match: {os: window}}, \
+             {name: b, cidrs: [10.0.1.0/24]}]}",
+        )
         .write("bad.yaml", "services: {oder: lowest, whenFull: dney, pools: [{name: a, cidrs: [10.0.0.1/8]}]}")
         .write("broken.yaml", "services: [")
         .write("job.yaml", "apiVersion: batch/v1\nkind: Job\n")
@@ -66,6 +71,17 @@ fn all_mistakes_of_all_files_are_printed() {
         Case {
             files: &["warned.yaml"],
             expected: done(0, &format!("warned.yaml: warning: {unmanaged}\nwarned.yaml: valid\n"), ""),
+        },
+        Case {
+            files: &["os.yaml"],
+            expected: done(
+                0,
+                "os.yaml: warning: services.pools[0].match: unknown operating system \"window\": did you mean \
+                 windows?\n\
+                 os.yaml: warning: services.assumeOS: unknown operating system \"solaris\": known are linux, windows\n\
+                 os.yaml: valid\n",
+                "",
+            ),
         },
         Case {
             files: &["bad.yaml"],

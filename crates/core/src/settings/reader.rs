@@ -255,7 +255,7 @@ pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
 }
 
 /// The message about an unknown name. It suggests the nearest known name, or lists all of them.
-pub(crate) fn unknown_name_message(what: &str, name: &str, known: &[&str]) -> String {
+pub fn unknown_name_message(what: &str, name: &str, known: &[&str]) -> String {
     const FARTHEST: usize = 3;
     let distance = |known: &&&str| strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
     let nearest = known.iter().min_by_key(distance).filter(|known| distance(known) <= FARTHEST.min(known.len() / 2));

@@ -124,6 +124,12 @@ pub enum ManifestError {
     /// Standard input has no documents.
     #[error("-: no manifests: standard input has no Kubernetes objects")]
     EmptyInput,
+    /// A file that the command line names has no documents.
+    #[error("{file}: no manifests: the file has no Kubernetes objects")]
+    EmptyFile {
+        /// The path.
+        file: String,
+    },
     /// No file of a folder has manifests.
     #[error("{folder}: no manifests: no .yaml, .yml or .json file there, or below, has Kubernetes objects")]
     OnlyOtherFiles {

@@ -88,7 +88,11 @@ pub(super) fn parse(text: &str) -> Written {
 
 fn of_file(file: &Path) -> Written {
     let read = || -> Written {
-        let source = manifests::read_file(file).map_err(|error| DocumentError::File(error.to_string()))?;
+        let source = manifests::read_file(file).map_err(|error| {
+            // Every message about settings names their source itself.
+            let (text, name) = (error.to_string(), format!("{}: ", file.display()));
+            DocumentError::File(text.strip_prefix(&name).map(str::to_owned).unwrap_or(text))
+        })?;
         settings_in(&source.text)
     };
     if manifests::is_standard_input(file) {

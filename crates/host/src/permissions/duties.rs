@@ -45,7 +45,8 @@ pub struct Duties {
 pub struct Registration {
     /// The name of the webhook configuration.
     pub name: String,
-    /// Whether it is created at the start and deleted at the end, and not only kept up to date.
+    /// Whether it is created at the start and deleted at the end, and not only kept up to date. Then the leader's Lease
+    /// and the Secret of the certificate authority are also deleted at the end.
     pub own: bool,
 }
 
@@ -94,7 +95,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
         needs.add("", "secrets", None, own, Some(secret), &["get", "update"]);
     }
     if let Some(registration) = &duties.registration {
-        needs.registration(registration);
+        needs.registration(registration, duties);
     }
     if duties.pools {
         needs.pools();
@@ -209,12 +210,18 @@ impl Needs {
         self.add("coordination.k8s.io", "leases", None, duties.own_namespace(), None, &verbs);
     }
 
-    fn registration(&mut self, Registration { name, own }: &Registration) {
+    fn registration(&mut self, Registration { name, own }: &Registration, duties: &Duties) {
         let (group, resource) = ("admissionregistration.k8s.io", "mutatingwebhookconfigurations");
         self.add(group, resource, None, None, Some(name), &["get", "list", "watch", "update"]);
         if *own {
             self.cluster(group, resource, &["create"]);
             self.add(group, resource, None, None, Some(name), &["delete"]);
+            // A server that is only tried leaves nothing behind.
+            let namespace = duties.own_namespace();
+            self.add("coordination.k8s.io", "leases", None, namespace, Some(LEASE), &["delete"]);
+            if let Some(secret) = &duties.authority {
+                self.add("", "secrets", None, namespace, Some(secret), &["delete"]);
+            }
         }
     }
 }

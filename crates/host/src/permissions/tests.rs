@@ -72,10 +72,10 @@ fn permissions_of_a_server_with_all_duties() {
 - {apiGroups: ["clusterip-policy.io"], resources: ["clusterippolicies/status"], verbs: ["patch"]}
 in a Role of namespace clusterip-policy:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "list", "watch"]}
-- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update"]}
+- {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update", "delete"]}
 - {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["get", "list", "watch", "create", "delete"]}
 - {apiGroups: [""], resources: ["secrets"], verbs: ["create"]}
-- {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update"]}"#;
+- {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update", "delete"]}"#;
     assert_eq!(rules(&known(), &duties), expected);
 }
 

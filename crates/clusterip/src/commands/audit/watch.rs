@@ -24,7 +24,7 @@ use super::{Audit, Connection, Output, input};
 use crate::audit::cache::AuditCache;
 use crate::audit::{model, source};
 use crate::commands::scope;
-use crate::commands::terminal_options::warn;
+use crate::commands::terminal_options::warn_lines;
 use crate::report::map::About;
 
 /// How long changes are collected before the next audit, so that a rollout is not reported in a hundred steps.
@@ -167,7 +167,7 @@ impl<'c> WatchedCluster<'c> {
             Err(error) => {
                 let problem = error_chain(&*error);
                 if self.problem.as_ref() != Some(&problem) {
-                    warn(&format!("the audit keeps using the previous settings: {problem}"));
+                    warn_lines(&format!("the audit keeps using the previous settings: {problem}"));
                     self.problem = Some(problem);
                 }
             }

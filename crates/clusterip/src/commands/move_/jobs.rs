@@ -153,7 +153,9 @@ impl Run {
                 let id = job.id();
                 let ended =
                     if by_server { self.hand_over(command, job).await } else { move_it(&self.reconciler, job).await };
-                bar.suspend(|| print_result(&id, &ended));
+                if !is_quiet() {
+                    bar.suspend(|| print_result(&id, &ended));
+                }
                 bar.inc(1);
                 (id, ended)
             }

@@ -36,6 +36,8 @@ pub(super) struct Election {
     term: watch::Receiver<Option<Instant>>,
     /// Whether another server is at work.
     pub(super) competing_server: watch::Receiver<CompetingServer>,
+    /// When the API server last answered a request for the leader's Lease.
+    pub(super) contact: watch::Receiver<Instant>,
     /// Whether this process leads.
     pub(super) leadership: watch::Receiver<Leadership>,
     ended: watch::Receiver<bool>,
@@ -48,8 +50,9 @@ impl Election {
         let (end, ended) = watch::channel(false);
         let (leadership, competing_server, term) =
             (candidate.subscribe(), candidate.competing_server(), candidate.term());
+        let contact = candidate.contact();
         let candidate = tokio::spawn(candidate.run(until(ended.clone())));
-        Self { replica: None, candidate, term, competing_server, leadership, ended, end }
+        Self { replica: None, candidate, term, competing_server, contact, leadership, ended, end }
     }
 
     /// Gives the leader's Lease back, and removes that of the replica.

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use clusterip_host::object::blocks_of;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::leader::Leadership;
+use crate::leader::contact::MAX_SILENCE;
 use crate::nodes::pool_blocks;
 use crate::pool_use;
 use crate::server_metrics::ServerMetrics;
@@ -21,6 +24,8 @@ pub(super) struct Gauges {
     pub(super) reconciler: Arc<Reconciler>,
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) certificate: Certificate,
+    /// When the API server last answered a request for the leader's Lease.
+    pub(super) last_contact: watch::Receiver<Instant>,
 }
 
 impl Gauges {
@@ -74,6 +79,11 @@ impl Gauges {
             self.metrics.services.misplaced(&[]);
         }
         evaluator.stores().update_metrics();
+        let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
+        let silence = self.last_contact.borrow().elapsed();
+        if silence > MAX_SILENCE.max(stale) {
+            self.metrics.cluster.api_server_contact(SystemTime::now() - silence);
+        }
         self.metrics.admission.certificate_expiry(self.certificate.not_after());
         self.metrics.encode()
     }

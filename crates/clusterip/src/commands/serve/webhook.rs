@@ -9,12 +9,14 @@ use clusterip_runtime::shutdown::until;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::controllers::Election;
 use super::gauges::Gauges;
 use super::startup::Startup;
 use super::{CLAIMING_THREADS, LOG_TARGET};
 use crate::leader::competing_server::CompetingServer;
+use crate::leader::contact;
 use crate::services::controller::reconcile::Reconciler;
 use crate::webhook::admission::Admission;
 use crate::webhook::authority::{self, Authority};
@@ -120,7 +122,14 @@ impl Startup<'_> {
         election: &Election,
     ) -> Backend {
         let (metrics, leadership) = (Arc::clone(&self.metrics), election.leadership.clone());
-        let gauges = Gauges { metrics, reconciler, leadership, certificate: certificate.clone() };
+        let last_contact = election.contact.clone();
+        let gauges = Gauges {
+            metrics,
+            reconciler,
+            leadership,
+            certificate: certificate.clone(),
+            last_contact: last_contact.clone(),
+        };
         let (evaluator, metrics) = (self.evaluator.clone(), self.metrics.admission.clone());
         let (stores, certificate) = (self.stores.clone(), certificate.clone());
         let competing_server = self.competing_server(election);
@@ -128,7 +137,9 @@ impl Startup<'_> {
             reviewer: Arc::new(Admission::new(evaluator, metrics, self.arguments.on_error)),
             not_ready: Arc::new(move || {
                 let lagging = stores.lagging().into_iter().chain(certificate.problem(Timestamp::now()));
-                lagging.chain(competing_server.as_ref().and_then(|found| found.borrow().problem())).collect()
+                let silent = contact::problem(*last_contact.borrow(), Instant::now());
+                let competing = competing_server.as_ref().and_then(|found| found.borrow().problem());
+                lagging.chain(silent).chain(competing).collect()
             }),
             metrics: Arc::new(move || gauges.encode()),
         }

@@ -20,6 +20,17 @@ fn user_name_is_escaped_in_cel_expressions() {
 }
 
 #[test]
+fn configuration_that_is_left_behind_is_named_with_the_remedy() {
+    let reason = Box::new(RegistrationError::Silent("clusterip-policy".to_owned()));
+    let error = RegistrationError::LeftBehind { name: "clusterip-policy".to_owned(), reason };
+    assert_eq!(
+        error.to_string(),
+        "MutatingWebhookConfiguration clusterip-policy: no answer from the API server within 20s; it was left behind: \
+         delete it with `kubectl delete mutatingwebhookconfiguration clusterip-policy`"
+    );
+}
+
+#[test]
 fn url_host_is_the_name_or_address_in_the_certificate() {
     for (url, host) in [
         ("https://127.0.0.1:8443", "127.0.0.1"),

@@ -47,7 +47,8 @@ pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, Manife
 /// [`ManifestErrors`] with all mistakes of the text.
 pub fn load_text(source: ManifestText, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
     let mut files = Files::new(namespace);
-    files.add_source(Ok(source));
+    let parsed = files.parse(&source);
+    files.add_parsed(source, parsed);
     files.finish()
 }
 
@@ -59,7 +60,7 @@ struct Files<'n> {
     errors: Vec<ManifestError>,
     /// The mistakes in the texts.
     mistakes: Vec<ManifestError>,
-    /// An error for each empty standard input.
+    /// An error for each empty standard input, and for each empty file that the command line names.
     empty_inputs: Vec<ManifestError>,
 }
 
@@ -90,14 +91,23 @@ impl<'n> Files<'n> {
         if path.is_dir() && !manifests::is_standard_input(path) {
             self.add_folder(path);
         } else {
-            self.add_source(manifests::read_file(path));
+            self.add_file(path);
         }
     }
 
-    fn add_source(&mut self, source: Result<ManifestText, ManifestError>) {
-        match source {
+    /// Adds standard input, or a file that the command line names.
+    fn add_file(&mut self, path: &Path) {
+        match manifests::read_file(path) {
             Ok(source) => {
                 let parsed = self.parse(&source);
+                // An empty list of objects is a document, too.
+                if parsed.content == Content::Nothing {
+                    self.empty_inputs.push(if manifests::is_standard_input(path) {
+                        ManifestError::EmptyInput
+                    } else {
+                        ManifestError::EmptyFile { file: source.name.clone() }
+                    });
+                }
                 self.add_parsed(source, parsed);
             }
             Err(error) => self.errors.push(error),
@@ -115,10 +125,6 @@ impl<'n> Files<'n> {
     }
 
     fn add_parsed(&mut self, source: ManifestText, mut parsed: Parsed) {
-        // An empty list of objects is a document, too.
-        if source.name == "-" && parsed.content == Content::Nothing {
-            self.empty_inputs.push(ManifestError::EmptyInput);
-        }
         self.input.sources.push(source);
         self.input.manifests.append(&mut parsed.manifests);
         self.mistakes.append(&mut parsed.mistakes);
