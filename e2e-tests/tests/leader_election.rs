@@ -134,7 +134,7 @@ async fn lease_of_a_killed_leader_is_taken_when_it_expires() {
     let me = second.identity().to_string();
     let begin = Instant::now();
     assert_eq!(second.try_acquire().await.unwrap(), Acquisition::Acquired);
-    assert!(begin.elapsed() >= 3 * SECOND, "not before it has seen the lease unchanged for its duration");
+    assert!(begin.elapsed() >= 3 * SECOND, "not before it has seen the Lease unchanged for its duration");
     assert_eq!(lease(&client, &namespace).await, (me, 3, 1));
     let mut second = Running::new(second);
     second.leads().await;
@@ -233,7 +233,7 @@ async fn deleted_lease_is_recreated() {
     let mut running = Running::new(candidate(&client, &namespace, Role::Serve, lasting()));
     running.leads().await;
     leases(&client, &namespace).delete(LEASE, &<_>::default()).await.unwrap();
-    eventually("the lease", async || leases(&client, &namespace).get_opt(LEASE).await.unwrap()).await;
+    eventually("the Lease", async || leases(&client, &namespace).get_opt(LEASE).await.unwrap()).await;
     assert_eq!(lease(&client, &namespace).await, (running.me.to_string(), 600, 0));
     assert!(running.state.borrow_and_update().leads());
     running.stop().await;
@@ -269,14 +269,14 @@ async fn errors_name_the_lease() {
     let error = candidate(&client, "nowhere", Role::Move, lasting()).try_acquire().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "lease nowhere/clusterip-leader can't be created: namespaces \"nowhere\" not found; without it nothing \
+        "Lease nowhere/clusterip-leader can't be created: namespaces \"nowhere\" not found; without it nothing \
          is moved or assigned"
     );
     plane.kubectl(&["create", "serviceaccount", "without-permissions", "--namespace", &namespace]).await.ok();
     let without_permissions = plane.client_with(&plane.token(&namespace, "without-permissions").await);
     let error = candidate(&without_permissions, &namespace, Role::Move, lasting()).try_acquire().await.unwrap_err();
     let expected = format!(
-        "lease {namespace}/clusterip-leader can't be read: leases.coordination.k8s.io \"clusterip-leader\" is forbidden: \
+        "Lease {namespace}/clusterip-leader can't be read: leases.coordination.k8s.io \"clusterip-leader\" is forbidden: \
          User \"system:serviceaccount:{namespace}:without-permissions\" cannot get resource \"leases\" in API group \
          \"coordination.k8s.io\" in the namespace \"{namespace}\"; without it nothing is moved or assigned"
     );

@@ -300,7 +300,7 @@ async fn late_and_lost_answers_to_a_claim_are_handled() {
             }
             Err(refused) => {
                 assert!(!claimed, "{row}: {refused}");
-                assert!(refused.contains("can't be claimed: lease"), "{row}: {refused}");
+                assert!(refused.contains("can't be claimed: Lease"), "{row}: {refused}");
             }
         }
         // The next request succeeds after each fault.

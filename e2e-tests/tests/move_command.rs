@@ -390,7 +390,7 @@ async fn interrupted_command_finishes_the_moves_that_have_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn signal_before_the_first_move_gives_the_lease_up() {
+async fn signal_before_the_first_move_gives_the_lease_back() {
     struct Case {
         name: &'static str,
         signal: &'static str,

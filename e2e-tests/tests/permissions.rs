@@ -139,7 +139,7 @@ async fn commands_list_all_permissions_that_they_lack() {
     let cases = [
         Case {
             args: &["audit"],
-            refused: "controllerrevisions can't be listed in all namespaces, so it is unknown where a server leads",
+            refused: "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server leads",
             rules: &[
                 PODS,
                 r#"- {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["list", "get"]}"#,
@@ -154,7 +154,7 @@ async fn commands_list_all_permissions_that_they_lack() {
         },
         Case {
             args: &["move", "--yes"],
-            refused: "controllerrevisions can't be listed in all namespaces, so it is unknown where a server leads",
+            refused: "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server leads",
             rules: &[
                 r#"- {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update"]}"#,
                 r#"- {apiGroups: [""], resources: ["pods"], verbs: ["list", "watch"]}"#,

@@ -247,7 +247,7 @@ async fn user_of_one_namespace_is_told_what_is_missing() {
         .unwrap();
 
     let list = format!("error: listing v1/Service failed: services is forbidden: User {user:?} cannot list resource");
-    let unknown_server = "error: controllerrevisions can't be listed in all namespaces, so it is unknown where a \
+    let unknown_server = "error: ControllerRevisions can't be listed in all namespaces, so it is unknown where a \
                           server leads (--server-namespace names its namespace): controllerrevisions.apps is forbidden";
     let settings = ["--settings", "server.yaml"];
     struct Case<'a> {

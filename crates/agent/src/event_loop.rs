@@ -143,7 +143,7 @@ impl EventLoop {
             let replan_at = self.plan(now, &mut writing);
             if self.watch_is_broken(now) {
                 tracing::warn!(
-                    "the watch of leases does not deliver the heartbeat of this agent: restarting the watch"
+                    "the watch of Leases does not deliver the heartbeat of this agent: restarting the watch"
                 );
                 self.own_heartbeat_seen = now;
                 events = self.events();
@@ -230,7 +230,7 @@ impl EventLoop {
             }
             Ok(Event::Delete(lease)) => self.state.delete(&lease, now),
             Err(error) => {
-                tracing::warn!(error = error_chain(&error), "the leases of agents can't be watched, trying again");
+                tracing::warn!(error = error_chain(&error), "the Leases of agents can't be watched, trying again");
             }
         }
     }
@@ -266,11 +266,11 @@ async fn carry_out(leases: Api<Lease>, write: LeaseWrite) -> (LeaseWrite, WriteO
         Ok(Err(KubeError::Api(status))) if status.code == 409 => WriteOutcome::Changed,
         Ok(Err(KubeError::Api(status))) if status.code == 404 && exists => WriteOutcome::Gone,
         Ok(Err(error)) => {
-            tracing::warn!(lease = name, kind = ?write.kind, error = error_message(&error), "a lease can't be written");
+            tracing::warn!(lease = name, kind = ?write.kind, error = error_message(&error), "a Lease can't be written");
             WriteOutcome::Unclear
         }
         Err(_) => {
-            tracing::warn!(lease = name, kind = ?write.kind, "no answer to a lease write within {REQUEST_TIMEOUT:?}");
+            tracing::warn!(lease = name, kind = ?write.kind, "no answer to a Lease write within {REQUEST_TIMEOUT:?}");
             WriteOutcome::Unclear
         }
     };

@@ -230,7 +230,7 @@ async fn try_step<T, E: fmt::Display>(
         Err(_) => format!("no result within {STEP_TIMEOUT:?}"),
     };
     metrics.failed(step);
-    tracing::warn!(%address, step = step.as_str(), error, "a step on the network failed: it is retried");
+    tracing::warn!(%address, step = step.as_str(), error, "a step on the network failed, trying again");
     None
 }
 

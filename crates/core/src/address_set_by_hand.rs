@@ -1,7 +1,7 @@
 //! Whether a Service's address was set by hand, which `metadata.managedFields` shows: a manager owns the address.
 //!
-//! The API server computes those before mutating admission, so an address that a webhook or the allocator picked has
-//! no owner.
+//! The API server computes `managedFields` before mutating admission, so an address that a webhook or the allocator
+//! picked has no owner.
 
 use serde_json::Value;
 

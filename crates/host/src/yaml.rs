@@ -298,7 +298,7 @@ impl<'t> Composer<'t> {
             let is_list = depth == 0 && matches!(&key.data, Data::Scalar(Value::String(name)) if name == "items");
             let value = match event {
                 // A list with an anchor may be needed again.
-                Event::SequenceStart(0, _) if is_list && self.items.is_some() => self.told_items(value_span)?,
+                Event::SequenceStart(0, _) if is_list && self.items.is_some() => self.streamed_items(value_span)?,
                 event => self.node(event, value_span, depth + 1)?,
             };
             if is_merge {
@@ -319,7 +319,7 @@ impl<'t> Composer<'t> {
     }
 
     /// The items of a list, without those that were passed to `on_item` and not returned.
-    fn told_items(&mut self, start: TextPosition) -> Result<Node, YamlError> {
+    fn streamed_items(&mut self, start: TextPosition) -> Result<Node, YamlError> {
         let mut kept = Vec::new();
         loop {
             let (event, span) = self.next()?;

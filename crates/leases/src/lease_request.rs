@@ -18,7 +18,7 @@ pub enum LeaseRequest {
 }
 
 impl fmt::Display for LeaseRequest {
-    /// What would have been done to the Lease, as in "the lease can't be created".
+    /// What would have been done to the Lease, as in "the Lease can't be created".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Read => "read",

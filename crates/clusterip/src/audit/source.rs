@@ -126,7 +126,7 @@ impl Collector {
     /// unknown.
     ///
     /// # Errors
-    /// If they can't be listed.
+    /// If the Leases can't be listed.
     async fn add_leases(
         &mut self,
         client: &Client,
@@ -290,7 +290,7 @@ pub async fn of_stores(
     let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
     let reservations = collector.add_all_reservations(client, settings).await;
     let mut watches = failing(stores);
-    // The watches of an API server that hangs only stay silent.
+    // Watches report no error while the API server hangs.
     if watches.is_empty() && failure.as_ref().is_some_and(|failure| failure.unreachable().is_some()) {
         watches.push("the API server does not answer, so the watched objects may have changed".to_owned());
     }
@@ -302,7 +302,7 @@ pub async fn of_stores(
 
 /// A note about Leases that can't be listed.
 fn note_about_leases(failure: &RequestFailure) -> String {
-    let note = format!("the addresses in flight are unknown: leases can't be listed: {failure}");
+    let note = format!("the addresses in flight are unknown: Leases can't be listed: {failure}");
     match failure.unreachable() {
         Some(_) => note,
         None => format!("{note}; name their namespaces with --server-namespace and --agents-namespace"),

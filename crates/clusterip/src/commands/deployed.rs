@@ -75,7 +75,7 @@ impl Servers {
             Err(error) if RequestFailure::from(&error).is_forbidden() => {
                 return Ok(ServersRead::Forbidden(RequestFailure::from(&error)));
             }
-            Err(error) => return Err(failed("controllerrevisions can't be listed", &error)),
+            Err(error) => return Err(failed("ControllerRevisions can't be listed", &error)),
         };
         let mut stored: BTreeMap<String, Vec<SettingsInUse>> = BTreeMap::new();
         for (namespace, in_use) in listed {
@@ -184,13 +184,13 @@ impl Deployed {
             return match Servers::read(client, Some(client.default_namespace())).await {
                 Ok(ServersRead::Servers(servers)) if !servers.leading.is_empty() => Ok(servers),
                 _ => Err(Error::new(refused).context(
-                    "controllerrevisions can't be listed in all namespaces, so it is unknown where a server leads \
+                    "ControllerRevisions can't be listed in all namespaces, so it is unknown where a server leads \
                      (--server-namespace names its namespace)",
                 )),
             };
         };
         Err(Error::new(refused).context(format!(
-            "controllerrevisions can't be read in namespace {given}, so it is unknown whether a server leads there"
+            "ControllerRevisions can't be read in namespace {given}, so it is unknown whether a server leads there"
         )))
     }
 
@@ -356,11 +356,11 @@ async fn may_be_starting(client: &Client, given: Option<&str>) -> bool {
 async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Lease>> {
     match Api::<Lease>::namespaced(client.clone(), namespace).get_opt(LEASE).await {
         Ok(lease) => Ok(lease),
-        Err(error) => Err(failed(&format!("lease {namespace}/{LEASE} can't be read"), &error)),
+        Err(error) => Err(failed(&format!("Lease {namespace}/{LEASE} can't be read"), &error)),
     }
 }
 
-/// The error of a request.
+/// An error that begins with `what`, and whose cause is the failed request.
 fn failed(what: &str, error: &kube::Error) -> Error {
     Error::new(RequestFailure::from(error)).context(what.to_owned())
 }

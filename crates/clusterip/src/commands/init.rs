@@ -107,7 +107,7 @@ impl Init {
         Ok((self.ranges(client).await?, self.systems(client).await?))
     }
 
-    /// What is not given on the command line.
+    /// The permissions to read the facts that the command line does not give.
     fn reads(&self) -> Reads {
         let ranges =
             self.service_cidr.is_empty().then(|| Need::read("list", "networking.k8s.io", "servicecidrs", None));

@@ -122,7 +122,7 @@ pub enum Output {
 /// Completes at SIGINT or SIGTERM. All clones complete.
 type Interrupt = Shared<LocalBoxFuture<'static, ()>>;
 
-/// The list of the misplaced Services, and what its moves need.
+/// The list of the misplaced Services, and everything that their moves need.
 struct Prepared {
     run: Run,
     rows: Vec<Row>,
@@ -152,7 +152,7 @@ impl Move {
             );
         }
         let interrupt: Interrupt = shutdown_signal().boxed_local().shared();
-        // No Lease is held before the moves, so this can be given up at any point.
+        // The command holds no Lease before the moves, so a signal may stop the preparation at any point.
         let prepared = tokio::select! {
             biased;
             () = interrupt.clone() => return Ok(interrupted_before_the_moves()),
@@ -427,7 +427,7 @@ fn interrupted_before_the_moves() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Asks for confirmation. If this is given up, a thread still waits for the answer until the process ends.
+/// Asks for confirmation. If the future is dropped, a thread still waits for the answer until the process ends.
 async fn ask(count: usize) -> anyhow::Result<bool> {
     if !io::stdin().is_terminal() {
         bail!(

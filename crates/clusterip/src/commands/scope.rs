@@ -52,7 +52,7 @@ impl Scope {
         }
     }
 
-    /// What names the namespace of the command, for errors.
+    /// The option that names the namespace of the command, or the context, for errors.
     pub fn named_by(&self, service: Option<&ServiceName>) -> &'static str {
         match (&self.namespace, service.and_then(|service| service.namespace.as_ref())) {
             (Some(_), _) => "--namespace",
@@ -61,7 +61,7 @@ impl Scope {
         }
     }
 
-    /// Prints a notice if no Service of the namespace, or of all, has the labels of `--selector`.
+    /// Prints a notice if no Service of the namespace, or of all namespaces, has the labels of `--selector`.
     pub fn tell_if_no_service_matches(&self, snapshot: &Snapshot, namespace: Option<&str>) {
         let Some(selector) = &self.selector else { return };
         let is_inside = |service: &Value| namespace.is_none_or(|namespace| object::namespace(service) == namespace);
@@ -126,7 +126,8 @@ pub fn check(snapshot: &Snapshot, namespace: &str, named_by: &str) -> anyhow::Re
 /// Checks that the Namespace that an option names exists in the cluster, if the option is given.
 ///
 /// # Errors
-/// If the Namespace does not exist or can't be read. A user without the permission to read it uses it unchecked.
+/// If the Namespace does not exist or can't be read. Without the permission to read the Namespace, it is not
+/// checked.
 pub async fn check_in_cluster(client: &Client, namespace: Option<&str>, option: &str) -> anyhow::Result<()> {
     let Some(namespace) = namespace else { return Ok(()) };
     match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {

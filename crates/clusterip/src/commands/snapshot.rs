@@ -143,7 +143,7 @@ async fn read(client: &Client, settings: &Settings) -> anyhow::Result<Contents> 
     if let Err(error) = contents.add_leases(client).await {
         let reason = error_message(&error);
         warn(&format!(
-            "leases can't be listed: {reason}; an audit of this snapshot can't tell which addresses are in flight or \
+            "Leases can't be listed: {reason}; an audit of this snapshot can't tell which addresses are in flight or \
              held"
         ));
     }

@@ -125,7 +125,7 @@ impl Validate {
     }
 }
 
-/// What is read from the cluster.
+/// What the command reads from the cluster.
 fn reads() -> Reads {
     let need = |verb, resource| Need::read(verb, "networking.k8s.io", resource, None);
     Reads { more: vec![need("list", "servicecidrs"), need("get", "ipaddresses")], ..Reads::default() }
@@ -185,7 +185,7 @@ impl Cluster {
         let found = self.runtime.block_on(async {
             let found = addresses.get_opt(&dns.address.to_string()).await;
             let found = found.map_err(|error| RequestFailure::from(&error));
-            let found = found.with_context(|| format!("ipaddress {} can't be read", dns.address));
+            let found = found.with_context(|| format!("IPAddress {} can't be read", dns.address));
             reads().explain(&self.client, found).await
         })?;
         Ok(found.is_none().then_some(dns))

@@ -310,7 +310,7 @@ impl Term {
             Ok(Event::Apply(lease)) => self.observer.apply(&lease, now),
             Ok(Event::Delete(lease)) => self.observer.delete(&lease, now),
             Err(error) => {
-                tracing::warn!(error = error_chain(&error), "the leases of agents can't be watched, trying again");
+                tracing::warn!(error = error_chain(&error), "the Leases of agents can't be watched, trying again");
                 return false;
             }
         }

@@ -129,7 +129,7 @@ impl Candidate {
     /// taken.
     ///
     /// # Errors
-    /// [`LeaderError`] where the Lease can't be read.
+    /// [`LeaderError`] if the Lease can't be read.
     pub async fn look(&mut self) -> Result<(), LeaderError> {
         let found = self.read().await?;
         let now = Instant::now();
@@ -137,11 +137,11 @@ impl Candidate {
         Ok(())
     }
 
-    /// Takes the Lease, or finds out that its holder is alive. The Lease of a dead process is waited for. So this
+    /// Takes the Lease, or finds out that its holder is alive. Waits until the Lease of a dead process expires. So this
     /// takes a try or two beside a living leader, and at most the duration of the Lease otherwise.
     ///
     /// # Errors
-    /// [`LeaderError`] where the Lease can't be read or written.
+    /// [`LeaderError`] if the Lease can't be read or written.
     pub async fn try_acquire(&mut self) -> Result<Acquisition, LeaderError> {
         loop {
             self.attempt().await?;
@@ -157,8 +157,8 @@ impl Candidate {
         }
     }
 
-    /// Leads whenever possible until `shutdown`, then gives the Lease back. Whatever relies on leadership must have
-    /// ended by then.
+    /// Leads whenever possible until `shutdown`, then gives the Lease back. Everything that relies on leadership must
+    /// have ended by then.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -191,7 +191,7 @@ impl Candidate {
                 sleep_until(deadline).await;
                 self.note_renewal(None);
                 tracing::warn!(
-                    "the lease {}/{LEASE} could not be renewed in time: this process stops leading",
+                    "the Lease {}/{LEASE} could not be renewed in time: this process stops leading",
                     self.namespace
                 );
                 self.publish(Leadership::Following { holder: None });
@@ -311,11 +311,11 @@ impl Candidate {
             }
         });
         match released.await {
-            Ok(Ok(())) => tracing::info!("released the lease {}/{LEASE}", self.namespace),
+            Ok(Ok(())) => tracing::info!("released the Lease {}/{LEASE}", self.namespace),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "leader election: the next leader must wait until the lease expires")
+                tracing::warn!(%error, "leader election: the next leader must wait until the Lease expires")
             }
-            Err(_) => tracing::warn!("the lease {}/{LEASE} could not be released in time", self.namespace),
+            Err(_) => tracing::warn!("the Lease {}/{LEASE} could not be released in time", self.namespace),
         }
     }
 
@@ -326,7 +326,7 @@ impl Candidate {
             Ok(_) => Ok(Deletion::Done),
             Err(error) if matches!(&error, KubeError::Api(status) if status.code == 403) => {
                 let error = error_message(&error);
-                tracing::warn!(error, "the lease {}/{LEASE} could not be deleted", self.namespace);
+                tracing::warn!(error, "the Lease {}/{LEASE} could not be deleted", self.namespace);
                 Ok(Deletion::Refused)
             }
             Err(error) if raced(&error) => Ok(Deletion::Raced),

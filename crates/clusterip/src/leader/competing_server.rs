@@ -47,10 +47,10 @@ impl CompetingServer {
         match self {
             Self::None => None,
             Self::Unclear(None) => {
-                Some("another server may be at work: the lease of the leader is yet to be read".into())
+                Some("another server may be at work: the Lease of the leader is yet to be read".into())
             }
             Self::Unclear(Some(holder)) => {
-                Some(format!("another server, {holder}, may be at work: whether it renews its lease is being watched"))
+                Some(format!("another server, {holder}, may be at work: whether it renews its Lease is being watched"))
             }
             Self::Lives(holder) => Some(format!(
                 "another server, {holder}, is at work and leads; both would hand out the same addresses: stop one of \

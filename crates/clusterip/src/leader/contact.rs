@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long the API server may give no answer until the server is not ready: a request for the Lease ends after 5 s
+/// How long the API server may give no answer before this server is not ready. A request for the Lease ends after 5 s
 /// without an answer, so at least two requests have failed by then.
 pub const MAX_SILENCE: Duration = Duration::from_secs(15);
 
@@ -14,7 +14,7 @@ pub fn problem(last: Instant, now: Instant) -> Option<String> {
     let silence = now.saturating_duration_since(last);
     (silence > MAX_SILENCE).then(|| {
         format!(
-            "the API server has not answered for {} s: the lease of the leader could not be read",
+            "the API server has not answered for {} s: the Lease of the leader could not be read",
             silence.as_secs()
         )
     })
@@ -35,7 +35,7 @@ mod tests {
             Case { seconds: 15, expected: None },
             Case {
                 seconds: 16,
-                expected: Some("the API server has not answered for 16 s: the lease of the leader could not be read"),
+                expected: Some("the API server has not answered for 16 s: the Lease of the leader could not be read"),
             },
         ];
         let last = Instant::now();

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum LeaderError {
     /// The API server refuses the request, or can't be reached.
-    #[error("lease {namespace}/{LEASE} can't be {request}: {reason}; without it nothing is moved or assigned")]
+    #[error("Lease {namespace}/{LEASE} can't be {request}: {reason}; without it nothing is moved or assigned")]
     Request {
         /// The namespace of the Lease.
         namespace: String,
@@ -21,7 +21,7 @@ pub enum LeaderError {
     },
     /// The API server does not answer in time.
     #[error(
-        "lease {namespace}/{LEASE} can't be {request}: no answer within {waited:?}; without it nothing is moved or \
+        "Lease {namespace}/{LEASE} can't be {request}: no answer within {waited:?}; without it nothing is moved or \
          assigned"
     )]
     NoAnswer {

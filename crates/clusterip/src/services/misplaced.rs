@@ -130,8 +130,8 @@ pub fn inspect(
         _ => return Ok(Inspection::InPlace),
     };
     let (namespace, name) = (namespace(service), name(service));
-    let wish = Move::of(service);
-    let asked_by = match (request, wish) {
+    let annotation = Move::of(service);
+    let asked_by = match (request, annotation) {
         (Some(_), _) => AskedBy::Administrator,
         (None, Some(Move::Now)) => AskedBy::Author,
         (None, _) => AskedBy::Controller,
@@ -141,7 +141,7 @@ pub fn inspect(
     let disturbed = endpoints::disturbed(&evaluator.stores().read_snapshot(), namespace, name, &lies_in);
     let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
         report(StayReason::Never, "this server moves nothing".to_owned())
-    } else if wish == Some(Move::Never) {
+    } else if annotation == Some(Move::Never) {
         report(StayReason::Never, format!("annotation {MOVE_ANNOTATION}: never"))
     } else if text(service, &["spec", "type"]) == "LoadBalancer" && !allowed.load_balancers {
         report(

@@ -22,7 +22,7 @@ pub(super) fn check_claims(
     let mut wrong = Vec::new();
     for (field, address) in claims {
         if let Right::Refused(why) = claimant.right_to(*address)? {
-            wrong.push(format!("{}: {address} {why}", words(field)));
+            wrong.push(format!("{}: {address} {why}", field_label(field)));
         }
     }
     Ok(wrong)
@@ -41,7 +41,7 @@ pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) ->
             let most = if field.name == EXTERNAL_IPS { MAX_EXTERNAL_IPS } else { MAX_ADDRESSES };
             wrong.push(format!(
                 "{}: {address} is one too many: at most {most} addresses count, in a text of at most {} characters",
-                words(field.name),
+                field_label(field.name),
                 TOO_LONG_FOR_ADDRESSES - 1
             ));
         }
@@ -50,7 +50,7 @@ pub(super) fn check_beyond(claimant: &Claimant<'_>, before: Option<&Service>) ->
 }
 
 /// The name of a field or an annotation in messages.
-fn words(field: &str) -> String {
+fn field_label(field: &str) -> String {
     if field.contains('/') { format!("annotation {field}") } else { field.to_owned() }
 }
 

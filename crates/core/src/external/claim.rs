@@ -30,7 +30,7 @@ pub struct ClaimField<'s> {
 
 impl ClaimField<'_> {
     /// The addresses that count as held, without duplicates. Texts that are not addresses are left out: the program
-    /// that reads the field judges them.
+    /// that reads the field decides what they mean.
     pub fn counted(&self) -> Vec<IpAddr> {
         let mut found: Vec<IpAddr> = Vec::new();
         for text in self.texts.iter().take(MAX_EXTERNAL_IPS) {

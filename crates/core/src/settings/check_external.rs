@@ -5,7 +5,8 @@ use super::read::PoolPaths;
 use super::{Mistake, Settings};
 use crate::address::Span;
 
-/// Mistakes between values. `paths` has one entry for each pool of external addresses.
+/// The mistakes in pools of external addresses that contradict each other or the other settings. `paths` has one entry
+/// for each pool.
 pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
     let pools = settings.external.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.ranges, &pool.exclude)).collect();

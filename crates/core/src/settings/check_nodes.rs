@@ -8,7 +8,8 @@ use super::read::PoolPaths;
 use super::{Mistake, Settings};
 use crate::address::overlap;
 
-/// Mistakes between values. `paths` has one entry for each pool of Nodes.
+/// The mistakes in pools of Nodes that contradict each other or the other settings. `paths` has one entry for each
+/// pool.
 pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
     let pools = settings.nodes.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();

@@ -27,7 +27,7 @@ pub(super) trait Kind {
     fn covers(&self, pool: usize, other: usize) -> bool;
 }
 
-/// Mistakes between values. `paths` has one entry for each pool.
+/// The mistakes in pools that contradict each other or the other settings. `paths` has one entry for each pool.
 pub(super) fn mistakes(pools: &[Common<'_>], paths: &[PoolPaths], kind: &dyn Kind) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     for (index, (pool, pool_paths)) in pools.iter().zip(paths).enumerate() {

@@ -8,7 +8,8 @@ use super::{AdmissionScope, Match, Mistake, Pool, Reservation, Settings, WhenFul
 use crate::label_selector::LabelSelector;
 use crate::pod_spec::OS_LABEL;
 
-/// Mistakes between values. `paths` has one entry for each pool.
+/// The mistakes in pools of Services that contradict each other or the other settings. `paths` has one entry for each
+/// pool.
 pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
     let pools = settings.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();

@@ -32,7 +32,7 @@ impl fmt::Display for DnsAddress {
 }
 
 impl DnsAddress {
-    /// What the user can do about it.
+    /// What the user can do about the problem.
     pub const REMEDY: &str = "exclude it from the pool, or reserve it";
 
     /// What is wrong, without its place in the settings and without the remedy.

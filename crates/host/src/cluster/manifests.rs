@@ -249,7 +249,7 @@ enum Content {
     Nothing,
     /// Documents, none of which is a Kubernetes object.
     OtherDocuments,
-    /// Kubernetes objects, or text that is not YAML and may have some.
+    /// Kubernetes objects, or text that is not YAML and may be meant as Kubernetes objects.
     Objects,
 }
 

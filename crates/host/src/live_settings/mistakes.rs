@@ -27,7 +27,7 @@ pub enum DocumentError {
     #[error("{0}")]
     ConfigMap(String),
     /// The ConfigMap has no settings.
-    #[error("the configmap has no key {KEY}, but {keys}")]
+    #[error("the ConfigMap has no key {KEY}, but {keys}")]
     NoKey {
         /// The keys of the ConfigMap.
         keys: String,

@@ -163,7 +163,7 @@ mod tests {
             Case {
                 name: "a ConfigMap with another key",
                 text: "apiVersion: v1\nkind: ConfigMap\ndata: {pools.yaml: x}",
-                expected: Err("the configmap has no key settings.yaml, but pools.yaml"),
+                expected: Err("the ConfigMap has no key settings.yaml, but pools.yaml"),
             },
             Case {
                 name: "a ConfigMap with several other keys",

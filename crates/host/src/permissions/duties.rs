@@ -216,7 +216,7 @@ impl Needs {
         if *own {
             self.cluster(group, resource, &["create"]);
             self.add(group, resource, None, None, Some(name), &["delete"]);
-            // A server that is only tried leaves nothing behind.
+            // A server with `--register-url` leaves nothing behind.
             let namespace = duties.own_namespace();
             self.add("coordination.k8s.io", "leases", None, namespace, Some(LEASE), &["delete"]);
             if let Some(secret) = &duties.authority {

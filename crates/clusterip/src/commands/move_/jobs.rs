@@ -76,7 +76,7 @@ impl Run {
         }
     }
 
-    /// Moves the Services, and returns the result of each move. Gives its Lease up at the end, also after a signal.
+    /// Moves the Services, and returns the result of each move. Gives the Lease back at the end, also after a signal.
     ///
     /// # Errors
     /// If no Service may be moved. Then none was.

@@ -161,7 +161,7 @@ impl Startup<'_> {
             identity: self.me.to_string(),
             source: SettingsOrigin::from(&self.arguments.settings_source(&self.client)),
             agents_namespace: self.agents_namespace.clone(),
-            // A server that is only tried leaves nothing behind.
+            // A server with `--register-url` leaves nothing behind.
             temporary: self.arguments.register_url.is_some(),
         };
         let end = self.tasks.until_stop();

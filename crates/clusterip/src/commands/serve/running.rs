@@ -50,8 +50,8 @@ impl Tasks {
         self.spawned.spawn(task);
     }
 
-    /// Spawns work that is dropped at the stop. It may end before: a task that ends early would end the server, so the
-    /// task goes on until the stop.
+    /// Spawns work that is dropped at the stop. The work may end earlier. A task that ends early would end the server,
+    /// so the task of the work waits for the stop.
     pub(super) fn spawn_until_stop(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         let (stopped, end) = (self.until_stop(), self.until_stop());
         self.spawn(async move {

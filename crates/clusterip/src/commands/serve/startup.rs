@@ -56,7 +56,7 @@ impl<'a> Connection<'a> {
     /// This process as a candidate in the leader election.
     pub(super) fn candidate(&self) -> Candidate {
         let candidate = Candidate::new(self.client.clone(), &self.namespace, self.me.clone(), Timing::default());
-        // A server that is only tried leaves nothing behind.
+        // A server with `--register-url` leaves nothing behind.
         if self.arguments.register_url.is_some() { candidate.temporary() } else { candidate }
     }
 

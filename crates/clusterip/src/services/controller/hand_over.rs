@@ -26,7 +26,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub enum HandOverError {
     /// The request can't be written. The message names the permissions that are needed.
     #[error(
-        "the server in namespace {namespace} can't be asked: {reason}; it takes requests as controllerrevisions of \
+        "the server in namespace {namespace} can't be asked: {reason}; it takes requests as ControllerRevisions of \
          that namespace (verbs create, get, delete)"
     )]
     NotAsked {
@@ -39,7 +39,7 @@ pub enum HandOverError {
     #[error("{0}")]
     Request(String),
     /// The server has not dealt with the request in time.
-    #[error("the server did not take it up within {} s", MAX_WAIT.as_secs())]
+    #[error("the server did not deal with the request within {} s", MAX_WAIT.as_secs())]
     NotTakenUp,
     /// The Service does not exist any more.
     #[error("it is gone")]

@@ -36,8 +36,8 @@ const UNFINISHED: Duration = Duration::from_secs(2);
 const STALE: Duration = Duration::from_millis(200);
 /// How soon a Service is looked at again if it can't move for a reason that no watch reports.
 const REPORTED: Duration = Duration::from_secs(60);
-/// How often the controller tries to remove the annotation of a wish that it has answered, while other clients change
-/// the Service.
+/// How often the controller tries to remove the annotation that asked for a move, while other clients change the
+/// Service.
 const ANSWER_TRIES: usize = 3;
 
 /// How soon a Service is looked at again if the replicas use different settings.
@@ -218,13 +218,13 @@ impl Reconciler {
             Ok(Inspection::InPlace) => {
                 self.clear_findings(id);
                 self.answer_requester(id, &service, "not moved: with the server's settings, it is in its pool").await;
-                self.answer_wish(id, &service).await
+                self.remove_request_and_annotation(id, &service).await
             }
             Ok(Inspection::Unmatched { pools }) => {
                 self.clear_findings(id);
                 self.found().unmatched.insert(id.clone(), pools);
                 self.answer_requester(id, &service, "not moved: with the server's settings, no pool matches it").await;
-                self.answer_wish(id, &service).await
+                self.remove_request_and_annotation(id, &service).await
             }
             Ok(Inspection::HalfMoved) => {
                 let next = self.half_moved(id, &service).await;
@@ -286,12 +286,12 @@ impl Reconciler {
         self.remember(id, StayReason::Moving, &misplaced.why());
         let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
         let next = self.next_after(id, &ended);
-        self.answer_wish(id, service).await;
+        self.remove_request_and_annotation(id, service).await;
         next
     }
 
-    /// Answers a wish to move a Service: deletes the request, and removes the annotation from the Service.
-    async fn answer_wish(&self, id: &ServiceKey, service: &Value) -> Next {
+    /// Deletes the request to move a Service, and removes the annotation that asks for the move from the Service.
+    async fn remove_request_and_annotation(&self, id: &ServiceKey, service: &Value) -> Next {
         self.answer_request(id).await;
         if Move::of(service) != Some(Move::Now) {
             return Next::Change;
@@ -309,7 +309,7 @@ impl Reconciler {
             let Ok(Ok(request)) = request else { return Next::Change };
             match self.client.request::<Value>(request).await {
                 Ok(_) => return Next::Change,
-                // Another client has changed the Service. If the annotation stayed, the wish would be answered again.
+                // Another client has changed the Service. If the annotation stayed, it would be answered again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(_) => break,
             }

@@ -215,7 +215,7 @@ impl Replicas {
                 Some(event) = events.next() => match event {
                     Ok(event) => self.others.apply(event, &self.name, Instant::now()),
                     Err(error) => {
-                        tracing::warn!(error = error_chain(&error), "watching the replicas failed, and is tried again");
+                        tracing::warn!(error = error_chain(&error), "watching the replicas failed, trying again");
                     }
                 },
             }
@@ -225,7 +225,7 @@ impl Replicas {
         if !matches!(removed, Ok(Ok(_))) {
             tracing::warn!(
                 lease = self.name,
-                "the lease of this replica can't be removed: other replicas wait until it expires"
+                "the Lease of this replica can't be removed: other replicas wait until it expires"
             );
         }
     }
@@ -257,7 +257,7 @@ impl Replicas {
                 let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
                 // A deletion that fails is tried again later.
                 if timeout(REQUEST_TIMEOUT, leases.delete(&name, &params)).await.is_ok_and(|removed| removed.is_ok()) {
-                    tracing::info!(lease = name, "the lease of a replica that is gone was removed");
+                    tracing::info!(lease = name, "the Lease of a replica that is gone was removed");
                 }
             });
         }
@@ -271,7 +271,7 @@ impl Replicas {
         };
         // The Lease may have been written nevertheless.
         self.version = None;
-        tracing::warn!(lease = self.name, error = failed, "the lease of this replica can't be renewed");
+        tracing::warn!(lease = self.name, error = failed, "the Lease of this replica can't be renewed");
     }
 
     async fn write(&mut self) -> Result<(), KubeError> {

@@ -43,7 +43,7 @@ pub enum RecordError {
         passing: bool,
     },
     /// The data of the object is not a journal.
-    #[error("controllerrevision {namespace}/{name} is not the record of a move: {reason}")]
+    #[error("ControllerRevision {namespace}/{name} is not the record of a move: {reason}")]
     Malformed {
         /// The server's namespace.
         namespace: String,

@@ -66,7 +66,7 @@ pub enum ClaimStore {
 
 /// It is unknown whether the address is claimed, because the API server gave no usable answer.
 #[derive(Clone, Debug, Error)]
-#[error("{address} can't be claimed: lease {namespace}/{} can't be {request}: {reason}", name(*.address))]
+#[error("{address} can't be claimed: Lease {namespace}/{} can't be {request}: {reason}", name(*.address))]
 pub struct ClaimError {
     address: IpAddr,
     namespace: String,

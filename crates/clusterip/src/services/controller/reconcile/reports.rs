@@ -15,7 +15,7 @@ use crate::services::mover::outcome::{Outcome, Unmoved};
 use crate::services::service_metrics::{MoveResult, StayReason};
 
 impl Reconciler {
-    /// Reports that a misplaced Service stays where it is, and answers the wish to move it.
+    /// Reports that a misplaced Service stays where it is, and answers the request or annotation that asks for a move.
     pub(super) async fn report_stay(
         &self,
         id: &ServiceKey,
@@ -25,7 +25,7 @@ impl Reconciler {
         detail: &str,
     ) -> Next {
         self.report(id, misplaced, reason, detail).await;
-        self.answer_wish(id, service).await;
+        self.remove_request_and_annotation(id, service).await;
         Next::After(REPORTED)
     }
 
@@ -91,7 +91,7 @@ impl Reconciler {
                 ("many Services were moved in the last minute: it waits for its turn", next)
             }
             Brake::Settings => {
-                self.answer_wish(id, service).await;
+                self.remove_request_and_annotation(id, service).await;
                 ("the settings changed for a large part of the cluster: it waits for `clusterip move`", Next::Change)
             }
         };

@@ -115,7 +115,7 @@ impl Reconciler {
 fn movable(live: Option<Value>, misplaced: &Misplaced) -> Movable {
     let Some(live) = live else { return Movable::Changed };
     let is_other = text(&live, &["metadata", "uid"]) != misplaced.uid || addresses(&live) != misplaced.from;
-    // The stores may still show the wish of the author after it was answered and removed. A wish is answered once.
+    // The stores may still show the annotation of the author after the controller has answered and removed it.
     let is_answered = misplaced.asked_by == AskedBy::Author && Move::of(&live) != Some(Move::Now);
     if is_other || is_answered {
         Movable::Changed
@@ -135,7 +135,7 @@ mod tests {
     use crate::services::misplaced::Verdict;
 
     #[test]
-    fn service_moves_only_as_the_stores_showed_it() {
+    fn service_that_changed_since_the_stores_saw_it_is_not_moved() {
         struct Case {
             name: &'static str,
             asked_by: AskedBy,
@@ -177,19 +177,19 @@ mod tests {
                 expected: |_| Movable::SetByHand,
             },
             Case {
-                name: "the author's wish",
+                name: "the author's annotation",
                 asked_by: AskedBy::Author,
                 live: service("uid-1", "10.0.0.1", now(), by_allocator()),
                 expected: yes,
             },
             Case {
-                name: "the author's wish, answered before the stores have seen it",
+                name: "the author's annotation, removed before the stores have seen it",
                 asked_by: AskedBy::Author,
                 live: as_shown(),
                 expected: changed,
             },
             Case {
-                name: "a wish that the stores have not seen",
+                name: "an annotation that the stores have not seen",
                 asked_by: AskedBy::Controller,
                 live: service("uid-1", "10.0.0.1", now(), by_allocator()),
                 expected: yes,
