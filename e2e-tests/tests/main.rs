@@ -34,6 +34,7 @@ mod leader_election;
 mod lease_claims;
 mod map_server;
 mod move_command;
+mod move_command_signals;
 mod move_takeover;
 mod moves;
 mod namespace_shares;

@@ -5,20 +5,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::reservations::ledger::Ledger;
 use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::live_settings::{Follower, SettingsSource};
-use clusterip_host::object::text;
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::shutdown::shutdown_signal;
 use clusterip_runtime::style;
@@ -29,6 +26,7 @@ use kube::Client;
 use tokio::sync::mpsc;
 
 mod jobs;
+mod list;
 
 use self::jobs::{Job, Run};
 use super::deployed::Deployed;
@@ -39,11 +37,8 @@ use crate::report::columns::{Layout, paint};
 use crate::report::move_json::{self, Ended, NotMoved};
 use crate::report::move_table::{Row, table};
 use crate::server_metrics::ServerMetrics;
-use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
-use crate::services::controller::requests::Request;
-use crate::services::misplaced::{self, Allowed, Inspection, Verdict};
-use crate::services::mover::outcome::Unmoved;
-use crate::services::service_metrics::StayReason;
+use crate::services::controller::reconcile::Reconciler;
+use crate::services::misplaced::Allowed;
 
 /// The text at the end of `clusterip help move`.
 pub const HELP: &str = "\
@@ -317,107 +312,6 @@ impl Move {
             return Ok(());
         }
         super::output(move_json::document(rows, ended, self.dry_run)?.as_bytes())
-    }
-
-    /// The misplaced Services in order, and the moves that are possible.
-    async fn list(
-        &self,
-        reconciler: &Arc<Reconciler>,
-        namespace: Option<&str>,
-        named: Option<&ServiceKey>,
-    ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
-        let stores = reconciler.evaluator().stores();
-        let ids = {
-            let snapshot = stores.read_snapshot();
-            if let Some(namespace) = namespace {
-                scope::check(&snapshot, namespace, self.scope.named_by(self.service.as_ref()))?;
-            }
-            self.scope.tell_if_no_service_matches(&snapshot, namespace);
-            snapshot.services(namespace)
-        };
-        let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
-        let wanted: Vec<ServiceKey> = wanted.collect();
-        if let (true, Some(named)) = (wanted.is_empty(), named) {
-            bail!("there is no Service {named}");
-        }
-        if let Some(unknown) = self.called_by_control_plane.iter().find(|id| stores.service(id).is_none()) {
-            bail!("there is no Service {unknown}: check --called-by-control-plane");
-        }
-        let (mut rows, mut jobs) = (Vec::new(), Vec::new());
-        for id in wanted {
-            let Some(service) = stores.service(&id) else { continue };
-            if self.scope.selector.as_ref().is_some_and(|selector| !selector.matches(&service)) {
-                continue;
-            }
-            let this = Arc::clone(reconciler);
-            let (evaluator, at) = (this.evaluator().clone(), service.clone());
-            let request = self.request(&id, text(&service, &["metadata", "uid"]));
-            let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed(), Some(&request));
-            let inspection = tokio::task::spawn_blocking(inspect).await?;
-            let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
-            let mut row = Row {
-                namespace: id.namespace.clone(),
-                name: id.name.clone(),
-                from: addresses(&service),
-                to: None,
-                why: String::new(),
-                stays: None,
-                stuck: false,
-            };
-            match inspection {
-                Inspection::InPlace | Inspection::Unmatched { .. } => continue,
-                Inspection::HalfMoved => {
-                    row.why = "it looks as if a move has begun".to_owned();
-                    match reconciler.recorded(text(&service, &["metadata", "uid"])).await? {
-                        Some(journal) => {
-                            row.to = Some(Vec::new());
-                            jobs.push(Job::Finish { journal: Box::new(journal), from: addresses(&service) });
-                        }
-                        None => row.stays = Some(Unmoved::NotRecorded.to_string()),
-                    }
-                }
-                Inspection::Misplaced(misplaced) => {
-                    row.why = misplaced.why();
-                    match (reconciler.movable(&id, &misplaced).await, &misplaced.verdict) {
-                        // The Service was changed a moment ago: its author is working on it.
-                        (Ok(Movable::Changed), _) => continue,
-                        (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
-                        (Err(error), _) => {
-                            row.stuck = true;
-                            row.stays = Some(format!("it can't be read: {}", error_message(&error)));
-                        }
-                        (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
-                            row.stuck = *reason == StayReason::PoolFull;
-                            row.stays = Some(detail.clone());
-                        }
-                        // The addresses are reserved in this process alone, so that no two rows of the table name
-                        // the same address.
-                        (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.reserve_targets(service).await {
-                            Ok((to, evaluation)) => {
-                                row.to = Some(to.clone());
-                                jobs.push(Job::Move { live, misplaced, to, evaluation });
-                            }
-                            Err(reason) => {
-                                row.stuck = true;
-                                row.stays = Some(reason.to_string());
-                            }
-                        },
-                    }
-                }
-            }
-            rows.push(row);
-        }
-        Ok((rows, jobs))
-    }
-
-    /// The request of this command to move a Service.
-    fn request(&self, id: &ServiceKey, uid: &str) -> Request {
-        Request {
-            namespace: id.namespace.clone(),
-            name: id.name.clone(),
-            uid: uid.to_owned(),
-            control_plane: self.called_by_control_plane.contains(id),
-        }
     }
 }
 

@@ -25,5 +25,6 @@ mod plan_refused;
 mod plan_scope;
 mod plan_service_ranges;
 mod settings;
+mod plan_unusual_input;
 mod terminal;
 mod validate;

@@ -168,17 +168,17 @@ mod tests {
             Case {
                 name: "a ConfigMap with several other keys",
                 text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yml: x, a: x}",
-                expected: Err("the configmap has no key settings.yaml, but a, settings.yml"),
+                expected: Err("the ConfigMap has no key settings.yaml, but a, settings.yml"),
             },
             Case {
                 name: "a ConfigMap without keys",
                 text: "apiVersion: v1\nkind: ConfigMap\ndata: {}",
-                expected: Err("the configmap has no key settings.yaml, but no key"),
+                expected: Err("the ConfigMap has no key settings.yaml, but no key"),
             },
             Case {
                 name: "a ConfigMap without data",
                 text: "apiVersion: v1\nkind: ConfigMap",
-                expected: Err("the configmap has no key settings.yaml, but no key"),
+                expected: Err("the ConfigMap has no key settings.yaml, but no key"),
             },
             Case {
                 name: "a ConfigMap of the wrong shape",

@@ -1,0 +1,134 @@
+//! Finds the misplaced Services, and the moves that are possible.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_host::object::text;
+use clusterip_runtime::api_error::error_message;
+use serde_json::Value;
+
+use super::Move;
+use super::jobs::Job;
+use crate::commands::scope;
+use crate::report::move_table::Row;
+use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
+use crate::services::controller::requests::Request;
+use crate::services::misplaced::{self, Inspection, Verdict};
+use crate::services::mover::outcome::Unmoved;
+use crate::services::service_metrics::StayReason;
+
+impl Move {
+    /// The misplaced Services in order, and the moves that are possible.
+    pub(super) async fn list(
+        &self,
+        reconciler: &Arc<Reconciler>,
+        namespace: Option<&str>,
+        named: Option<&ServiceKey>,
+    ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
+        let stores = reconciler.evaluator().stores();
+        let ids = {
+            let snapshot = stores.read_snapshot();
+            if let Some(namespace) = namespace {
+                scope::check(&snapshot, namespace, self.scope.named_by(self.service.as_ref()))?;
+            }
+            self.scope.tell_if_no_service_matches(&snapshot, namespace);
+            snapshot.services(namespace)
+        };
+        let wanted = ids.into_iter().filter(|id| named.is_none_or(|named| named == id));
+        let wanted: Vec<ServiceKey> = wanted.collect();
+        if let (true, Some(named)) = (wanted.is_empty(), named) {
+            bail!("there is no Service {named}");
+        }
+        if let Some(unknown) = self.called_by_control_plane.iter().find(|id| stores.service(id).is_none()) {
+            bail!("there is no Service {unknown}: check --called-by-control-plane");
+        }
+        let (mut rows, mut jobs) = (Vec::new(), Vec::new());
+        for id in wanted {
+            let Some(service) = stores.service(&id) else { continue };
+            if self.scope.selector.as_ref().is_some_and(|selector| !selector.matches(&service)) {
+                continue;
+            }
+            let this = Arc::clone(reconciler);
+            let (evaluator, at) = (this.evaluator().clone(), service.clone());
+            let request = self.request(&id, text(&service, &["metadata", "uid"]));
+            let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed(), Some(&request));
+            let inspection = tokio::task::spawn_blocking(inspect).await?;
+            let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
+            let Some((row, job)) = row(reconciler, &id, service, inspection).await? else { continue };
+            jobs.extend(job);
+            rows.push(row);
+        }
+        Ok((rows, jobs))
+    }
+
+    /// The request of this command to move a Service.
+    pub(super) fn request(&self, id: &ServiceKey, uid: &str) -> Request {
+        Request {
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+            uid: uid.to_owned(),
+            control_plane: self.called_by_control_plane.contains(id),
+        }
+    }
+}
+
+/// The row of a Service that was inspected, and its move if that is possible; `None` if the Service stays out of the
+/// list.
+async fn row(
+    reconciler: &Arc<Reconciler>,
+    id: &ServiceKey,
+    service: Value,
+    inspection: Inspection,
+) -> anyhow::Result<Option<(Row, Option<Job>)>> {
+    let mut row = Row {
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+        from: addresses(&service),
+        to: None,
+        why: String::new(),
+        stays: None,
+        stuck: false,
+    };
+    let misplaced = match inspection {
+        Inspection::InPlace | Inspection::Unmatched { .. } => return Ok(None),
+        Inspection::HalfMoved => {
+            row.why = "it looks as if a move has begun".to_owned();
+            let Some(journal) = reconciler.recorded(text(&service, &["metadata", "uid"])).await? else {
+                row.stays = Some(Unmoved::NotRecorded.to_string());
+                return Ok(Some((row, None)));
+            };
+            row.to = Some(Vec::new());
+            let job = Job::Finish { journal: Box::new(journal), from: addresses(&service) };
+            return Ok(Some((row, Some(job))));
+        }
+        Inspection::Misplaced(misplaced) => misplaced,
+    };
+    row.why = misplaced.why();
+    match (reconciler.movable(id, &misplaced).await, &misplaced.verdict) {
+        // The Service was changed a moment ago: its author is working on it.
+        (Ok(Movable::Changed), _) => return Ok(None),
+        (Ok(Movable::SetByHand), _) => row.stays = Some(BY_HAND.to_owned()),
+        (Err(error), _) => {
+            row.stuck = true;
+            row.stays = Some(format!("it can't be read: {}", error_message(&error)));
+        }
+        (Ok(Movable::Yes(_)), Verdict::Report { reason, detail }) => {
+            row.stuck = *reason == StayReason::PoolFull;
+            row.stays = Some(detail.clone());
+        }
+        // The addresses are reserved in this process alone, so that no two rows of the table name the same address.
+        (Ok(Movable::Yes(live)), Verdict::Move) => match reconciler.reserve_targets(service).await {
+            Ok((to, evaluation)) => {
+                row.to = Some(to.clone());
+                return Ok(Some((row, Some(Job::Move { live, misplaced, to, evaluation }))));
+            }
+            Err(reason) => {
+                row.stuck = true;
+                row.stays = Some(reason.to_string());
+            }
+        },
+    }
+    Ok(Some((row, None)))
+}
