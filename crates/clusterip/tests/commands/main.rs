@@ -24,7 +24,7 @@ mod plan_nodes;
 mod plan_refused;
 mod plan_scope;
 mod plan_service_ranges;
-mod settings;
 mod plan_unusual_input;
+mod settings;
 mod terminal;
 mod validate;
