@@ -338,7 +338,7 @@ impl Candidate {
         let request = LeaseRequest::Read;
         let read = self.bounded(request, self.leases.get_opt(LEASE)).await?;
         // A refusal is an answer, too. An API server without etcd answers with an error of the server.
-        if matches!(&read, Ok(_)) || matches!(&read, Err(KubeError::Api(status)) if status.code < 500) {
+        if read.is_ok() || matches!(&read, Err(KubeError::Api(status)) if status.code < 500) {
             self.contact.send_replace(Instant::now());
         }
         read.map_err(|error| self.failed(request, &error))
