@@ -231,7 +231,7 @@ impl AgentCluster {
             .args(["netns", "exec", &self.network.nodes[index].namespace.0])
             .arg(program())
             .args(["agent", "--interface", "eth0", "--node", &self.names[index], "--namespace", &self.namespace])
-            .args(["--settings-configmap", "clusterip-settings", "--listen", "127.0.0.1:9635", "--kubeconfig"])
+            .args(["--listen", "127.0.0.1:9635", "--kubeconfig"])
             .arg(&file)
             .output()
             .unwrap();

@@ -119,7 +119,7 @@ fn serve(plane: &ControlPlane, recorder: &PermissionRecorder, port: u16) -> Serv
     };
     let server =
         ServerBuilder::as_user(&kubeconfig).port(port).args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]);
-    RUNTIME.block_on(async { server.args(rest).start().await })
+    RUNTIME.block_on(async { server.pools().args(rest).start().await })
 }
 
 /// Creates a Service; returns the error of `kubectl` if it is refused.
@@ -198,7 +198,7 @@ fn requested_address_is_assigned(
         let lease = format!("lease.coordination.k8s.io/{}", name(former));
         leases.lines().all(|other| other != lease).then_some(())
     });
-    let file = "deploy/external/settings.yaml";
+    let file = "deploy/external/pools.yaml";
     operator.write(file, &operator.read(file).replace("[10.0.9.10-", "[fd00:9::100-fd00:9::1ff, 10.0.9.21-"));
     does(apply);
     let none = ("10.0.9.20".to_owned(), String::new());
@@ -224,17 +224,21 @@ fn assert_permissions_are_exact(plane: &ControlPlane, by_server: &PermissionReco
 /// Executes `docs/external.md` as it is written, with the accounts of `deploy/external`.
 pub fn deployment_works_with_exactly_its_permissions() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
+    RUNTIME.block_on(plane.install_pools());
     let port = free_port();
     let operator = Operator::new(&plane, &format!("https://127.0.0.1:{port}"));
     let does = |step: &Step| RUNTIME.block_on(operator.does(step));
     let quick = steps("Quick start");
-    let [settings, apply, begun, agents_begun, manifest, create_it, waited, shown_it, holders] = &quick[..] else {
+    let [pools, api, established, apply, begun, agents_begun, manifest, create_it, waited, shown_it, holders] =
+        &quick[..]
+    else {
         panic!("{quick:?}")
     };
     // There is no controller manager, so the test starts the program below.
     assert!(types(begun, "rollout status") && types(agents_begun, "rollout status"));
-    does(settings);
-    does(apply);
+    for step in [pools, api, established, apply] {
+        does(step);
+    }
 
     let (by_server, by_agents) = (PermissionRecorder::begin(&plane), PermissionRecorder::begin(&plane));
     let mut server = serve(&plane, &by_server, port);

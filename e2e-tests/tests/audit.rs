@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use crate::support::cluster::{Cluster, Place, settings};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, send};
+use crate::support::pools::service_pools;
 use crate::support::program;
 use crate::support::serve_process::ServerBuilder;
 
@@ -252,16 +253,13 @@ async fn nodes_of_a_live_cluster_are_audited_and_planned() {
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_of_a_running_server_are_found() {
     let cluster = Cluster::alone().await;
-    let map = |settings: &str| json!({"metadata": {"name": "clusterip-settings"}, "data": {"settings.yaml": settings}});
-    let maps = format!("/api/v1/namespaces/{}/configmaps", cluster.namespace);
-    send(&cluster.client, Method::POST, &maps, Some(&map(&settings(&json!({}))))).await.unwrap();
+    cluster.plane.install_pools().await;
+    cluster.plane.apply(&service_pools(&settings(&json!({})))).await;
     let server = ServerBuilder::new(cluster.plane).args(&["--namespace", &cluster.namespace, "--no-webhook"]);
-    let mut server = server.args(&["--settings-configmap", "clusterip-settings"]).start().await;
+    let mut server = server.pools().start().await;
     let (status, json, stderr) = audit(&cluster, None, &["-o", "json", "--server-namespace", &cluster.namespace]).await;
     let namespace = &cluster.namespace;
-    let from = format!(
-        "settings: ConfigMap {namespace}/clusterip-settings, key settings.yaml (server in namespace {namespace})\n"
-    );
+    let from = format!("settings: the pools of the cluster (server in namespace {namespace})\n");
     assert_eq!((status, stderr), (0, from));
     let audit: Value = serde_json::from_str(&json).unwrap();
     let names: Vec<&str> =

@@ -141,20 +141,19 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     assert!(types(create_range, "new-range.yaml") && types(rest, "clusterip move --yes"));
     let before = cluster.services().await;
     operator.does_all(&[write.clone(), apply.clone()]).await;
-    cluster.node.logged("settings refused, the previous ones stay in use").await;
+    cluster.node.logged("OutsideServiceCIDRs").await;
     let too_early = operator.tries(list).await;
     assert_eq!(too_early.status, 2, "{too_early:?}");
     assert!(too_early.stderr.contains("172.22.1.0/24"), "{too_early:?}");
-    assert_eq!(cluster.services().await, before, "refused settings change nothing");
-    let refused =
-        "kubectl get events --namespace clusterip-policy --field-selector reason=SettingsRefused --output name";
-    eventually("an Event of the refused settings", async || {
-        (!operator.does(&Step::Type(refused.to_owned())).await.is_empty()).then_some(())
+    assert_eq!(cluster.services().await, before, "pools that can't be used change nothing");
+    let reasons = "kubectl get servicepools --output jsonpath='{.items[*].status.conditions[*].reason}'";
+    eventually("the reason in the status of the pools", async || {
+        operator.does(&Step::Type(reasons.to_owned())).await.contains("OutsideServiceCIDRs").then_some(())
     })
     .await;
 
     operator.does_all(&[range.clone(), create_range.clone(), wait.clone()]).await;
-    cluster.node.logged("the settings can be used again").await;
+    cluster.node.logged("in use again").await;
     let brake = cluster.node.logged("the settings would move a large part of the Services").await;
     assert!(brake.contains(&format!("misplaced={}", MANY + 20)), "{brake}");
     operator.does(write).await;
@@ -174,9 +173,9 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     assert!(moved.ends_with("moved 20 of 20, 0 stay\n"), "{moved}");
     assert_eq!(operator.does(last).await, "nothing is misplaced\n");
     let after = cluster.services().await;
-    let new_ranges = ["172.22.0.0/24", "172.22.1.0/24"];
-    assert_eq!(count(&after, "shop", &new_ranges), [MANY / 2, MANY / 2 + 1]);
-    assert_eq!(count(&after, "batch", &new_ranges), [20, 0]);
+    let new_ranges = ["172.22.0.0/24", "172.22.1.0/24", "172.22.2.0/24"];
+    assert_eq!(count(&after, "shop", &new_ranges), [MANY / 2, MANY / 2 + 1, 0]);
+    assert_eq!(count(&after, "batch", &new_ranges), [0, 0, 20]);
     for (name, (uid, _)) in &before {
         assert_eq!(&after[name].0, uid, "{name} was recreated");
     }

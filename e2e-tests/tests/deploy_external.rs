@@ -24,6 +24,7 @@ async fn deployed() -> &'static ControlPlane {
     DEPLOYED
         .get_or_init(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+            plane.install_pools().await;
             let folder = format!("{ROOT}/deploy/external");
             plane.kubectl(&["apply", "-k", &folder]).await.ok();
             // Applying the manifests again changes nothing.
@@ -131,6 +132,7 @@ fn updates() -> [Update; 16] {
 #[tokio::test]
 async fn webhook_is_called_only_for_claims_of_external_addresses() {
     let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    plane.install_pools().await;
     let namespace = plane.namespace("reach").await;
     let own = services(plane.client(), &namespace);
     let with = |name: &str, change: &Value| {
@@ -210,11 +212,19 @@ fn set(lines: &[&str]) -> BTreeSet<String> {
 #[tokio::test]
 async fn agents_have_exactly_these_permissions() {
     let account = format!("{AGENTS}:clusterip-agent");
-    let everywhere = ["namespaces [] [] [list watch]", "nodes [] [] [list watch]", "services [] [] [list watch]"];
+    let everywhere = [
+        "clusterippolicies.clusterip-policy.io [] [] [list watch]",
+        "externalpools.clusterip-policy.io [] [] [list watch]",
+        "namespaces [] [] [list watch]",
+        "nodeblockpools.clusterip-policy.io [] [] [list watch]",
+        "nodes [] [] [list watch]",
+        "servicepools.clusterip-policy.io [] [] [list watch]",
+        "services [] [] [list watch]",
+    ];
     let rows: [(&str, &[&str]); 3] = [
         ("default", &[]),
         (AGENTS, &["leases.coordination.k8s.io [] [] [get list watch create update delete]"]),
-        (NAMESPACE, &["configmaps [] [clusterip-settings] [get list watch]"]),
+        (NAMESPACE, &[]),
     ];
     for (namespace, more) in rows {
         let expected = [&everywhere[..], more].concat();
@@ -225,6 +235,7 @@ async fn agents_have_exactly_these_permissions() {
 #[tokio::test]
 async fn server_gets_these_additional_permissions() {
     let without = ControlPlane::start(Options { audit: false, ..Options::default() });
+    without.install_pools().await;
     without.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/webhook")]).await.ok();
     let account = format!("{NAMESPACE}:clusterip");
     let everywhere = ["services [] [] [get list watch update patch]", "services/status [] [] [patch]"];
@@ -252,7 +263,6 @@ async fn component_works_with_several_replicas() {
     let expected = "    pod-security.kubernetes.io/enforce: restricted
     pod-security.kubernetes.io/enforce: privileged
         - --listen
-        - --settings-configmap
         - --claims
         - --move-load-balancers
         - --agents-namespace
@@ -260,8 +270,6 @@ async fn component_works_with_several_replicas() {
   name: agents.clusterip-policy.io
 kind: DaemonSet
         - --node
-        - --settings-configmap
-        - --settings-namespace
   name: services.clusterip-policy.io
   name: nodes.clusterip-policy.io
   name: external.clusterip-policy.io

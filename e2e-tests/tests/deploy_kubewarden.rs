@@ -24,6 +24,12 @@ const ACCOUNT: &str = "clusterip";
 /// The namespace of Kubewarden.
 const KUBEWARDEN: &str = "kubewarden";
 
+/// The permission of the mover to read its settings.
+fn reads_the_policy() -> Value {
+    json!({"apiGroups": ["policies.kubewarden.io"], "resources": ["clusteradmissionpolicies"],
+        "resourceNames": ["clusterip-policy"], "verbs": ["get", "list", "watch"]})
+}
+
 /// A control plane with the resource definitions of Kubewarden, but without its controller.
 async fn with_kubewarden() -> ControlPlane {
     let plane = ControlPlane::start(Options::dual_stack());
@@ -185,7 +191,8 @@ async fn only_new_addresses_reach_the_policy_of_a_team() {
     assert_calls(calls);
 }
 
-/// The kustomization removes the webhook and its permissions from `deploy/webhook`, and nothing else.
+/// The kustomization removes the webhook, the pools and the permissions for both from `deploy/webhook`, and lets the
+/// mover read the settings of the policy.
 #[tokio::test]
 async fn mover_has_no_webhook_and_no_permissions_for_one() {
     let plane = deployed().await;
@@ -198,7 +205,7 @@ async fn mover_has_no_webhook_and_no_permissions_for_one() {
     let args = &get(plane, &["deployment", ACCOUNT, "--namespace", NAMESPACE]).await["spec"]["template"]["spec"];
     assert_eq!(
         args["containers"][0]["args"],
-        json!(["serve", "--listen", "0.0.0.0:8443", "--settings-configmap", "clusterip-settings", "--no-webhook"])
+        json!(["serve", "--listen", "0.0.0.0:8443", "--no-webhook", "--policy", "clusterip-policy"])
     );
     let role = |folder: &str| {
         let folder = format!("{ROOT}/{folder}");
@@ -214,6 +221,8 @@ async fn mover_has_no_webhook_and_no_permissions_for_one() {
     let all = expected.len();
     expected.retain(|rule| rule["resources"] != json!(["mutatingwebhookconfigurations"]));
     assert_eq!(expected.len(), all - 1);
+    expected.retain(|rule| rule["apiGroups"] != json!(["clusterip-policy.io"]));
+    expected.push(reads_the_policy());
     assert_eq!(role("deploy/kubewarden/moves").await, expected);
 }
 
@@ -221,6 +230,7 @@ async fn mover_has_no_webhook_and_no_permissions_for_one() {
 #[tokio::test]
 async fn mover_moves_misplaced_services() {
     let plane = with_kubewarden().await;
+    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/policy")]).await.ok();
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/moves")]).await.ok();
     let deployment = get(&plane, &["deployment", ACCOUNT, "--namespace", NAMESPACE]).await;
     let args: Vec<String> =

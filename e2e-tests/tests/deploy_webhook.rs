@@ -19,6 +19,7 @@ async fn deployed() -> &'static ControlPlane {
     DEPLOYED
         .get_or_init(async || {
             let plane = ControlPlane::start(Options::dual_stack());
+            plane.install_pools().await;
             plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
             // Applying the manifests again changes nothing.
             let again = plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
@@ -64,23 +65,31 @@ async fn service_account_has_exactly_these_permissions() {
     };
     let everywhere = [
         "apiservices.apiregistration.k8s.io [] [] [list watch]",
+        "clusterippolicies.clusterip-policy.io [] [] [list watch]",
+        "clusterippolicies.clusterip-policy.io/status [] [] [patch]",
         "cronjobs.batch [] [] [list watch]",
         "customresourcedefinitions.apiextensions.k8s.io [] [] [list watch]",
         "daemonsets.apps [] [] [list watch]",
         "deployments.apps [] [] [list watch]",
         "endpointslices.discovery.k8s.io [] [] [list watch]",
         "events.events.k8s.io [] [] [create patch]",
+        "externalpools.clusterip-policy.io [] [] [list watch]",
+        "externalpools.clusterip-policy.io/status [] [] [patch]",
         "ipaddresses.networking.k8s.io [] [] [get list watch]",
         "jobs.batch [] [] [list watch]",
         "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [] [list watch]",
         "mutatingwebhookconfigurations.admissionregistration.k8s.io [] [clusterip-policy] [get list watch update]",
         "namespaces [] [] [list watch]",
+        "nodeblockpools.clusterip-policy.io [] [] [list watch]",
+        "nodeblockpools.clusterip-policy.io/status [] [] [patch]",
         "nodes [] [] [list watch]",
         "pods [] [] [list watch]",
         "replicasets.apps [] [] [list watch]",
         "replicationcontrollers [] [] [list watch]",
         "runtimeclasses.node.k8s.io [] [] [list watch]",
         "servicecidrs.networking.k8s.io [] [] [list watch]",
+        "servicepools.clusterip-policy.io [] [] [list watch]",
+        "servicepools.clusterip-policy.io/status [] [] [patch]",
         "services [] [] [get list watch update]",
         "statefulsets.apps [] [] [list watch]",
         "validatingwebhookconfigurations.admissionregistration.k8s.io [] [] [list watch]",
@@ -88,7 +97,6 @@ async fn service_account_has_exactly_these_permissions() {
     assert_eq!(rights("default").await, everywhere);
     let mut own: Vec<&str> = everywhere.to_vec();
     own.extend([
-        "configmaps [] [clusterip-settings] [get list watch]",
         "controllerrevisions.apps [] [] [get list watch create delete]",
         "leases.coordination.k8s.io [] [] [create]",
         "leases.coordination.k8s.io [] [clusterip-leader] [get update]",
@@ -103,7 +111,20 @@ async fn service_account_has_exactly_these_permissions() {
 async fn uninstalling_waits_for_open_moves() {
     // The controller manager deletes the objects of the Deployment and of the namespace.
     let plane = ControlPlane::start(Options { controller_manager: true, ..Options::default() });
+    plane.install_pools().await;
+    plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../api")]).await.ok();
+    let left = async || {
+        let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\
+                     validatingadmissionpolicies,validatingadmissionpolicybindings";
+        let label = "app.kubernetes.io/name in (clusterip,clusterip-agent)";
+        plane.kubectl(&["get", kinds, "--selector", label, "--output", "name"]).await.ok()
+    };
+    let api = left().await;
     plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
+    let pools = async || {
+        let kinds = "servicepools,externalpools,clusterippolicies";
+        plane.kubectl(&["get", kinds, "--output", "name"]).await.ok()
+    };
     // Components on top of it are uninstalled with it.
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../external")]).await.ok();
     let namespace = plane.namespace("uninstall").await;
@@ -124,14 +145,7 @@ async fn uninstalling_waits_for_open_moves() {
             .unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let left = async || {
-        let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\
-                     validatingadmissionpolicies,validatingadmissionpolicybindings";
-        let label = "app.kubernetes.io/name in (clusterip,clusterip-agent)";
-        plane.kubectl(&["get", kinds, "--selector", label, "--output", "name"]).await.ok()
-    };
-
-    let installed = left().await;
+    let (installed, pools_before) = (left().await, pools().await);
     assert_eq!(
         uninstall(),
         (
@@ -146,7 +160,10 @@ async fn uninstalling_waits_for_open_moves() {
 
     plane.kubectl(&["delete", "controllerrevision", "clusterip-move-7", "--namespace", NAMESPACE]).await.ok();
     assert_eq!(uninstall(), (Some(0), String::new()));
-    assert_eq!(left().await, "");
+    // The program is removed. The pools, and the API server's own policies about them, stay.
+    assert_eq!(left().await, api);
+    assert_eq!(pools().await, pools_before);
+    assert_eq!(pools_before.lines().count(), 4, "{pools_before}");
     // A second run has nothing to do.
     assert_eq!(uninstall(), (Some(0), String::new()));
 }

@@ -153,7 +153,7 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
         r#"["--linux-subnet=172.21.0.0/24","--windows-subnet=172.21.1.0/24","--reserved-ips=50"]"#
     );
     operator.does(exempt).await;
-    let settings = operator.read("deploy/webhook/settings.yaml");
+    let settings = operator.read("deploy/webhook/pools.yaml");
     assert!(settings.contains("exemptNamespaces: [k2s-webhook, kube-system, clusterip-policy]"), "{settings}");
 
     let see = steps("2. List misplaced Services");
@@ -224,7 +224,7 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     assert!(operator.does(rest).await.ends_with("moved 2 of 2, 2 stay\n"));
 
     operator.does_all(&steps("6. Enable automatic moves")).await;
-    let settings = operator.read("deploy/webhook/settings.yaml");
+    let settings = operator.read("deploy/webhook/pools.yaml");
     assert!(settings.contains("exemptNamespaces: [kube-system, clusterip-policy]"), "{settings}");
     assert!(!operator.read("deploy/webhook/deployment.yaml").contains("--move"));
     service(&shop, "late", json!({})).await;

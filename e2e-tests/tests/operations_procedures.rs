@@ -36,7 +36,8 @@ async fn upgrade_and_rollback_leave_no_service_misplaced() {
     let image = "kubectl get --namespace clusterip-policy deployment/clusterip \
                  --output jsonpath='{.spec.template.spec.containers[0].image}'";
     let all = steps("Upgrades and rollbacks");
-    let [set, wait, undo, wait_again] = &all[..] else { panic!("{all:?}") };
+    let [definitions, set, wait, undo, wait_again] = &all[..] else { panic!("{all:?}") };
+    operator.does(definitions).await;
     let uid = create(&shop, "first").await;
     let placed = cluster.services().await["shop/first"].clone();
     struct Rollout<'a> {

@@ -27,7 +27,7 @@ fn everything(namespace: &str) -> Duties {
         load_balancers: true,
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: format!("{namespace}-webhook"), own: true }),
-        settings: Some("clusterip-settings".to_owned()),
+        pools: true,
         ..Duties::default()
     }
 }
@@ -91,7 +91,7 @@ async fn granted_permissions_are_not_listed() {
     // All permissions but three different ones: a verb, a sub-resource, and a name in a namespace.
     let left_out = |need: &permissions::Need| {
         (need.resource == "pods" && need.verb == "watch")
-            || need.subresource.is_some()
+            || (need.resource == "services" && need.subresource.is_some())
             || (need.resource == "leases" && need.verb == "update")
     };
     found.needs.retain(|need| !left_out(need));
@@ -220,8 +220,7 @@ async fn rules_in_the_message_are_enough_for_agents() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("permissions-agent").await;
     let client = without_permissions(plane, &namespace).await;
-    let settings = Some("clusterip-settings".to_owned());
-    let duties = Duties { namespace: namespace.clone(), agent: true, settings, ..Duties::default() };
+    let duties = Duties { namespace: namespace.clone(), agent: true, pools: true, ..Duties::default() };
     let found = missing(&client, &duties).await.unwrap();
     let expected = format!(
         "system:serviceaccount:{namespace}:clusterip lacks permissions; these rules grant what is missing:\n\
@@ -229,11 +228,14 @@ async fn rules_in_the_message_are_enough_for_agents() {
          - {{apiGroups: [\"\"], resources: [\"services\"], verbs: [\"list\", \"watch\"]}}\n\
          - {{apiGroups: [\"\"], resources: [\"namespaces\"], verbs: [\"list\", \"watch\"]}}\n\
          - {{apiGroups: [\"\"], resources: [\"nodes\"], verbs: [\"list\", \"watch\"]}}\n\
+         - {{apiGroups: [\"clusterip-policy.io\"], resources: [\"servicepools\"], verbs: [\"list\", \"watch\"]}}\n\
+         - {{apiGroups: [\"clusterip-policy.io\"], resources: [\"externalpools\"], verbs: [\"list\", \"watch\"]}}\n\
+         - {{apiGroups: [\"clusterip-policy.io\"], resources: [\"nodeblockpools\"], verbs: [\"list\", \"watch\"]}}\n\
+         - {{apiGroups: [\"clusterip-policy.io\"], resources: [\"clusterippolicies\"], \
+         verbs: [\"list\", \"watch\"]}}\n\
          in a Role of namespace {namespace}:\n\
          - {{apiGroups: [\"coordination.k8s.io\"], resources: [\"leases\"], \
-         verbs: [\"get\", \"list\", \"watch\", \"create\", \"update\", \"delete\"]}}\n\
-         - {{apiGroups: [\"\"], resources: [\"configmaps\"], resourceNames: [\"clusterip-settings\"], \
-         verbs: [\"get\", \"list\", \"watch\"]}}"
+         verbs: [\"get\", \"list\", \"watch\", \"create\", \"update\", \"delete\"]}}"
     );
     assert_eq!(found.to_string(), expected);
     grant(plane, &namespace, &found.to_string()).await;
@@ -305,7 +307,7 @@ async fn changed_settings_check_permissions_again() {
     let plane = ControlPlane::start(Options::default());
     let namespace = plane.namespace("permissions-later").await;
     let (client, plain) = (without_permissions(&plane, &namespace).await, everything(&namespace));
-    let duties = Duties { nodes: true, external: true, registration: None, settings: None, ..plain };
+    let duties = Duties { nodes: true, external: true, registration: None, pools: false, ..plain };
     grant(&plane, &namespace, &missing(&client, &duties).await.unwrap().to_string()).await;
     eventually("all permissions", async || missing(&client, &duties).await.is_none().then_some(())).await;
 

@@ -173,6 +173,7 @@ async fn deployment_of_several_replicas_works() {
     const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/replicas");
     const NAMESPACE: &str = "clusterip-policy";
     let plane = ControlPlane::start(Options::default());
+    plane.install_pools().await;
     // From one replica to several, and back.
     plane.kubectl(&["apply", "-k", &FOLDER.replace("replicas", "webhook")]).await.ok();
     plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
@@ -193,10 +194,7 @@ async fn deployment_of_several_replicas_works() {
     let args: Vec<&str> =
         pod["containers"][0]["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
     let args: Vec<&str> = args.iter().map(|arg| if *arg == "0.0.0.0:8443" { "LISTEN" } else { arg }).collect();
-    assert_eq!(
-        args,
-        ["serve", "--listen", "LISTEN", "--settings-configmap", "clusterip-settings", "--claims", "lease"]
-    );
+    assert_eq!(args, ["serve", "--listen", "LISTEN", "--claims", "lease"]);
     let keys: Vec<&Value> =
         pod["topologySpreadConstraints"].as_array().unwrap().iter().map(|one| &one["topologyKey"]).collect();
     assert_eq!(keys, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]);
@@ -206,7 +204,8 @@ async fn deployment_of_several_replicas_works() {
 
     // Two replicas run with these arguments and permissions.
     let kubeconfig = plane.kubeconfig_of(NAMESPACE, "clusterip").await;
-    let start = || ServerBuilder::as_user(&kubeconfig).args(&["--namespace", NAMESPACE]).args(&args[3..]).spawn();
+    let start =
+        || ServerBuilder::as_user(&kubeconfig).pools().args(&["--namespace", NAMESPACE]).args(&args[3..]).spawn();
     let mut servers = [start(), start()];
     for server in &mut servers {
         server.ready().await;

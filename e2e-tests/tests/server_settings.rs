@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
+use crate::support::pools::service_pools;
 use crate::support::program;
 use crate::support::serve_process::{Server, ServerBuilder};
 
@@ -36,16 +37,13 @@ async fn run(kubeconfig: &std::path::Path, arguments: &[&str]) -> Ended {
     Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Starts a server without a webhook in a new namespace, with the settings of a ConfigMap. Returns its namespace, too.
+/// Starts a server without a webhook in a new namespace, with pool objects. Returns its namespace, too.
 async fn start_server(plane: &ControlPlane, arguments: &[&str]) -> (Server, String) {
     let namespace = plane.namespace("installed").await;
-    let config_map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pools", "namespace": namespace},
-        "data": {"settings.yaml": SERVER},
-    });
-    plane.apply(&config_map.to_string()).await;
-    let server = ServerBuilder::new(plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
-    (server.arg("--no-webhook").args(arguments).start().await, namespace)
+    plane.install_pools().await;
+    plane.apply(&service_pools(SERVER)).await;
+    let server = ServerBuilder::new(plane).pools().args(&["--namespace", &namespace, "--no-webhook"]);
+    (server.args(arguments).start().await, namespace)
 }
 
 /// Creates the Service `web` at this address, without an owner of the address, as if the API server had picked it.
@@ -71,7 +69,7 @@ async fn settings_of_the_leading_server_are_used() {
     let (mut server, namespace) = start_server(&plane, &["--move", "never"]).await;
     let shop = plane.namespace("shop").await;
     service(&plane, &shop, "172.21.0.70", "ClusterIP").await;
-    let from = format!("settings: ConfigMap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
+    let from = format!("settings: the pools of the cluster (server in namespace {namespace})\n");
 
     // With the pools of K2s, the Service would be in its pool.
     let shown = clusterip(&plane, &["move", "-n", &shop, "--dry-run", "-o", "json"]).await;
@@ -87,10 +85,8 @@ async fn settings_of_the_leading_server_are_used() {
     // The server uses its own settings, so a command with other settings moves nothing.
     let refused = clusterip(&plane, &["move", "-n", &shop, "--yes", "--settings", "other.yaml"]).await;
     assert_eq!(refused.status, 2, "{}", refused.stdout);
-    let expected = format!(
-        "the server in namespace {namespace} uses the settings of ConfigMap {namespace}/pools, not those of this \
-         command"
-    );
+    let expected =
+        format!("the server in namespace {namespace} uses the pools of the cluster, and would not use other.yaml");
     assert!(refused.stderr.contains(&expected), "{}", refused.stderr);
     assert_eq!(address(&plane, &shop).await, "172.21.0.70");
     let shown = clusterip(&plane, &["move", "-n", &shop, "--dry-run", "--settings", "other.yaml"]).await;
@@ -170,8 +166,7 @@ async fn finished_trial_leaves_nothing_behind() {
     let (mut server, namespace) = start_server(&plane, &[]).await;
     for arguments in [&["audit"][..], &["move", "--yes"][..]] {
         let ended = clusterip(&plane, arguments).await;
-        let from =
-            format!("settings: ConfigMap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
+        let from = format!("settings: the pools of the cluster (server in namespace {namespace})\n");
         assert_eq!((ended.status, ended.stderr), (0, from), "{arguments:?}");
     }
     assert_eq!(server.terminate().await, 0);

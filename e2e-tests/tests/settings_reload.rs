@@ -1,30 +1,34 @@
-//! Settings that change while the server runs.
+//! Settings that change while the server runs: pool objects, the policy of Kubewarden, and files.
 
 use std::sync::{Arc, LazyLock};
 
 use clusterip::server_metrics::ServerMetrics;
+use clusterip_api::{Compilation, Kind, ObjectKey, Reason};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{Follower, LiveSettings, SettingsSource};
 use clusterip_host::policy::module::{EMBEDDED, Module};
-use k8s_openapi::api::events::v1::Event;
 use kube::Client;
-use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::support::control_plane::ControlPlane;
+use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{MAX_WAIT, eventually};
+use crate::support::pools::pool;
 
 static MODULE: LazyLock<Arc<Module>> = LazyLock::new(|| Arc::new(Module::new(EMBEDDED).unwrap()));
 
-const NAME: &str = "clusterip-settings";
+/// The definitions of the custom resources of Kubewarden.
+const KUBEWARDEN: &str = include_str!("../fixtures/kubewarden.yaml");
+/// The name of the policy of Kubewarden.
+const POLICY: &str = "clusterip";
 /// The Service range of the API server in these tests.
 const RANGE: &str = "172.21.0.0/16";
 
 /// A follower of settings, and its metrics.
 struct Followed {
     live: watch::Receiver<Arc<LiveSettings>>,
+    compilation: watch::Receiver<Option<Arc<Compilation>>>,
     ranges: watch::Sender<ServiceRanges>,
     metrics: Arc<ServerMetrics>,
     stop: oneshot::Sender<()>,
@@ -33,20 +37,16 @@ struct Followed {
 
 impl Followed {
     async fn new(source: SettingsSource) -> Self {
-        Self::with(source, |follower| follower).await
-    }
-
-    async fn with(source: SettingsSource, how: impl Fn(Follower) -> Follower) -> Self {
         let metrics = Arc::new(ServerMetrics::new());
         let (ranges, known) = watch::channel(ServiceRanges::from(vec![RANGE.to_owned()]));
         let follower = Follower::start(source, Arc::clone(&MODULE), known, metrics.cluster.clone()).await;
-        let follower = how(follower.unwrap_or_else(|error| panic!("{error}")));
+        let follower = follower.unwrap_or_else(|error| panic!("{error}"));
         let (stop, stopped) = oneshot::channel();
-        let live = follower.subscribe();
+        let (live, compilation) = (follower.subscribe(), follower.subscribe_compilation());
         let task = tokio::spawn(follower.run(async {
             let _ = stopped.await;
         }));
-        Self { live, ranges, metrics, stop, task }
+        Self { live, compilation, ranges, metrics, stop, task }
     }
 
     /// Waits until settings with this property are in use.
@@ -54,6 +54,22 @@ impl Followed {
         let live = tokio::time::timeout(MAX_WAIT, self.live.wait_for(|live| is(live))).await;
         let live = live.unwrap_or_else(|_| panic!("waited in vain for {what}"));
         Arc::clone(&live.unwrap())
+    }
+
+    /// Waits until a Service pool has this reason, and a message that contains this text.
+    async fn judged(&mut self, name: &str, reason: Reason, message: &str) {
+        let key = ObjectKey { kind: Kind::ServicePool, name: name.to_owned() };
+        let judged = self.compilation.wait_for(|compilation| {
+            let verdict = compilation.as_ref().and_then(|compilation| compilation.verdicts.get(&key));
+            verdict.is_some_and(|verdict| verdict.reason == reason && verdict.message.contains(message))
+        });
+        let judged = tokio::time::timeout(MAX_WAIT, judged).await.is_ok_and(|seen| seen.is_ok());
+        assert!(judged, "{key} is not {}: {message:?}: {:#?}", reason.as_str(), self.compilation.borrow());
+    }
+
+    /// The names of the Service pools in use, in the order in which they are tried.
+    fn pools(&self) -> Vec<String> {
+        names(&self.live.borrow())
     }
 
     /// Waits until the metrics of settings have these values: valid, accepted, refused.
@@ -79,140 +95,166 @@ impl Followed {
     }
 }
 
-fn config_map(client: &Client, namespace: &str) -> SettingsSource {
-    SettingsSource::ConfigMap { client: client.clone(), namespace: namespace.to_owned(), name: NAME.to_owned() }
+fn names(live: &LiveSettings) -> Vec<String> {
+    live.settings.pools.iter().map(|pool| pool.name.clone()).collect()
 }
 
-async fn write(plane: &ControlPlane, namespace: &str, data: Value) {
-    let metadata = json!({ "name": NAME, "namespace": namespace });
-    plane
-        .apply(&json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data }).to_string())
-        .await;
+/// A client of a new service account with exactly these permissions in the whole cluster.
+async fn with_permissions(plane: &ControlPlane, name: &str, rules: Value) -> Client {
+    let namespace = plane.namespace(name).await;
+    plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();
+    let api_version = "rbac.authorization.k8s.io/v1";
+    let role = json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+    let binding = json!({
+        "apiVersion": api_version, "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": "clusterip", "namespace": namespace}],
+    });
+    plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]}).to_string()).await;
+    plane.client_with(&plane.token(&namespace, "clusterip").await)
 }
 
-/// The notes of all Events, sorted.
-async fn notes(client: &Client, namespace: &str) -> Vec<String> {
-    let events = Api::<Event>::namespaced(client.clone(), namespace).list(&ListParams::default()).await.unwrap();
-    for event in &events {
-        let about = event.regarding.clone().unwrap();
-        assert_eq!(
-            (about.kind.as_deref(), about.name.as_deref(), event.reason.as_deref(), event.type_.as_deref()),
-            (Some("ConfigMap"), Some(NAME), Some("SettingsRefused"), Some("Warning"))
-        );
-    }
-    let mut notes: Vec<_> = events.into_iter().filter_map(|event| event.note).collect();
-    notes.sort();
-    notes
+async fn start(source: &SettingsSource) -> Option<String> {
+    let (_, ranges) = watch::channel(ServiceRanges::default());
+    let started = Follower::start(source.clone(), Arc::clone(&MODULE), ranges, Default::default()).await;
+    started.err().map(|error| error.to_string())
+}
+
+/// Waits until these settings can be read.
+async fn readable(source: &SettingsSource) {
+    eventually("the permission to read the settings", async || start(source).await.is_none().then_some(())).await;
+}
+
+fn service_pool(name: &str, priority: i32, cidr: &str, os: &str) -> String {
+    pool("ServicePool", name, json!({"priority": priority, "cidrs": [cidr], "match": {"os": os}})).to_string()
 }
 
 #[tokio::test]
-async fn changed_config_map_is_used_and_a_broken_one_is_ignored() {
-    let plane = ControlPlane::shared();
-    let namespace = plane.namespace("settings-followed").await;
-    write(plane, &namespace, json!({ "settings.yaml": "services: {order: lowest}" })).await;
-
-    // The account has exactly these permissions.
-    plane.kubectl(&["create", "serviceaccount", "clusterip", "--namespace", &namespace]).await.ok();
-    plane
-        .apply(&format!(
-            r#"
-apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata: {{name: settings, namespace: {namespace}}}
-rules:
-- {{apiGroups: [""], resources: [configmaps], resourceNames: [{NAME}], verbs: [get, list, watch]}}
-- {{apiGroups: [events.k8s.io], resources: [events], verbs: [create]}}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {{name: settings, namespace: {namespace}}}
-roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: settings}}
-subjects: [{{kind: ServiceAccount, name: clusterip, namespace: {namespace}}}]
-"#
-        ))
-        .await;
-    let client = plane.client_with(&plane.token(&namespace, "clusterip").await);
-    eventually("the rights", async || {
-        Api::<k8s_openapi::api::core::v1::ConfigMap>::namespaced(client.clone(), &namespace).get(NAME).await.ok()
-    })
-    .await;
-
-    let mut followed = Followed::new(config_map(&client, &namespace)).await;
-    let first = followed.live.borrow().clone();
-    let document = |order: &str| json!({"services": {"order": order, "serviceCIDRs": [RANGE], "evidence": {"lookups": "namespace"}}});
-    assert_eq!(first.document, document("lowest"));
+async fn changed_pools_are_used_and_a_mistake_affects_only_its_pool() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    plane.install_pools().await;
+    let resources = ["servicepools", "externalpools", "nodeblockpools", "clusterippolicies"];
+    let rules = json!([{"apiGroups": ["clusterip-policy.io"], "resources": resources, "verbs": ["list", "watch"]}]);
+    let source = SettingsSource::Pools { client: with_permissions(&plane, "pools", rules).await };
+    readable(&source).await;
+    // A mistake does not keep the server from starting.
+    plane.apply(&service_pool("outside", 0, "10.0.0.0/24", "darwin")).await;
+    let mut followed = Followed::new(source).await;
+    assert_eq!(followed.pools(), [""; 0]);
+    followed.judged("outside", Reason::OutsideServiceCIDRs, "10.0.0.0/24 lies outside").await;
     followed.counted(1, 1, 0).await;
 
-    write(plane, &namespace, json!({ "settings.yaml": "services: {order: spread}" })).await;
-    let second = followed.until("the change", |live| live.hash != first.hash).await;
-    assert_eq!(second.document, document("spread"));
-    followed.counted(1, 2, 0).await;
+    let both = format!(
+        "{}\n---\n{}",
+        service_pool("linux", 1, "172.21.8.0/24", "linux"),
+        service_pool("windows", 2, "172.21.9.0/24", "windows")
+    );
+    plane.apply(&both).await;
+    let first = followed.until("two pools", |live| names(live) == ["windows", "linux"]).await;
+    let policy = pool("ClusterIPPolicy", "default", json!({"order": "Lowest"}));
+    plane.apply(&policy.to_string()).await;
+    let second = followed.until("the order of the policy", |live| live.hash != first.hash).await;
+    assert_eq!(second.document["services"]["order"], "lowest");
+    assert_eq!(second.document["services"]["serviceCIDRs"], json!([RANGE]));
 
-    let broken =
-        "services: {oder: lowest, pools: [{name: a, cidrs: [10.0.0.0/24]}, {name: a, cidrs: [172.21.0.0/24]}]}";
-    write(plane, &namespace, json!({ "settings.yaml": broken })).await;
-    followed.counted(0, 2, 1).await;
-    write(plane, &namespace, json!({ "settings.yml": "{}" })).await;
-    followed.counted(0, 2, 2).await;
-    // The same mistakes again cause no Event.
-    write(plane, &namespace, json!({ "settings.yml": "services: {}" })).await;
-    let mistakes = clusterip_host::live_settings::check_settings(
-        &MODULE,
-        clusterip_host::yaml::single(broken).unwrap(),
-        &vec![RANGE.to_owned()].into(),
-    )
-    .unwrap_err()
-    .to_string();
-    assert!(mistakes.lines().count() >= 3, "{mistakes}");
-    let mut expected = vec![
-        format!("settings refused, the previous ones stay in use:\n{mistakes}"),
-        "settings refused, the previous ones stay in use:\nthe ConfigMap has no key settings.yaml, but settings.yml"
-            .to_owned(),
-    ];
-    expected.sort();
-    let admin = plane.client();
-    eventually("both events", async || (notes(&admin, &namespace).await.len() >= 2).then_some(())).await;
-    assert_eq!(notes(&admin, &namespace).await, expected);
-    assert_eq!(*followed.live.borrow(), second, "refused settings are not published");
-    assert!(!followed.live.has_changed().unwrap());
+    // A mistake: the last good version of this pool stays in use, and the other pools are not affected.
+    plane.apply(&service_pool("linux", 1, "10.1.0.0/24", "linux")).await;
+    followed.judged("linux", Reason::OutsideServiceCIDRs, "; the previous version stays in use").await;
+    assert_eq!(*followed.live.borrow(), second);
+    // A new pool with the range of another one is left out.
+    plane.apply(&service_pool("late", 3, "172.21.9.0/25", "darwin")).await;
+    followed.judged("late", Reason::Overlaps, "172.21.9.0/25").await;
+    assert_eq!(*followed.live.borrow(), second);
+    plane.apply(&service_pool("windows", 2, "172.21.10.0/24", "windows")).await;
+    followed.until("the changed pool and the new one", |live| names(live) == ["late", "windows", "linux"]).await;
+    followed.judged("late", Reason::InUse, "").await;
+    plane.apply(&service_pool("linux", 1, "172.21.11.0/24", "linux")).await;
+    followed.judged("linux", Reason::InUse, "").await;
 
-    plane.kubectl(&["delete", "configmap", NAME, "--namespace", &namespace]).await.ok();
-    followed.counted(0, 2, 3).await;
-    // The settings are those in use, so they are valid again, and nothing is published.
-    write(plane, &namespace, json!({ "settings.yaml": "services: {order: spread} # again" })).await;
-    followed.counted(1, 2, 3).await;
-    assert!(!followed.live.has_changed().unwrap());
+    // A deleted object is not in use any more.
+    plane.kubectl(&["delete", "servicepool", "windows"]).await.ok();
+    followed.until("the deletion of the pool", |live| names(live) == ["late", "linux"]).await;
+    plane.kubectl(&["delete", "clusterippolicy", "default"]).await.ok();
+    let last = followed.until("the default order", |live| live.document["services"]["order"].is_null()).await;
+    assert_eq!(names(&last), ["late", "linux"]);
+    let exposed = followed.metrics.encode();
+    assert!(exposed.contains("\nclusterip_settings_valid 1\n"), "{exposed}");
     followed.stop().await;
 }
 
 #[tokio::test]
-async fn only_the_server_writes_events_about_settings() {
-    let plane = ControlPlane::shared();
-    let (client, namespace) = (plane.client(), plane.namespace("settings-silently").await);
-    write(plane, &namespace, json!({ "settings.yaml": "{}" })).await;
-    let silent = Followed::with(config_map(&client, &namespace), Follower::silently).await;
-    let broken = |number: u8| json!({ "settings.yaml": format!("services: {{oder: {number}}}") });
-    write(plane, &namespace, broken(1)).await;
-    silent.counted(0, 1, 1).await;
-    write(plane, &namespace, json!({ "settings.yaml": "{}" })).await;
-    silent.counted(1, 1, 1).await;
-    let loud = Followed::new(config_map(&client, &namespace)).await;
-    write(plane, &namespace, broken(2)).await;
-    silent.counted(0, 1, 2).await;
-    loud.counted(0, 1, 1).await;
-    // There is one Event, and none about the earlier mistake, which only the silent follower has seen.
-    eventually("an event", async || (!notes(&client, &namespace).await.is_empty()).then_some(())).await;
-    assert_eq!(notes(&client, &namespace).await.len(), 1);
-    silent.stop().await;
-    loud.stop().await;
+async fn policy_of_kubewarden_is_followed() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    plane.apply(KUBEWARDEN).await;
+    plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await.ok();
+    let write = async |settings: Value| {
+        let policy = json!({
+            "apiVersion": "policies.kubewarden.io/v1", "kind": "ClusterAdmissionPolicy", "metadata": {"name": POLICY},
+            "spec": {"module": "registry://example.com/policy:v1", "mutating": true, "rules": [], "settings": settings},
+        });
+        plane.apply(&policy.to_string()).await
+    };
+    let rules = json!([{
+        "apiGroups": ["policies.kubewarden.io"], "resources": ["clusteradmissionpolicies"], "resourceNames": [POLICY],
+        "verbs": ["get", "list", "watch"],
+    }]);
+    let client = with_permissions(&plane, "kubewarden-policy", rules).await;
+    let source = SettingsSource::KubewardenPolicy { client, name: POLICY.to_owned() };
+    let missing = format!(
+        "settings: there is no ClusterAdmissionPolicy {POLICY}: create it, or name another one with --policy (kubectl \
+         get clusteradmissionpolicies lists them)"
+    );
+    eventually("the missing policy to be reported", async || {
+        (start(&source).await.as_ref() == Some(&missing)).then_some(())
+    })
+    .await;
+
+    write(json!({"services": {"order": "lowest"}})).await;
+    let mut followed = Followed::new(source.clone()).await;
+    let first = followed.live.borrow().clone();
+    let document = |order: &str| {
+        let evidence = json!({"lookups": "namespace"});
+        json!({"services": {"order": order, "serviceCIDRs": [RANGE], "evidence": evidence}})
+    };
+    assert_eq!(first.document, document("lowest"));
+    followed.counted(1, 1, 0).await;
+
+    write(json!({"services": {"order": "spread"}})).await;
+    let second = followed.until("the change", |live| live.hash != first.hash).await;
+    assert_eq!(second.document, document("spread"));
+    followed.counted(1, 2, 0).await;
+    assert_eq!(*followed.compilation.borrow(), None, "there are no objects to compile");
+
+    // Mistakes: the last good version stays in use.
+    write(json!({"services": {"order": "spread", "oder": "lowest"}})).await;
+    followed.counted(0, 2, 1).await;
+    let refused = start(&source).await.unwrap_or_default();
+    assert!(refused.starts_with("settings: ClusterAdmissionPolicy clusterip\nservices.oder: unknown key"), "{refused}");
+    plane.kubectl(&["delete", "clusteradmissionpolicy", POLICY]).await.ok();
+    followed.counted(0, 2, 2).await;
+    assert_eq!(*followed.live.borrow(), second, "refused settings are not published");
+    assert!(!followed.live.has_changed().unwrap());
+    // The settings are those in use, so they are valid again, and nothing is published.
+    write(json!({"services": {"order": "spread"}})).await;
+    followed.counted(1, 2, 2).await;
+    assert!(!followed.live.has_changed().unwrap());
+
+    // Without settings, the policy uses the defaults, as Kubewarden does.
+    plane
+        .kubectl(&["patch", "clusteradmissionpolicy", POLICY, "--type=merge", "-p", r#"{"spec":{"settings":null}}"#])
+        .await
+        .ok();
+    followed.until("the defaults", |live| live.document["services"]["order"].is_null()).await;
+    followed.stop().await;
 }
 
 #[tokio::test]
 async fn service_ranges_of_the_cluster_complete_the_settings() {
-    let plane = ControlPlane::shared();
-    let (client, namespace) = (plane.client(), plane.namespace("settings-ranges").await);
-    write(plane, &namespace, json!({ "settings.yaml": "{}" })).await;
-    let mut followed = Followed::new(config_map(&client, &namespace)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("settings.yaml");
+    let write = |text: &str| std::fs::write(&file, text).unwrap();
+    write("{}");
+    let mut followed = Followed::new(SettingsSource::File(file.clone())).await;
     let ranges = |live: &LiveSettings| live.document["services"]["serviceCIDRs"].clone();
     assert_eq!(ranges(&followed.live.borrow()), json!([RANGE]));
 
@@ -232,13 +274,13 @@ async fn service_ranges_of_the_cluster_complete_the_settings() {
     followed.counted(1, 3, 1).await;
 
     // A refused version does not prevent changes of the cluster's ranges in the version in use.
-    write(plane, &namespace, json!({ "settings.yaml": "services: {order: so}" })).await;
+    write("services: {order: so}");
     followed.counted(0, 3, 2).await;
     followed.ranges.send_replace(vec![RANGE.to_owned(), "10.0.0.0/16".to_owned()].into());
     followed.until("the second range again", |live| ranges(live) == two).await;
     followed.counted(0, 3, 2).await;
 
-    write(plane, &namespace, json!({ "settings.yaml": "services: {serviceCIDRs: [172.16.0.0/12]}" })).await;
+    write("services: {serviceCIDRs: [172.16.0.0/12]}");
     let live = followed.until("the user's own", |live| ranges(live) == json!(["172.16.0.0/12"])).await;
     let expected = "services.serviceCIDRs: the settings have 172.16.0.0/12, but the cluster has 172.21.0.0/16, \
                     10.0.0.0/16: remove the key to use the ranges of the cluster";
@@ -248,24 +290,16 @@ async fn service_ranges_of_the_cluster_complete_the_settings() {
 
 #[tokio::test]
 async fn start_fails_with_invalid_settings() {
-    let plane = ControlPlane::shared();
-    let (client, namespace) = (plane.client(), plane.namespace("settings-start").await);
-    let file = tempfile::tempdir().unwrap();
-    let broken = file.path().join("broken.yaml");
-    std::fs::write(&broken, "services:\n  oder: lowest\n  order: so\n").unwrap();
-    let absent = file.path().join("absent.yaml");
-    let start = async |source: &SettingsSource| {
-        let (_, ranges) = watch::channel(ServiceRanges::default());
-        let started = Follower::start(source.clone(), Arc::clone(&MODULE), ranges, Default::default()).await;
-        started.err().map(|error| error.to_string())
-    };
-
-    let from = config_map(&client, &namespace);
-    let missing = format!(
-        "settings: there is no ConfigMap {namespace}/{NAME}: create it, with the settings in its key settings.yaml \
-         (`{{}}` stands for the defaults)"
+    let client = ControlPlane::shared().client();
+    let no_definitions = "settings: the cluster has no resources of the API clusterip-policy.io: install their \
+                          definitions with kubectl apply -k deploy/crds, or use --settings FILE";
+    assert_eq!(
+        start(&SettingsSource::Pools { client }).await.as_deref(),
+        Some(no_definitions),
+        "no definitions of pools"
     );
-    assert_eq!(start(&from).await, Some(missing), "no ConfigMap");
+
+    let folder = tempfile::tempdir().unwrap();
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
     let mistakes = clusterip_host::live_settings::check_settings(&MODULE, written, &ServiceRanges::default())
         .unwrap_err()
@@ -273,37 +307,41 @@ async fn start_fails_with_invalid_settings() {
     assert_eq!(mistakes.lines().count(), 2, "{mistakes}");
     struct Case<'a> {
         name: &'static str,
-        data: Value,
+        text: &'static str,
         /// The error, if the start must fail.
         expected: Option<&'a str>,
     }
     let cases = [
-        Case { name: "no key", data: json!({}), expected: Some("the ConfigMap has no key settings.yaml, but no key") },
+        Case { name: "mistakes", text: "services:\n  oder: lowest\n  order: so\n", expected: Some(mistakes.as_str()) },
+        Case { name: "two documents", text: "{}\n---\n{}\n", expected: Some("line 3: more than one document") },
+        Case { name: "nothing", text: "# none\n", expected: Some("the file is empty: write {} for the pools of K2s") },
+        Case { name: "defaults", text: "{}", expected: None },
         Case {
-            name: "mistakes",
-            data: json!({ "settings.yaml": "services: {oder: lowest, order: so}" }),
+            name: "the ConfigMap of an earlier version",
+            text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: '{}'}",
+            expected: None,
+        },
+        Case {
+            name: "a ConfigMap without the key",
+            text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yml: '{}'}",
+            expected: Some("the ConfigMap has no key settings.yaml, but settings.yml"),
+        },
+        Case {
+            name: "a ConfigMap with mistakes",
+            text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: 'services: {oder: lowest, order: so}'}",
             expected: Some(mistakes.as_str()),
         },
-        Case {
-            name: "two documents",
-            data: json!({ "settings.yaml": "{}\n---\n{}\n" }),
-            expected: Some("line 3: more than one document"),
-        },
-        Case { name: "defaults", data: json!({ "settings.yaml": "{}" }), expected: None },
-        Case { name: "nothing is as the defaults", data: json!({ "settings.yaml": "# none\n" }), expected: None },
     ];
-    for Case { name, data, expected } in cases {
-        write(plane, &namespace, data).await;
-        let expected =
-            expected.map(|text| format!("settings: ConfigMap {namespace}/{NAME}, key settings.yaml\n{text}"));
-        assert_eq!(start(&from).await, expected, "{name}");
+    for Case { name, text, expected } in cases {
+        let file = folder.path().join("settings.yaml");
+        std::fs::write(&file, text).unwrap();
+        let expected = expected.map(|expected| format!("settings: {}\n{expected}", file.display()));
+        assert_eq!(start(&SettingsSource::File(file)).await, expected, "{name}");
     }
-    let (name, source) = (broken.display(), SettingsSource::File(broken.clone()));
-    assert_eq!(start(&source).await, Some(format!("settings: {name}\n{mistakes}")), "a file");
+    let absent = folder.path().join("absent.yaml");
     let (name, source) = (absent.display(), SettingsSource::File(absent.clone()));
     let expected = format!("settings: {name}\nNo such file or directory (os error 2)");
     assert_eq!(start(&source).await, Some(expected), "no file");
-    assert_eq!(start(&SettingsSource::Defaults).await, None, "defaults");
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::fault_proxy::{Fault, Proxy};
@@ -40,19 +39,13 @@ async fn holder(plane: &ControlPlane, namespace: &str) -> Option<String> {
 #[tokio::test]
 async fn server_stops_in_each_state() {
     let plane = ControlPlane::start(Options::default());
-    let config_map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "clusterip-settings", "namespace": "default"},
-        "data": {"settings.yaml": "{}"},
-    });
-    plane.apply(&config_map.to_string()).await;
     for signal in ["TERM", "INT"] {
         let namespace = plane.namespace("stops").await;
 
         // Each gate holds back a request until the end of the proxy.
         let proxy = Proxy::start(&plane).await;
-        let asked = proxy.on(|seen| seen.path.ends_with("/configmaps/clusterip-settings"), Fault::PauseBefore);
-        let starting = server_at(&plane, proxy.url(), "default").args(&["--settings-configmap", "clusterip-settings"]);
-        let server = starting.spawn();
+        let asked = proxy.on(|seen| seen.path.ends_with("/servicepools"), Fault::PauseBefore);
+        let server = server_at(&plane, proxy.url(), "default").pools().spawn();
         asked.arrived().await;
         stops("reading the settings", server, signal).await;
         assert_eq!(holder(&plane, "default").await, None, "no Lease was taken");

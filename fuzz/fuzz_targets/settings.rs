@@ -45,6 +45,7 @@ fn check(document: &Value) {
                             assert!(candidates.contains(address));
                             assert!(pool.cidrs.iter().any(|cidr| cidr.contains(&address)));
                             assert!(!pool.exclude.iter().any(|excluded| excluded.contains(&address)));
+                            assert!(pool.reservation(address).is_none());
                         }
                     }
                 }

@@ -36,11 +36,9 @@ use crate::linux::LinuxNetwork;
 pub const HELP: &str = "\
 Examples:
   On each node, as in deploy/external:
-    clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
-      --settings-namespace clusterip-policy
+    clusterip agent --node \"$NODE_NAME\"
   With another interface than that of the default route:
-    clusterip agent --node \"$NODE_NAME\" --settings-configmap clusterip-settings \\
-      --settings-namespace clusterip-policy --interface eth1
+    clusterip agent --node \"$NODE_NAME\" --interface eth1
 
 The agent needs CAP_NET_ADMIN, CAP_NET_RAW, the network of the node, and the program nft.
 The agent serves /healthz, /readyz and /metrics over plain HTTP.
@@ -58,20 +56,10 @@ pub struct Agent {
     /// The interface that addresses are added to [default: that of the default route]
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     interface: Option<String>,
-    /// The settings file, which is read again when it changes, or - for standard input [default: no external addresses]
+    /// The settings file, which is read again when it changes, or - for standard input [default: the pools of the
+    /// cluster]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The ConfigMap with the settings in its key `settings.yaml`, which is watched for changes
-    #[arg(long, value_name = "NAME", conflicts_with = "settings", value_parser = NonEmptyStringValueParser::new())]
-    settings_configmap: Option<String>,
-    /// The namespace of that ConfigMap, in which `clusterip serve` runs [default: that of the agent]
-    #[arg(
-        long,
-        value_name = "NAMESPACE",
-        requires = "settings_configmap",
-        value_parser = NonEmptyStringValueParser::new()
-    )]
-    settings_namespace: Option<String>,
     /// The namespace of the agent, with its Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
@@ -122,13 +110,11 @@ impl Agent {
         let metrics = Arc::new(ExposedMetrics::new());
         let module = Arc::new(Module::new(EMBEDDED)?);
         let status = StatusServer::bind(self.listen).await?;
-        // `clusterip serve` reports overlaps of Service ranges with pools, and writes the Events about settings.
+        // `clusterip serve` reports overlaps of Service ranges with pools.
         let (_unknown, ranges) = watch::channel(ServiceRanges::default());
-        let (file, name) = (self.settings.as_deref(), self.settings_configmap.as_deref());
-        let settings_namespace = self.settings_namespace.as_deref().unwrap_or(&namespace);
-        let source = SettingsSource::chosen(file, name, &client, settings_namespace);
+        let source = SettingsSource::chosen(self.settings.as_deref(), None, &client);
         let duties = self.duties(&namespace);
-        let follower = start_following(source, &module, ranges, &metrics.cluster, &client, &duties).await?.silently();
+        let follower = start_following(source, &module, ranges, &metrics.cluster, &client, &duties).await?;
         let settings = follower.subscribe();
         let (stores, changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
         stores.watch_kinds(kinds::of_agent());
@@ -157,13 +143,7 @@ impl Agent {
     }
 
     fn duties(&self, namespace: &str) -> Duties {
-        Duties {
-            namespace: namespace.to_owned(),
-            agent: true,
-            settings: self.settings_configmap.clone(),
-            settings_namespace: self.settings_namespace.clone(),
-            ..Duties::default()
-        }
+        Duties { namespace: namespace.to_owned(), agent: true, pools: self.settings.is_none(), ..Duties::default() }
     }
 }
 

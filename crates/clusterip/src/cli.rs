@@ -1,8 +1,10 @@
 //! The command line.
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use clusterip_runtime::api_error::{RequestFailure, error_chain};
 use clusterip_runtime::style;
@@ -34,6 +36,9 @@ pub enum Command {
     /// Checks settings, alone or against a cluster
     #[command(after_long_help = commands::validate::HELP)]
     Validate(commands::validate::Validate),
+    /// Converts settings: between a document, objects of a cluster, and a policy of Kubewarden
+    #[command(after_long_help = commands::settings::HELP)]
+    Settings(commands::settings::Settings),
     /// Serves a cluster: the admission webhook, and the controllers of Services, pod CIDRs and external addresses
     #[command(after_long_help = commands::serve::HELP)]
     Serve(commands::serve::Serve),
@@ -67,14 +72,19 @@ pub struct Completions {
 /// Exit status for input or settings that can't be used; clap uses the same for a wrong command line.
 pub const BAD_INPUT: u8 = 2;
 
+/// The name of the program as a plugin of kubectl.
+const PLUGIN: &str = "kubectl-clusterip";
+
 /// Parses the command line and runs the command.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = named_as_called(std::env::args_os().next().as_deref()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let done = match cli.command {
         Command::Plan(plan) => plan.run(),
         Command::Evaluate(evaluate) => evaluate.run(),
         Command::Init(init) => init.run(),
         Command::Validate(validate) => validate.run(),
+        Command::Settings(settings) => settings.run(),
         Command::Serve(serve) => serve.run(),
         Command::Move(r#move) => r#move.run(),
         Command::Audit(audit) => audit.run(),
@@ -99,6 +109,14 @@ pub fn run() -> ExitCode {
             ExitCode::from(BAD_INPUT)
         }
     }
+}
+
+/// The command line. kubectl runs the file `kubectl-clusterip` for `kubectl clusterip`, and then usages and errors show
+/// that name.
+fn named_as_called(program: Option<&OsStr>) -> clap::Command {
+    let command = Cli::command();
+    let is_plugin = program.and_then(|path| Path::new(path).file_stem()).is_some_and(|name| name == PLUGIN);
+    if is_plugin { command.bin_name("kubectl clusterip") } else { command }
 }
 
 /// The text of the error that ends a command. Every command says in the same words that the API server can't be

@@ -4,19 +4,19 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::address::Family;
+use crate::address::{Candidates, Family};
 use crate::annotations::{self, REASON_ANNOTATION};
 use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External, Held, RecordChange};
 use crate::families::{Second, families, second};
-use crate::lookups::Cluster;
+use crate::lookups::{Cluster, LookupError};
 use crate::namespace::LazyNamespace;
 use crate::pick::Picker;
 use crate::pool::{Choice, PoolRefusal, choose};
 use crate::request::{About, Operation, Request};
 use crate::service::{FamilyPolicy, Service};
-use crate::settings::{Explicit, Pool, Settings, WhenFull};
+use crate::settings::{Explicit, Pool, Reservation, Settings, WhenFull};
 use crate::triage::{Triage, triage};
 
 /// The decision about a request, and its reasons.
@@ -140,7 +140,7 @@ impl<'a> Case<'a> {
         let wanted = families(service, pool, self.settings);
         let key = self.request.hash_key();
         let mut picker = self.picker(&key);
-        let Some(primary) = picker.pick(&self.settings.candidates(pool, wanted.primary))? else {
+        let Some(primary) = self.pick(&mut picker, pool, wanted.primary)? else {
             return Ok(self.without(pool, wanted.primary, &choice));
         };
         let mut addresses = vec![primary];
@@ -191,14 +191,50 @@ impl<'a> Case<'a> {
             ));
             return Ok(SecondAddress::NotAvailable);
         }
-        match picker.pick(&self.settings.candidates(pool, second.family))? {
+        match self.pick(picker, pool, second.family)? {
             Some(address) => Ok(SecondAddress::Address(address)),
             None => Ok(SecondAddress::Verdict(self.without(pool, second.family, choice))),
         }
     }
 
+    /// Picks the address that is reserved for the Service, otherwise any free address of the pool.
+    fn pick(&mut self, picker: &mut Picker<'_>, pool: &Pool, family: Family) -> Result<Option<IpAddr>, LookupError> {
+        let Request { namespace, name, .. } = self.request;
+        if let Some(address) = pool.reserved_address(family, namespace, name) {
+            let why = if let Some(range) = self.settings.unusable_range_of(address) {
+                range.why.clone()
+            } else if picker.pick(&Candidates::of_spans(&[address.into()], &[], family))?.is_some() {
+                return Ok(Some(address));
+            } else {
+                // The answer only warns, so a failed look-up is no reason to deny.
+                match picker.holder(address) {
+                    Ok(Some(holder)) => format!("Service {holder} has it"),
+                    Ok(None) => "it is in flight, or its IPAddress is left over".to_owned(),
+                    Err(error) => error.to_string(),
+                }
+            };
+            self.warn(format!("{address}, which pool {:?} reserves for this Service, is not free: {why}", pool.name));
+        }
+        picker.pick(&self.settings.candidates(pool, family))
+    }
+
     fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Verdict, PoolRefusal> {
         let unchanged = || Ok(Verdict::Unchanged("set by hand".to_owned()));
+        let reserved = addresses.iter().find_map(|address| {
+            let pool = self.settings.pool_of(*address)?;
+            let reservation = pool.reservation(*address)?;
+            let is_own = reservation.is_for(&self.request.namespace, &self.request.name);
+            (!is_own).then_some((pool, reservation))
+        });
+        if let Some((pool, Reservation { address, service: owner })) = reserved {
+            let message = format!(
+                "Service {}: {address} of pool {:?} is reserved for Service {owner}; omit clusterIP, use another address, \
+                 or remove the reservation from the pool",
+                self.request.subject(),
+                pool.name
+            );
+            return Ok(Verdict::Denied(Denial { code: 403, message }));
+        }
         if self.settings.explicit == Explicit::Allow {
             return unchanged();
         }
@@ -212,7 +248,10 @@ impl<'a> Case<'a> {
                 _ if Some(address) == self.settings.kubernetes_address() => {
                     wrong.push(format!("{address} is the address of default/kubernetes"));
                 }
-                Some(pool) if pool.exclude.iter().any(|excluded| excluded.contains(&address)) => {
+                Some(pool)
+                    if pool.exclude.iter().any(|excluded| excluded.contains(&address))
+                        && pool.reservation(address).is_none() =>
+                {
                     wrong.push(format!("{address} is excluded from pool {:?}", pool.name));
                 }
                 lies_in => placed.push((address, lies_in)),
@@ -307,8 +346,12 @@ impl<'a> Case<'a> {
                 let remedy = "add a range to the pool that the API server accepts, or".to_owned();
                 (format!("pool {:?} ({ranges}) has no usable address: {unusable}", pool.name), remedy)
             } else {
-                let used =
+                let mut used =
                     format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
+                let for_services = pool.reservations.iter().filter(|other| Family::of(other.address) == family).count();
+                if for_services > 0 {
+                    used += &format!(", {for_services} reserved for Services");
+                }
                 let more = if unusable.is_empty() { String::new() } else { format!("; {unusable}") };
                 (format!("pool {:?} ({ranges}) is full: {used}{more}", pool.name), remedy)
             }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use crate::address::{Candidates, Order, number};
 use crate::lookups::{Cluster, IpAddressLookup, LookupError};
+use crate::service_key::ServiceKey;
 
 /// After this many addresses were found taken, all Services are listed once. In a cluster of some thousand Services a
 /// list costs as much as this many look-ups; in a pool that is half full, one pick in 65,000 gets this far.
@@ -69,6 +70,23 @@ impl<'a> Picker<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// The other Service that has `address`, the first one by namespace and name; `None` if no Service has it.
+    ///
+    /// # Errors
+    /// [`LookupError`] if the Services can't be listed.
+    pub fn holder(&self, address: IpAddr) -> Result<Option<ServiceKey>, LookupError> {
+        let mut first: Option<ServiceKey> = None;
+        self.cluster.service_addresses(&mut |namespace, name, held| {
+            if held == address && (namespace, name) != self.subject {
+                let holder = ServiceKey::new(namespace, name);
+                if first.as_ref().is_none_or(|first| holder < *first) {
+                    first = Some(holder);
+                }
+            }
+        })?;
+        Ok(first)
     }
 
     fn must_list(&self) -> bool {

@@ -127,8 +127,8 @@ impl Evaluator {
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
         let settings = self.settings();
         let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
-        let lookups =
-            Arc::new(WatchedLookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector));
+        let lookups = WatchedLookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector);
+        let lookups = Arc::new(lookups.with_kept_addresses(&settings.settings));
         let begin = Instant::now();
         let answered = if admission_state::concerns(&settings.settings.external, request) {
             self.evaluate_with_held(request, subject, &settings, &lookups)

@@ -45,23 +45,27 @@ impl PartialEq for Packed {
 }
 
 /// The kinds without a namespace among those that are looked up, or that may occur beside them in manifests.
-const CLUSTER_SCOPED: [&str; 20] = [
+const CLUSTER_SCOPED: [&str; 24] = [
     "APIService",
     "ClusterAdmissionPolicy",
+    "ClusterIPPolicy",
     "ClusterRole",
     "ClusterRoleBinding",
     "CSIDriver",
     "CSINode",
     "CustomResourceDefinition",
+    "ExternalPool",
     "IngressClass",
     "IPAddress",
     "MutatingWebhookConfiguration",
     "Namespace",
     "Node",
+    "NodeBlockPool",
     "PersistentVolume",
     "PriorityClass",
     "RuntimeClass",
     "ServiceCIDR",
+    "ServicePool",
     "StorageClass",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",

@@ -292,13 +292,13 @@ mod tests {
     fn values_with_spaces_are_quoted() {
         let lines = logged(LogFormat::Text, LogLevel::Info, || {
             let failed = io::Error::other("no answer");
-            tracing::info!(source = %"ConfigMap a/b, key c", %failed, "settings in use");
+            tracing::info!(source = %"ClusterAdmissionPolicy a", %failed, "settings in use");
             tracing::info!(address = %"10.0.0.1", free = 7, leads = true, empty = %"", a = %"b=c", "plain");
             tracing::info!(error = &failed as &dyn std::error::Error, said = %"\"so\"", kind = ?Some("x"), "other");
         });
         let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
         let expected = [
-            r#"INFO settings in use source="ConfigMap a/b, key c" failed="no answer""#,
+            r#"INFO settings in use source="ClusterAdmissionPolicy a" failed="no answer""#,
             r#"INFO plain address=10.0.0.1 free=7 leads=true empty="" a="b=c""#,
             r#"INFO other error="no answer" said="\"so\"" kind="Some(\"x\")""#,
         ];

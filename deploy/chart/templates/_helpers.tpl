@@ -21,27 +21,29 @@ app.kubernetes.io/name: clusterip-agent
 {{- end }}
 
 {{/*
-The settings in use. The API server does not call the webhook for the namespace of the release, so it is exempt.
+The settings that belong to no pool. The API server does not call the webhook for the namespace of the release, so that
+namespace is exempt.
 */}}
-{{- define "clusterip.settings" -}}
-{{- $settings := deepCopy .Values.settings -}}
+{{- define "clusterip.policy" -}}
+{{- $policy := deepCopy .Values.policy -}}
 {{- if .Values.webhook.enabled -}}
-{{- $services := $settings.services | default dict -}}
-{{- $named := hasKey $services "exemptNamespaces" | ternary $services.exemptNamespaces (list "kube-system") -}}
-{{- $exempt := append ($named | default list) .Release.Namespace | uniq -}}
-{{- $_ := set $settings "services" (set $services "exemptNamespaces" $exempt) -}}
+{{- $_ := set $policy "exemptNamespaces" (append ($policy.exemptNamespaces | default list) .Release.Namespace | uniq) -}}
 {{- end -}}
-{{- toYaml $settings -}}
+{{- toYaml $policy -}}
 {{- end }}
 
-{{/* Not empty if the settings have pools of Nodes. */}}
+{{/* Not empty if clusterip gives Nodes their pod CIDRs. */}}
 {{- define "clusterip.nodes" -}}
-{{- range (.Values.settings.nodes | default dict).pools }}{{ .name }} {{ end -}}
+{{- if .Values.kubewarden.policy -}}
+{{- if .Values.kubewarden.nodes }}policy{{ end -}}
+{{- else -}}
+{{- range .Values.pools.nodes }}{{ .name }} {{ end -}}
+{{- end -}}
 {{- end }}
 
-{{/* Not empty if the settings have pools of external addresses. */}}
+{{/* Not empty if there are pools of external addresses. */}}
 {{- define "clusterip.external" -}}
-{{- range (.Values.settings.external | default dict).pools }}{{ .name }} {{ end -}}
+{{- range .Values.pools.external }}{{ .name }} {{ end -}}
 {{- end }}
 
 {{/* Not empty if the API server must present a certificate. */}}
@@ -58,6 +60,12 @@ The settings in use. The API server does not call the webhook for the namespace 
 {{- end -}}
 {{- if and (include "clusterip.external" .) (eq (include "clusterip.agent.namespace" .) .Release.Namespace) -}}
 {{- fail (printf "agent.namespace: the agents need a namespace of their own, not that of the release, %s" .Release.Namespace) -}}
+{{- end -}}
+{{- if and .Values.kubewarden.policy .Values.webhook.enabled -}}
+{{- fail "kubewarden.policy: beside Kubewarden, webhook.enabled must be false" -}}
+{{- end -}}
+{{- if and .Values.kubewarden.policy (include "clusterip.external" .) -}}
+{{- fail "kubewarden.policy: agents read the objects of pools.external, and the server would read the policy: leave kubewarden.policy empty, so that both read objects" -}}
 {{- end -}}
 {{- with .Values.webhook.clientCA -}}
 {{- if and .configMap .secret -}}

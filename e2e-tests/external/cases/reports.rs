@@ -67,7 +67,10 @@ pub fn agent_lists_missing_permissions() {
         "resources: [\"namespaces\"], verbs: [\"list\", \"watch\"]",
         "resources: [\"nodes\"], verbs: [\"list\", \"watch\"]",
         "resources: [\"leases\"], verbs: [\"get\", \"list\", \"watch\", \"create\", \"update\", \"delete\"]",
-        "resources: [\"configmaps\"], resourceNames: [\"clusterip-settings\"], verbs: [\"get\", \"list\", \"watch\"]",
+        "resources: [\"servicepools\"], verbs: [\"list\", \"watch\"]",
+        "resources: [\"externalpools\"], verbs: [\"list\", \"watch\"]",
+        "resources: [\"nodeblockpools\"], verbs: [\"list\", \"watch\"]",
+        "resources: [\"clusterippolicies\"], verbs: [\"list\", \"watch\"]",
     ];
     let unsaid: Vec<_> = rules.iter().filter(|rule| !said.contains(**rule)).collect();
     assert_eq!(unsaid, Vec::<&&str>::new(), "{said}");

@@ -234,6 +234,12 @@ impl ControlPlane {
         self.kubectl_with(&["apply", "-f", "-"], manifest).await.ok()
     }
 
+    /// Installs the definitions of the custom resources in `deploy/crds`, and waits until the API server serves them.
+    pub async fn install_pools(&self) {
+        self.kubectl(&["apply", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/crds")]).await.ok();
+        self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await.ok();
+    }
+
     /// Creates a namespace for one test and returns its name: the prefix, followed by a number from the second call on.
     pub async fn namespace(&self, prefix: &str) -> String {
         let nth = {

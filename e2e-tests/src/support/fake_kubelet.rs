@@ -128,15 +128,18 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Starts a control plane and a node without `deploy/webhook`.
+    /// Starts a control plane with the definitions of pools, and a node, without `deploy/webhook`.
     pub async fn nothing() -> Self {
         let plane = Arc::new(ControlPlane::start(Options { controller_manager: true, ..Options::default() }));
+        plane.install_pools().await;
         Self { node: Node::start(Arc::clone(&plane)), client: plane.client(), plane }
     }
 
     /// Installs `deploy/webhook` as its README says, and waits until the API server calls it.
     pub async fn install(&self, operator: &Operator<'_>) {
         for command in [
+            "kubectl apply -k deploy/api",
+            "kubectl wait --for=condition=Established crd --selector app.kubernetes.io/name=clusterip --timeout 60s",
             "kubectl apply -k deploy/webhook",
             "kubectl rollout status --namespace clusterip-policy deployment/clusterip --timeout 120s",
             "kubectl wait mutatingwebhookconfiguration/clusterip-policy --timeout 60s \\\n\
@@ -197,5 +200,5 @@ pub async fn as_in_a_pod(plane: &ControlPlane, port: u16, pod: &Value) -> Server
     let listens = args.iter().position(|arg| *arg == "--listen").unwrap();
     let args = [&args[..listens], &args[listens + 2..]].concat();
     let builder = ServerBuilder::as_user(&plane.kubeconfig_of(NAMESPACE, ACCOUNT).await).port(port);
-    builder.args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]).args(&args)
+    builder.args(&["--namespace", NAMESPACE, "--service", "127.0.0.1"]).args(&args).pools()
 }

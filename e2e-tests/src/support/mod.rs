@@ -14,6 +14,7 @@ pub mod move_helpers;
 pub mod node_ipam_controller;
 pub mod node_webhook_rules;
 pub mod pod_cidr_cluster;
+pub mod pools;
 pub mod process_usage;
 pub mod replicas;
 pub mod second_webhook;

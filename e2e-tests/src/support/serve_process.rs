@@ -19,6 +19,8 @@ pub struct ServerBuilder {
     port: u16,
     args: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
+    /// Whether the settings are the pools of the cluster.
+    pools: bool,
     // This folder contains the settings, and must exist as long as the process.
     folder: tempfile::TempDir,
 }
@@ -42,7 +44,8 @@ impl ServerBuilder {
     /// `clusterip serve`, listening on a free port, with this kubeconfig.
     pub fn as_user(kubeconfig: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let builder = Self { port: free_port(), args: vec!["serve".into()], environment: Vec::new(), folder };
+        let args = vec!["serve".into()];
+        let builder = Self { port: free_port(), args, environment: Vec::new(), pools: false, folder };
         builder.arg("--kubeconfig").arg(kubeconfig)
     }
 
@@ -69,6 +72,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Uses the pool objects of the cluster. Without this, and without settings, the settings are `{}`.
+    pub fn pools(mut self) -> Self {
+        self.pools = true;
+        self
+    }
+
     /// Adds `--settings` with a file of this text.
     pub fn settings(self, yaml: &str) -> Self {
         let file = self.folder.path().join("settings.yaml");
@@ -84,6 +93,11 @@ impl ServerBuilder {
 
     /// Starts the server, and does not wait.
     pub fn spawn(self) -> Server {
+        let has_settings = self.pools || self.args.iter().any(|arg| arg == "--settings" || arg == "--policy");
+        if has_settings { self.begin() } else { self.settings("{}").begin() }
+    }
+
+    fn begin(self) -> Server {
         super::use_ring();
         // `setpriv` sets the signal at the death of the parent, and then becomes the program. Without it, this crate
         // would need unsafe code.

@@ -104,6 +104,7 @@ async fn registration_survives_concurrent_writes_of_others() {
 async fn service_account_of_the_deployment_may_renew_and_register() {
     let plane = ControlPlane::start(Options::default());
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/webhook");
+    plane.install_pools().await;
     plane.kubectl(&["apply", "-k", folder]).await.ok();
     let own = "clusterip-policy";
     let client = plane.client_with(&plane.token(own, "clusterip").await);

@@ -1,4 +1,4 @@
-//! Leases and ConfigMaps of a tenant that look like those of a server.
+//! Leases and stored settings of a tenant that look like those of a server.
 
 use std::time::Duration;
 
@@ -7,29 +7,24 @@ use serde_json::{Value, json};
 
 use super::support::{MALLORY, Scene, Tenant, clusterip};
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::pools::service_pools;
 use crate::support::serve_process::ServerBuilder;
 
 /// The settings of the server.
 const SERVER: &str = "{services: {pools: [{name: right, cidrs: [172.21.7.0/24]}]}}";
-/// The settings of the tenant.
-const FORGED: &str = "{services: {pools: [{name: forged, cidrs: [172.21.8.0/24]}]}}";
 const IDENTITY: &str = "mallory_serve_00000000000000ab";
 
-/// Writes the Lease, the ConfigMap and the annotation that an earlier version read.
+/// Writes the Lease, and the annotation that an earlier version read.
 async fn forges(mallory: &Tenant<'_>, holder: &str) {
     let namespace = &mallory.namespace;
     let in_use = json!({"leader": IDENTITY, "version": "", "agentsNamespace": namespace,
-        "source": {"configMap": {"namespace": namespace, "name": "settings"}}});
+        "source": {"kubewardenPolicy": "forged"}});
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "clusterip-leader", "annotations": {"clusterip-policy/settings-in-use": in_use.to_string()}},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": "2026-01-01T00:00:00.000000Z"}});
     let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
     let _ = mallory.request(Method::DELETE, &format!("{leases}/clusterip-leader"), &json!({})).await;
     mallory.request(Method::POST, &leases, &lease).await.unwrap();
-    let settings = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
-        "data": {"settings.yaml": FORGED}});
-    // It exists already from the second call on.
-    let _ = mallory.request(Method::POST, &format!("/api/v1/namespaces/{namespace}/configmaps"), &settings).await;
     let revision = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 0, "data": in_use,
         "metadata": {"name": "clusterip-server-00000000000000ab", "labels": {"clusterip-policy/move": "server"}}});
     let revisions = format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions");
@@ -90,12 +85,11 @@ async fn forged_server_is_ignored_beside_a_server() {
     let scene = Scene { plane: ControlPlane::start(Options::default()), server: None, port: 0 };
     let mallory = scene.tenant(MALLORY).await;
     let namespace = scene.plane.namespace("installed").await;
-    let settings = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "pools", "namespace": namespace},
-        "data": {"settings.yaml": SERVER}});
-    scene.plane.apply(&settings.to_string()).await;
-    let server = ServerBuilder::new(&scene.plane).args(&["--namespace", &namespace, "--settings-configmap", "pools"]);
+    scene.plane.install_pools().await;
+    scene.plane.apply(&service_pools(SERVER)).await;
+    let server = ServerBuilder::new(&scene.plane).pools().args(&["--namespace", &namespace]);
     let mut server = server.args(&["--no-webhook", "--move", "never"]).start().await;
-    let from = format!("settings: ConfigMap {namespace}/pools, key settings.yaml (server in namespace {namespace})\n");
+    let from = format!("settings: the pools of the cluster (server in namespace {namespace})\n");
     with_each_lease(&mallory, async |lease: &str| {
         let audit = clusterip(&scene.plane, &["audit", "-o", "json"]).await;
         assert_eq!((audit.status, &audit.stderr), (0, &from), "{lease}");

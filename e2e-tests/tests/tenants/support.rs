@@ -99,6 +99,7 @@ impl Scene {
 
     /// Applies `deploy/external` without its ValidatingAdmissionPolicies, and with a webhook that this test can reach.
     pub async fn install(&self) {
+        self.plane.install_pools().await;
         let operator = Operator::new(&self.plane, &format!("https://127.0.0.1:{}", self.port));
         operator.does(&Step::Type("kubectl apply -k deploy/external".to_owned())).await;
         // The permission that `deploy/load-balancers` adds.
@@ -113,8 +114,6 @@ impl Scene {
         let deployed: Value = self.admin().request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
         let mut pod = deployed["spec"]["template"].clone();
         let args = pod.pointer_mut("/spec/containers/0/args").unwrap().as_array_mut().unwrap();
-        let configmap = args.iter().position(|arg| *arg == "--settings-configmap").unwrap();
-        args.drain(configmap..configmap + 2);
         args.retain(|arg| *arg != "--move-load-balancers");
         args.push("--move-load-balancers".into());
         let settings = with_ranges(&self.plane, settings);

@@ -24,6 +24,7 @@ pub async fn deployed() -> &'static ControlPlane {
     DEPLOYED
         .get_or_init(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+            plane.install_pools().await;
             plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/external")]).await.ok();
             plane
         })

@@ -9,8 +9,17 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::support::{read, workspace};
 
-const FOLDERS: [&str; 8] =
-    [".", "docs", "examples", "e2e-tests", "deploy/chart", "deploy/monitoring", "deploy/policies", "deploy/webhook"];
+const FOLDERS: [&str; 9] = [
+    ".",
+    "docs",
+    "examples",
+    "e2e-tests",
+    "deploy/chart",
+    "deploy/fence",
+    "deploy/monitoring",
+    "deploy/policies",
+    "deploy/webhook",
+];
 
 /// A page: the anchors of its headings, and the targets of its links.
 #[derive(Default)]

@@ -139,3 +139,17 @@ fn jobs_have_the_permissions_that_they_need() {
     });
     assert_eq!(permissions("release.yml"), release);
 }
+
+/// krew downloads the archive that the workflow packs, and finds the program in it by the name that kubectl looks for.
+#[test]
+fn krew_manifest_names_the_archive_of_the_release() {
+    let manifest = yaml::single(&read("deploy/krew/clusterip.yaml")).unwrap();
+    let platform = &manifest["spec"]["platforms"][0];
+    let uri = platform["uri"].as_str().unwrap();
+    let (release, archive) = uri.rsplit_once('/').unwrap();
+    let project = manifest["spec"]["homepage"].as_str().unwrap();
+    assert_eq!(release, format!("{project}/releases/download/VERSION"));
+    assert!(read(".github/workflows/release.yml").contains(&format!("archive={archive}\n")), "{archive}");
+    assert_eq!(platform["bin"], "kubectl-clusterip");
+    assert_eq!((&manifest["spec"]["version"], &platform["sha256"]), (&json!("VERSION"), &json!("SHA256")));
+}

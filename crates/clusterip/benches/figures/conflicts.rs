@@ -42,7 +42,7 @@ impl Load {
     /// addresses. The result is the same in every run.
     pub fn refused(self, way: Way, rounds: u64) -> Result<f64, Box<dyn std::error::Error>> {
         let cidr = IpNet::V4(Ipv4Net::new(Ipv4Addr::new(10, 96, 0, 0), self.prefix)?);
-        let candidates = Candidates::new(&[Range { cidr, reserved: 0, exclude: &[] }], false);
+        let candidates = Candidates::new(&[Range { cidr, reserved: 0, exclude: &[], for_services: &[] }], false);
         let band = candidates.bands.first().ok_or("a pool without addresses")?;
         let usable: Vec<IpAddr> = (0..band.count()).filter_map(|position| band.address(position)).collect();
         let mut refused = 0;

@@ -3,17 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use clusterip_api::ReservationHolder;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
-use clusterip_core::settings::Settings;
+use clusterip_core::settings::{self, Settings};
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_host::object::{self, name};
 use serde_json::Value;
 
 use super::cache::AuditCache;
 use super::input::AuditInput;
-use super::model::{Address, Audit, Finding, Kind, Pool, State};
+use super::model::{Address, Audit, Finding, Kind, Pool, Reservation, ReservationState, State};
 use super::services::evaluate::{EvaluateError, EvaluatedService, Evaluation};
 use super::{external, nodes, services};
+use crate::reservation_holder;
 use crate::service_placement::{Placement, Skip, Standing};
 use crate::service_selector::ServiceSelector;
 
@@ -49,7 +51,8 @@ impl AuditInput<'_> {
         notes.extend(unknown_owners(&evaluated));
         notes.extend(self.unknown_callers(&findings));
         let services = evaluated.iter().filter(|evaluated| has_address(evaluated)).count();
-        Ok(Audit { pools, nodes, external, findings, services, notes })
+        let reservations = self.reservations();
+        Ok(Audit { pools, reservations, nodes, external, findings, services, notes })
     }
 
     /// The audit with only the findings about Services of this namespace that match the selector, and about everything
@@ -72,6 +75,31 @@ impl AuditInput<'_> {
         });
         audit.services = selected.iter().filter(|service| !addresses(service).is_empty()).count();
         audit
+    }
+
+    /// The addresses that pools keep for single Services, and who has them.
+    fn reservations(&self) -> Vec<Reservation> {
+        let snapshot = Snapshot::read(self.snapshot);
+        let pools = self.settings.settings.pools.iter();
+        let reservations = pools.flat_map(|pool| pool.reservations.iter().map(move |reservation| (pool, reservation)));
+        let audited = |(pool, reservation): (&settings::Pool, &settings::Reservation)| {
+            let (holder, other) = reservation_holder::of(&snapshot, reservation);
+            let observed = self.reservations.get(&reservation.address).filter(|observed| observed.holder == holder);
+            Reservation {
+                address: reservation.address,
+                pool: pool.name.clone(),
+                namespace: reservation.service.namespace.clone(),
+                name: reservation.service.name.clone(),
+                state: match holder {
+                    ReservationHolder::Owner => ReservationState::Held,
+                    ReservationHolder::Nobody => ReservationState::Free,
+                    ReservationHolder::Other => ReservationState::Taken,
+                },
+                taken_by: other.map(ToString::to_string),
+                since: observed.map(|observed| observed.since.clone()),
+            }
+        };
+        reservations.map(audited).collect()
     }
 
     /// All objects of a kind in the snapshot.

@@ -1,8 +1,10 @@
 //! The input of an audit.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
+use clusterip_api::ReservationStatus;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
@@ -25,6 +27,8 @@ pub struct AuditInput<'m> {
     pub snapshot: &'m Arc<RwLock<Snapshot>>,
     /// The addresses in flight, with the Services that they are for.
     pub in_flight: Vec<(IpAddr, Owner)>,
+    /// What the status of ServicePools says about reservations; empty if the cluster has none.
+    pub reservations: BTreeMap<IpAddr, ReservationStatus>,
     /// Which node holds which external address, or why that is unknown.
     pub holders: Result<HolderSnapshot, HoldersError>,
     /// Which Services the control plane calls.

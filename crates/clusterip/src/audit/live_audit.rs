@@ -1,5 +1,6 @@
 //! Audits a cluster that is being watched.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clusterip_failover::holder_snapshot::HolderSnapshot;
@@ -55,6 +56,7 @@ impl LiveAudit {
             ranges,
             snapshot: stores.snapshot(),
             in_flight: self.evaluator.ledger().reservations(),
+            reservations: BTreeMap::new(),
             holders: if settings.settings.external.pools.is_empty() {
                 Ok(HolderSnapshot::default())
             } else {

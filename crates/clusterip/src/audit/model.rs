@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use clap::ValueEnum;
 use ipnet::IpNet;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
 use crate::nodes::block_usage;
@@ -14,6 +15,9 @@ use crate::nodes::block_usage;
 pub struct Audit {
     /// The pools of Services, in the order of the settings.
     pub pools: Vec<Pool>,
+    /// The addresses that pools keep for single Services, in the order of the settings; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reservations: Vec<Reservation>,
     /// The node pools; absent if the settings have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Nodes>,
@@ -47,7 +51,7 @@ pub struct Range {
     pub cidr: IpNet,
     /// How many of the range's addresses are in each state.
     pub counts: Counts,
-    /// The addresses that are never assigned automatically, in order, as few spans as possible.
+    /// The addresses that are not assigned to every Service, in order, as few spans as possible.
     pub withheld: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<Address>,
@@ -65,13 +69,13 @@ pub struct Counts {
     pub in_flight: u128,
     /// Usable, and free now.
     pub free: u128,
-    /// Reserved for addresses set by hand.
+    /// Kept for addresses set by hand, or reserved for one Service.
     pub reserved: u128,
-    /// Used, but not usable: set by hand, or older than the pool.
+    /// Used, but not usable: set by hand, reserved for the Service, or older than the pool.
     pub used_anyway: u128,
 }
 
-/// Consecutive addresses that are never assigned automatically.
+/// Consecutive addresses that are not assigned to every Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Span {
@@ -83,7 +87,7 @@ pub struct Span {
     pub why: WithheldReason,
 }
 
-/// Why an address is never assigned automatically.
+/// Why an address is not assigned to every Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WithheldReason {
@@ -91,6 +95,8 @@ pub enum WithheldReason {
     Reserved,
     /// `exclude` of the pool, the network and broadcast address, or the address of `default/kubernetes`.
     Excluded,
+    /// `reservations` of the pool: only one Service gets it.
+    ForService,
 }
 
 /// An address that is used or in flight.
@@ -111,6 +117,41 @@ pub struct Address {
     pub evidence: Option<String>,
     /// Whether a person chose the address; `null` if unknown, because the Service has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
+}
+
+/// An address that a pool keeps for one Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reservation {
+    /// The IP address.
+    pub address: IpAddr,
+    /// Name of the pool.
+    pub pool: String,
+    /// Namespace of the Service that the address is kept for.
+    pub namespace: String,
+    /// Name of the Service that the address is kept for.
+    pub name: String,
+    /// Who has the address.
+    pub state: ReservationState,
+    /// The other Service that has the address, as `NAMESPACE/NAME`; absent if no other Service has it, or if only an
+    /// `IPAddress` object shows that the address is used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taken_by: Option<String>,
+    /// Since when the state has been observed; absent without a ServicePool object whose status says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// Who has an address that a pool keeps for one Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ReservationState {
+    /// The Service that it is kept for.
+    Held,
+    /// Nobody: the Service does not exist, or has another address.
+    Free,
+    /// Another Service.
+    Taken,
 }
 
 /// How an address or a block is used.

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
+use clusterip_api::{GROUP, Kind as PoolKind, ObjectKey, ReservationStatus};
 use clusterip_core::annotations::LEASE_LABEL;
 use clusterip_core::settings::Settings;
 use clusterip_failover::external_claims::EXTERNAL;
@@ -14,21 +14,23 @@ use clusterip_failover::heartbeat_state::AGENT;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_host::cluster::lookups::api_server_lists::{self, ApiServerError};
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::manifests;
-use clusterip_host::cluster::manifests::json_list;
+use clusterip_host::cluster::manifests::{self, ManifestText, json_list};
 use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::{State, Stores};
+use clusterip_host::live_settings::is_settings_object;
 use clusterip_host::object;
 use clusterip_leases::claim_lease::{CLAIM, ReplicaClaim};
 use clusterip_leases::owner::Owner;
-use clusterip_runtime::api_error::RequestFailure;
+use clusterip_runtime::api_error::{RequestFailure, error_message};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client};
+use kube::api::{DynamicObject, ListParams};
+use kube::{Api, Client, Error as KubeError};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::audit::input::HoldersError;
@@ -43,6 +45,8 @@ pub struct AuditSource {
     pub ranges: ServiceRanges,
     /// The addresses in flight that replicas of a server claim.
     pub in_flight: Vec<(IpAddr, Owner)>,
+    /// What the status of ServicePools says about reservations.
+    pub reservations: BTreeMap<IpAddr, ReservationStatus>,
     /// Which node holds which external address, or why that is unknown.
     pub holders: Result<HolderSnapshot, HoldersError>,
     /// Which Services the control plane calls.
@@ -56,6 +60,7 @@ struct Collector {
     keepers: BTreeMap<Kind, Projection>,
     snapshot: Snapshot,
     in_flight: Vec<(IpAddr, Owner)>,
+    reservations: BTreeMap<IpAddr, ReservationStatus>,
     holders: Option<HolderSnapshot>,
     called: ControlPlaneServices,
     /// The kinds of the objects of a snapshot file.
@@ -67,7 +72,8 @@ impl Collector {
         let keepers = kinds::asked(settings).map(|kind| (kind.clone(), Projection::new(&kind))).collect();
         let called = ControlPlaneServices::default();
         let (snapshot, kinds) = (Snapshot::default(), SnapshotKinds::default());
-        Self { keepers, snapshot, in_flight: Vec::new(), holders: None, called, kinds }
+        let (in_flight, reservations) = (Vec::new(), BTreeMap::new());
+        Self { keepers, snapshot, in_flight, reservations, holders: None, called, kinds }
     }
 
     fn take(&mut self, kind: &Kind, object: PartialObject) {
@@ -85,6 +91,33 @@ impl Collector {
         let label = lease.metadata.labels.as_ref().and_then(|labels| labels.get(LEASE_LABEL));
         if let Some(claim) = ReplicaClaim::of(lease).filter(|_| label.is_some_and(|label| label == CLAIM)) {
             self.in_flight.push((claim.address, claim.owner));
+        }
+    }
+
+    /// Adds what the status of a ServicePool says about its reservations.
+    fn add_reservations(&mut self, pool: &Value) {
+        let reservations = pool.pointer("/status/reservations").and_then(Value::as_array).into_iter().flatten();
+        let statuses = reservations.filter_map(|status| ReservationStatus::deserialize(status).ok());
+        self.reservations.extend(statuses.filter_map(|status| Some((status.address.parse::<IpAddr>().ok()?, status))));
+    }
+
+    /// Adds what the status of all ServicePools says about reservations, if the settings have any. A cluster need not
+    /// have ServicePools. Returns a note if they can't be listed.
+    async fn add_all_reservations(&mut self, client: &Client, settings: &Settings) -> Option<String> {
+        if settings.pools.iter().all(|pool| pool.reservations.is_empty()) {
+            return None;
+        }
+        let pools: Api<DynamicObject> = Api::all_with(client.clone(), &PoolKind::ServicePool.api_resource());
+        match pools.list(&ListParams::default()).await {
+            Ok(pools) => {
+                pools.items.iter().for_each(|pool| self.add_reservations(&pool.data));
+                None
+            }
+            Err(KubeError::Api(status)) if status.code == 404 => None,
+            Err(error) => Some(format!(
+                "it is unknown since when reserved addresses are held or free: servicepools can't be listed: {}",
+                error_message(&error)
+            )),
         }
     }
 
@@ -121,27 +154,52 @@ impl Collector {
         self.in_flight.sort_by_key(|(address, _)| *address);
         let ranges = ServiceRanges::of(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
         let snapshot = Arc::new(RwLock::new(self.snapshot));
-        AuditSource { snapshot, ranges, in_flight: self.in_flight, holders, called: self.called, notes }
+        let Self { in_flight, reservations, called, .. } = self;
+        AuditSource { snapshot, ranges, in_flight, reservations, holders, called, notes }
     }
 }
 
-/// Reads the cluster from a file as `clusterip snapshot` writes it, or `kubectl get -A -o yaml` prints it. What the
-/// file lacks is in the notes.
+/// The settings objects in the text of a snapshot, and the ServiceCIDRs that they may select; empty if the snapshot has
+/// no settings. [`of_text`] reports mistakes of the text.
+pub fn settings_objects(text: &ManifestText) -> Vec<Value> {
+    let mut found = Vec::new();
+    if !text.text.contains(GROUP) {
+        return found;
+    }
+    let is_part = |object: &Value| is_settings_object(object) || object::kind(object) == "ServiceCIDR";
+    let is_list = json_list::visit(&text.text, "default", &mut |object| {
+        if is_part(&object) {
+            found.push(object);
+        }
+    });
+    if !is_list {
+        found.clear();
+        let _ = manifests::stream(text, "default", &mut |manifest| {
+            let object = manifest.object.value();
+            if is_part(&object) {
+                found.push(object);
+            }
+        });
+    }
+    found
+}
+
+/// Reads the cluster from the text of a file as `clusterip snapshot` writes it, or `kubectl get -A -o yaml` prints it.
+/// What the file lacks is in the notes.
 ///
 /// # Errors
-/// If the file can't be read, or has no Services.
-pub fn of_file(file: &Path, settings: &Settings) -> anyhow::Result<AuditSource> {
-    let mut collector = collected(file, settings)?;
+/// If the text is not a snapshot, or has no Services.
+pub fn of_text(text: &ManifestText, settings: &Settings) -> anyhow::Result<AuditSource> {
+    let mut collector = collected(text, settings)?;
     if collector.kinds.was_listed("coordination.k8s.io/v1", "Lease") {
         collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
     }
-    collector.kinds.check(settings).with_context(|| format!("snapshot: {}", file.display()))?;
+    collector.kinds.check(settings).with_context(|| format!("snapshot: {}", text.name))?;
     let notes = collector.kinds.notes(settings);
     Ok(collector.end(notes))
 }
 
-fn collected(file: &Path, settings: &Settings) -> anyhow::Result<Collector> {
-    let source = manifests::read_large_file(file).context("snapshot")?;
+fn collected(source: &ManifestText, settings: &Settings) -> anyhow::Result<Collector> {
     let (mut collector, mut wrong) = (Collector::new(settings), false);
     let is_list = json_list::visit(&source.text, "default", &mut |object| {
         wrong |= collect(&mut collector, object).is_err();
@@ -151,7 +209,7 @@ fn collected(file: &Path, settings: &Settings) -> anyhow::Result<Collector> {
     }
     let mut collector = Collector::new(settings);
     let mut wrong = None;
-    let read = manifests::stream(&source, "default", &mut |manifest| {
+    let read = manifests::stream(source, "default", &mut |manifest| {
         if wrong.is_none() {
             wrong = collect(&mut collector, manifest.object.value())
                 .err()
@@ -175,6 +233,10 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
             collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
             collector.add_lease(&lease);
         }
+        return Ok(());
+    }
+    if ObjectKey::of(&object).is_some_and(|key| key.kind == PoolKind::ServicePool) {
+        collector.add_reservations(&object);
         return Ok(());
     }
     if kinds::callers().any(|caller| caller == kind) {
@@ -212,7 +274,8 @@ pub async fn of_cluster(
         }
     }
     let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
-    Ok(collector.end(failure.iter().map(note_about_leases).collect()))
+    let reservations = collector.add_all_reservations(client, settings).await;
+    Ok(collector.end(failure.iter().map(note_about_leases).chain(reservations).collect()))
 }
 
 /// Reads the watched stores, and the Leases from the API server as [`of_cluster`] does.
@@ -225,12 +288,13 @@ pub async fn of_stores(
 ) -> AuditSource {
     let mut collector = Collector::new(settings);
     let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
+    let reservations = collector.add_all_reservations(client, settings).await;
     let mut watches = failing(stores);
     // Watches report no error while the API server hangs.
     if watches.is_empty() && failure.as_ref().is_some_and(|failure| failure.unreachable().is_some()) {
         watches.push("the API server does not answer, so the watched objects may have changed".to_owned());
     }
-    let source = collector.end(failure.iter().map(note_about_leases).chain(watches).collect());
+    let source = collector.end(failure.iter().map(note_about_leases).chain(reservations).chain(watches).collect());
     let ranges = stores.service_cidrs().borrow().clone();
     let called = stores.control_plane_services().clone();
     AuditSource { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }

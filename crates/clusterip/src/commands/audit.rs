@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, RwLock};
 
+use anyhow::Context;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, check_settings};
@@ -16,7 +18,7 @@ use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
 use jiff::Timestamp;
 use kube::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 mod watch;
 
@@ -55,7 +57,8 @@ Examples:
   Why does a Service have its address?
     clusterip audit --service shop/web
 
-An audit changes nothing. Without --settings, an audit of a cluster uses the settings of the server that leads there.
+An audit changes nothing. Without --settings, an audit of a cluster uses the settings of the server that leads there, \
+and an audit of a snapshot the pool objects in it.
 
 Exit status: 0; 1 if there is a finding of a kind in --fail-on; 2 if the input, the settings or \
 the cluster can't be read. With --watch, the status is that of the last report.";
@@ -70,7 +73,7 @@ pub struct Audit {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
     /// The settings file, or - for standard input [default: the settings of the server that leads; with --snapshot the
-    /// pools of K2s]
+    /// pool objects in it, or else the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
@@ -156,15 +159,17 @@ impl Audit {
         }
         let (module, settings, source, about) = match &self.snapshot {
             Some(file) => {
-                let written = settings_file::read(self.settings.as_deref())?;
-                if self.settings.is_none() {
-                    notice(super::DEFAULT_POOLS_NOTICE);
-                }
+                let given = self.settings.as_deref().map(|file| settings_file::read(Some(file))).transpose()?;
+                let text = manifests::read_large_file(file).context("snapshot")?;
+                let (written, name) = match given {
+                    Some(written) => (written, settings_file::name_of(self.settings.as_deref())),
+                    None => settings_of_snapshot(&text),
+                };
                 let module = Module::new(EMBEDDED)?;
                 let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
-                let source = source::of_file(file, &checked.settings)?;
+                let source = source::of_text(&text, &checked.settings)?;
                 let cluster = Some(format!("snapshot {}", file.display()));
-                (module, written, source, About { cluster, settings: Some(self.settings_name()), made: None })
+                (module, written, source, About { cluster, settings: Some(name), made: None })
             }
             None => {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -239,7 +244,7 @@ impl Audit {
         let settings = deployed.settings(&client, self.settings.as_deref()).await;
         let mut reads = self.reads(&defaults, &deployed.namespace, of_agents);
         if settings.as_ref().is_err_and(is_forbidden) {
-            reads.more.extend(deployed.read_config_map(&client).await);
+            reads.more.extend(deployed.settings_needs(&client).await);
         }
         let settings = reads.explain(&client, settings).await?;
         notice(&deployed.settings_notice(&settings));
@@ -247,7 +252,7 @@ impl Audit {
         Ok(Connection { client, settings, namespace: deployed.namespace, agents_namespace })
     }
 
-    /// What an audit with these settings reads, besides the ConfigMap of the settings. `of_server` and `of_agents` are
+    /// What an audit with these settings reads, besides the settings themselves. `of_server` and `of_agents` are
     /// the namespaces of the server and the agents.
     fn reads(&self, settings: &Settings, of_server: &str, of_agents: Option<&str>) -> Reads {
         let mut more = vec![list_leases(Some(of_server))];
@@ -302,16 +307,22 @@ impl Audit {
         Ok((live, refused))
     }
 
-    /// The name of the settings, for the reports of an audit.
-    fn settings_name(&self) -> String {
-        settings_file::name_of(self.settings.as_deref())
-    }
-
     fn check_settings(&self, module: &Module, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {
         check_settings(module, written.clone(), ranges).map_err(|mistakes| {
             let file = self.settings.as_ref().map(|file| format!(" {}", file.display())).unwrap_or_default();
             anyhow::anyhow!("settings:{file}\n{mistakes}")
         })
+    }
+}
+
+/// The settings of an audit of this snapshot without `--settings`, and their name. A notice says which ones they are.
+fn settings_of_snapshot(text: &ManifestText) -> (Value, String) {
+    match settings_file::of_snapshot(&source::settings_objects(text)) {
+        Some(document) => (document, settings_file::OF_SNAPSHOT.to_owned()),
+        None => {
+            notice(super::DEFAULT_POOLS_NOTICE);
+            (json!({}), settings_file::name_of(None))
+        }
     }
 }
 
@@ -329,6 +340,7 @@ fn input<'m>(
         ranges: source.ranges.nets(),
         snapshot,
         in_flight: source.in_flight,
+        reservations: source.reservations,
         holders: source.holders,
         called: source.called,
         ledger: false,

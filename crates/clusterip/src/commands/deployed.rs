@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Error, bail};
+use clusterip_api::Kind;
 use clusterip_host::live_settings::{self, SettingsSource};
 use clusterip_host::permissions::Need;
 use clusterip_leases::election::{self, LEASE, Timing};
@@ -224,9 +225,9 @@ impl Deployed {
                         SettingsOrigin::File(file) => {
                             bail!("{at} uses the file {} on its machine: {REMEDY}", harmless(&file))
                         }
-                        SettingsOrigin::Defaults => SettingsSource::Defaults,
-                        SettingsOrigin::ConfigMap { namespace, name } => {
-                            SettingsSource::ConfigMap { client: client.clone(), namespace, name }
+                        SettingsOrigin::Pools => SettingsSource::Pools { client: client.clone() },
+                        SettingsOrigin::KubewardenPolicy(name) => {
+                            SettingsSource::KubewardenPolicy { client: client.clone(), name }
                         }
                     };
                     let written = live_settings::written(&source).await;
@@ -248,12 +249,17 @@ impl Deployed {
         }
     }
 
-    /// The permission to read the ConfigMap with the settings of the server; `None` if the ConfigMap is unknown.
-    pub async fn read_config_map(&self, client: &Client) -> Option<Need> {
-        let SettingsOrigin::ConfigMap { namespace, name } = self.in_use(client).await.ok()??.source else {
-            return None;
-        };
-        Some(Need { name: Some(name), ..Need::read("get", "", "configmaps", Some(&namespace)) })
+    /// The permissions to read the settings of the server; none if it is unknown where they are.
+    pub async fn settings_needs(&self, client: &Client) -> Vec<Need> {
+        let Ok(Some(in_use)) = self.in_use(client).await else { return Vec::new() };
+        match in_use.source {
+            SettingsOrigin::File(_) => Vec::new(),
+            SettingsOrigin::Pools => Kind::ALL.map(|kind| Need::list(&kind.api_resource())).to_vec(),
+            SettingsOrigin::KubewardenPolicy(name) => {
+                let policies = Need::read("get", "policies.kubewarden.io", "clusteradmissionpolicies", None);
+                vec![Need { name: Some(name), ..policies }]
+            }
+        }
     }
 
     /// Checks that the leading server uses the settings version `version`, which was read from `source`: a server that
@@ -268,13 +274,13 @@ impl Deployed {
             let problem = match &in_use {
                 Some(in_use) if in_use.version == version => return Ok(()),
                 Some(in_use) => match &in_use.source {
-                    SettingsOrigin::Defaults => "uses the default settings".to_owned(),
+                    SettingsOrigin::Pools => "uses the pools of the cluster".to_owned(),
                     SettingsOrigin::File(file) => {
                         format!("uses the settings of its file {}, not those of this command", harmless(file))
                     }
-                    SettingsOrigin::ConfigMap { namespace, name } => {
-                        let name = harmless(&format!("{namespace}/{name}"));
-                        format!("uses the settings of ConfigMap {name}, not those of this command")
+                    SettingsOrigin::KubewardenPolicy(name) => {
+                        let name = harmless(name);
+                        format!("uses the settings of ClusterAdmissionPolicy {name}, not those of this command")
                     }
                 },
                 None => NO_SETTINGS.to_owned(),

@@ -112,9 +112,9 @@ impl Evaluate {
         let document = settings_file::read(self.settings.as_deref())?;
         let request = self.request()?;
         let module = Module::new(EMBEDDED)?;
-        let file = self.settings.as_deref();
-        let live = settings_file::check(&module, document.clone(), &ServiceRanges::default(), file)?;
-        settings_file::print_warnings(&live, file);
+        let name = settings_file::name_of(self.settings.as_deref());
+        let live = settings_file::check(&module, document.clone(), &ServiceRanges::default(), &name)?;
+        settings_file::print_warnings(&live, &name);
         let source = self.source(&live.settings)?;
 
         let mut recorder = Arc::new(Recorder::new(source.calls()));

@@ -9,6 +9,7 @@ pub mod move_;
 pub mod plan;
 mod scope;
 pub mod serve;
+pub mod settings;
 mod settings_file;
 pub mod snapshot;
 mod terminal_options;

@@ -181,7 +181,7 @@ impl Move {
         let source = match deployed.settings(&client, self.settings.as_deref()).await {
             Err(error) if is_forbidden(&error) => {
                 let mut reads = self.reads(&client, &deployed.namespace).await;
-                reads.more.extend(deployed.read_config_map(&client).await);
+                reads.more.extend(deployed.settings_needs(&client).await);
                 return reads.explain(&client, Err(error)).await;
             }
             source => source?,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
@@ -17,7 +17,9 @@ use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{LiveSettings, complete};
+use clusterip_host::live_settings::{
+    LiveSettings, complete, document_of_objects, is_settings_object, usable_document_of_objects,
+};
 use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
@@ -76,7 +78,8 @@ pub struct Plan {
     /// manifests of other Services count as used
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<ServiceSelector>,
-    /// The settings file, or - for standard input [default: the pools of K2s, not those of a server]
+    /// The settings file, or - for standard input [default: the pool objects among the manifests, or else those of the
+    /// snapshot, or else the pools of K2s; not those of a server]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format
@@ -129,13 +132,18 @@ impl Plan {
         let settings = self.settings.iter().map(|file| ("--settings", file));
         let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
         super::check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))?;
-        let written = settings_file::read(self.settings.as_deref())?;
-        let has_objects_of_cluster = self.uses_cluster() || self.snapshot.is_some();
-        if has_objects_of_cluster && self.settings.is_none() {
-            notice(super::DEFAULT_POOLS_NOTICE);
-        }
+        let mut written = settings_file::read(self.settings.as_deref())?;
+        let mut settings_name = settings_file::name_of(self.settings.as_deref());
         let of_context = self.namespace_of_context();
         let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
+        let of_manifests = self.settings_objects(&manifests)?;
+        if !of_manifests.is_empty() {
+            // A pool may select ServiceCIDRs of the cluster, which are not known yet.
+            written = usable_document_of_objects(&of_manifests);
+            settings_name = "the objects of the manifests".to_owned();
+        } else if self.uses_cluster() && self.settings.is_none() {
+            notice(super::DEFAULT_POOLS_NOTICE);
+        }
         self.tell_skipped(&skipped);
         for link in outside {
             notice(&format!("skipped: {link}: a link to a file outside of the folder"));
@@ -145,18 +153,29 @@ impl Plan {
             Some(file) => super::read_snapshot(file)?,
             None if self.uses_cluster() => {
                 let unknown = ServiceRanges::default();
-                let live = settings_file::check(&module, written.clone(), &unknown, self.settings.as_deref())?;
+                let live = settings_file::check(&module, written.clone(), &unknown, &settings_name)?;
                 self.read_cluster(&live.settings)?
             }
             None => Vec::new(),
         };
+        if !of_manifests.is_empty() {
+            let in_cluster = there.iter().filter(|object| is_service_cidr(object)).cloned();
+            let objects: Vec<Value> = of_manifests.into_iter().chain(in_cluster).collect();
+            written = document_of_objects(&objects).map_err(|error| settings_file::unusable(&settings_name, &error))?;
+        } else if self.snapshot.is_some() && self.settings.is_none() {
+            match settings_file::of_snapshot(&there) {
+                Some(document) => (written, settings_name) = (document, settings_file::OF_SNAPSHOT.to_owned()),
+                None => notice(super::DEFAULT_POOLS_NOTICE),
+            }
+        }
         if let Some(namespace) = &of_context {
             check_namespace(namespace, "the context", &there, &manifests)?;
         }
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace, "--namespace", &there, &manifests)?;
         }
-        let LiveSettings { document, settings, .. } = self.check_settings(&module, written, &there, &manifests)?;
+        let LiveSettings { document, settings, .. } =
+            check_settings(&module, written, &settings_name, &there, &manifests)?;
         if let Some(file) = &self.snapshot {
             let kinds = SnapshotKinds::of(&there);
             kinds.check(&settings).with_context(|| format!("snapshot: {}", file.display()))?;
@@ -192,6 +211,26 @@ impl Plan {
         Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
+    /// The pool objects and the ClusterIPPolicy among the manifests, and the ServiceCIDRs that pools may select; empty
+    /// if none of the manifests are settings.
+    fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
+        let objects = || manifests.iter().map(|manifest| (&manifest.origin, manifest.object.value()));
+        let Some((origin, object)) = objects().find(|(_, object)| is_settings_object(object)) else {
+            return Ok(Vec::new());
+        };
+        if let Some(file) = &self.settings {
+            bail!(
+                "{origin}: {} {} is settings, but --settings names other ones ({}): omit --settings, or leave the \
+                 object out",
+                object::kind(&object),
+                object::name(&object),
+                file.display()
+            );
+        }
+        let is_part = |object: &Value| is_settings_object(object) || is_service_cidr(object);
+        Ok(objects().map(|(_, object)| object).filter(is_part).collect())
+    }
+
     /// Reads the manifests. `of_context` is that of [`Self::namespace_of_context`].
     fn input(&self, of_context: Option<&str>) -> anyhow::Result<Input> {
         if let Some(namespace) = of_context {
@@ -208,31 +247,6 @@ impl Plan {
         }
         let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
         Ok(manifest_files::load(&paths, namespace)?)
-    }
-
-    /// Checks the settings against the cluster and the manifests, and prints the warnings.
-    ///
-    /// # Errors
-    /// If the settings have mistakes.
-    fn check_settings(
-        &self,
-        module: &Module,
-        written: Value,
-        there: &[Value],
-        manifests: &[Manifest],
-    ) -> anyhow::Result<LiveSettings> {
-        let known = there.iter().map(Cow::Borrowed);
-        let ranges =
-            ServiceRanges::of(known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value()))));
-        let file = self.settings.as_deref();
-        let live = if ServiceRanges::of(there).all.is_empty() {
-            // The manifests may contain only some of the cluster's ServiceCIDRs, so they can't contradict the settings.
-            settings_file::check(module, complete(written, &ranges), &ServiceRanges::default(), file)?
-        } else {
-            settings_file::check(module, written, &ranges, file)?
-        };
-        settings_file::print_warnings(&live, file);
-        Ok(live)
     }
 
     /// The objects of the cluster.
@@ -269,6 +283,33 @@ impl Plan {
             notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
         }
     }
+}
+
+fn is_service_cidr(object: &Value) -> bool {
+    object::kind(object) == "ServiceCIDR" && object::api_version(object).starts_with("networking.k8s.io/")
+}
+
+/// Checks the settings against the cluster and the manifests, and prints the warnings.
+///
+/// # Errors
+/// If the settings have mistakes.
+fn check_settings(
+    module: &Module,
+    written: Value,
+    name: &str,
+    there: &[Value],
+    manifests: &[Manifest],
+) -> anyhow::Result<LiveSettings> {
+    let known = there.iter().map(Cow::Borrowed);
+    let ranges = ServiceRanges::of(known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value()))));
+    let live = if ServiceRanges::of(there).all.is_empty() {
+        // The manifests may contain only some of the cluster's ServiceCIDRs, so they can't contradict the settings.
+        settings_file::check(module, complete(written, &ranges), &ServiceRanges::default(), name)?
+    } else {
+        settings_file::check(module, written, &ranges, name)?
+    };
+    settings_file::print_warnings(&live, name);
+    Ok(live)
 }
 
 /// Checks that the namespace of `--namespace` or of the context exists in the cluster or in the manifests. A snapshot

@@ -37,10 +37,12 @@ use crate::webhook::{authority, registration};
 pub const HELP: &str = "\
 Examples:
   In the cluster, as in deploy/webhook:
-    clusterip serve --settings-configmap clusterip-settings
+    clusterip serve
   Outside of the cluster, to try it; the API server must be able to reach the URL:
     clusterip serve --settings examples/settings/k2s.yaml \\
       --listen 127.0.0.1:8443 --register-url https://127.0.0.1:8443
+  Beside Kubewarden, with the settings of its policy, as in deploy/kubewarden/moves:
+    clusterip serve --no-webhook --policy clusterip-policy
 
 Exit status: 0 after SIGTERM or SIGINT; 2 if the server can't start or continue.";
 
@@ -60,13 +62,13 @@ pub struct Serve {
     /// The address for HTTPS
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:8443", value_parser = listen_address)]
     listen: SocketAddr,
-    /// The settings file, which is read again when it changes, or - for standard input [default: the pools of K2s]
+    /// The settings file, which is read again when it changes, or - for standard input [default: the pools of the
+    /// cluster]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The ConfigMap in the server's namespace with the settings in its key `settings.yaml`, which is watched for
-    /// changes
-    #[arg(long, value_name = "NAME", conflicts_with = "settings", value_parser = NonEmptyStringValueParser::new())]
-    settings_configmap: Option<String>,
+    /// The ClusterAdmissionPolicy of Kubewarden with the settings in `spec.settings`, which is watched for changes
+    #[arg(long, value_name = "NAME", requires = "no_webhook", conflicts_with = "settings", value_parser = NonEmptyStringValueParser::new())]
+    policy: Option<String>,
     /// The server's namespace, with its Lease and Secret [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
@@ -207,6 +209,7 @@ impl Serve {
         let mut startup = Startup::new(connection, &module, stores, follower.subscribe());
 
         // From here on requests may be in progress: each task below ends by itself after `stop`.
+        let compilation = follower.subscribe_compilation();
         startup.follow_settings(follower);
         startup.report_missing_permissions(duties);
         startup.warn_about_dns_address();
@@ -216,18 +219,38 @@ impl Serve {
         startup.trust_clients(&certificate)?;
         // The controller of Nodes runs in a thread of its own, and its connections live there.
         let nodes_client = self.cluster.client().await?;
-        Ok(Prepared { startup, candidate, module, changes, nodes_client, server, certificate, registration })
+        Ok(Prepared {
+            startup,
+            candidate,
+            module,
+            changes,
+            compilation,
+            nodes_client,
+            server,
+            certificate,
+            registration,
+        })
     }
 
     /// Takes part in the leader election, and starts the duties that depend on it.
     fn start(&self, prepared: Prepared<'_>) -> anyhow::Result<Running> {
-        let Prepared { mut startup, candidate, module, changes, nodes_client, server, certificate, registration } =
-            prepared;
+        let Prepared {
+            mut startup,
+            candidate,
+            module,
+            changes,
+            compilation,
+            nodes_client,
+            server,
+            certificate,
+            registration,
+        } = prepared;
         let mut election = Election::start(candidate);
         let reconciler = startup.reconciler();
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
         startup.assign_pod_cidrs(module, nodes_client, &election)?;
         startup.assign_external_addresses(&election);
+        startup.write_status(Arc::clone(&reconciler), compilation, &election);
         startup.move_services(Arc::clone(&reconciler), changes, &election);
         let backend = startup.backend(reconciler, &certificate, &election);
         let webhook = Webhook::start(server, backend, certificate);
@@ -236,8 +259,8 @@ impl Serve {
     }
 
     /// Where the settings are.
-    fn settings_source(&self, client: &Client, namespace: &str) -> SettingsSource {
-        SettingsSource::chosen(self.settings.as_deref(), self.settings_configmap.as_deref(), client, namespace)
+    fn settings_source(&self, client: &Client) -> SettingsSource {
+        SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), client)
     }
 
     fn duties(&self, namespace: &str) -> Duties {
@@ -257,8 +280,8 @@ impl Serve {
                 name: self.webhook_configuration.clone(),
                 own: self.register_url.is_some(),
             }),
-            settings: self.settings_configmap.clone(),
-            settings_namespace: None,
+            pools: self.settings.is_none() && self.policy.is_none(),
+            kubewarden_policy: self.policy.clone(),
         }
     }
 }

@@ -3,45 +3,63 @@
 use std::path::Path;
 
 use anyhow::Context;
+use clusterip_api::Reason;
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{LiveSettings, check_settings, settings_in};
+use clusterip_host::live_settings::{DocumentError, LiveSettings, check_settings, compiled_as_in_cluster, settings_in};
 use clusterip_host::policy::module::Module;
 use serde_json::{Value, json};
 
-use super::terminal_options::warn;
+use super::terminal_options::{notice, warn};
 
-/// Reads a settings file, or standard input for `-`: the settings themselves, or a policy of Kubewarden or a ConfigMap
-/// that contains them. Without a file, or if the ConfigMap has an empty key, the settings are `{}`.
+/// The name of settings that come from the objects of a snapshot, in messages.
+pub const OF_SNAPSHOT: &str = "the pools of the snapshot";
+
+/// Reads a settings file, or standard input for `-`: the settings themselves, pool objects, or a policy of Kubewarden
+/// or a ConfigMap that contains the settings. Without a file, or if the ConfigMap has an empty key, the settings are
+/// `{}`.
 ///
 /// # Errors
-/// If the file can't be read, is empty, is not YAML, or is an object without settings.
+/// If the file can't be read, is empty, is not YAML, or has objects without settings or with mistakes.
 pub fn read(file: Option<&Path>) -> anyhow::Result<Value> {
     let Some(file) = file else { return Ok(json!({})) };
     let source = manifests::read_file(file).context("settings")?;
-    let document = settings_in(&source.text).map_err(|why| anyhow::anyhow!("settings: {}: {why}", source.name))?;
+    let document = settings_in(&source.text).map_err(|error| unusable(&source.name, &error))?;
     Ok(if document.is_null() { json!({}) } else { document })
 }
 
-/// The settings in a cluster with these ranges, as `clusterip serve` checks them.
-///
-/// # Errors
-/// If the settings have mistakes; the error names the file, and lists all mistakes, one per line.
-pub fn check(
-    module: &Module,
-    written: Value,
-    ranges: &ServiceRanges,
-    file: Option<&Path>,
-) -> anyhow::Result<LiveSettings> {
-    check_settings(module, written, ranges)
-        .map_err(|mistakes| anyhow::anyhow!("settings: {}\n{mistakes}", name_of(file)))
+/// The error of a command whose settings can't be read. `name` is the name of the settings.
+pub fn unusable(name: &str, error: &DocumentError) -> anyhow::Error {
+    match error {
+        // Several mistakes, one per line.
+        DocumentError::Objects(_) => anyhow::anyhow!("settings: {name}\n{error}"),
+        _ => anyhow::anyhow!("settings: {name}: {error}"),
+    }
 }
 
-/// Prints the warnings about the settings of this file.
-pub fn print_warnings(settings: &LiveSettings, file: Option<&Path>) {
-    let file = name_of(file);
+/// The settings that the objects of a snapshot stand for, as a server uses them; `None` if the snapshot has no
+/// settings. Prints that they are used, and a warning for each object that can't be used.
+pub fn of_snapshot(objects: &[Value]) -> Option<Value> {
+    let compiled = compiled_as_in_cluster(objects)?;
+    notice(&format!("settings: {OF_SNAPSHOT}"));
+    for (key, verdict) in compiled.verdicts.iter().filter(|(_, verdict)| verdict.reason != Reason::InUse) {
+        warn(&format!("{key}: {}: {}", verdict.reason.as_str(), verdict.message));
+    }
+    Some(compiled.document)
+}
+
+/// The settings with this name in a cluster with these ranges, as `clusterip serve` checks them.
+///
+/// # Errors
+/// If the settings have mistakes; the error names the settings, and lists all mistakes, one per line.
+pub fn check(module: &Module, written: Value, ranges: &ServiceRanges, name: &str) -> anyhow::Result<LiveSettings> {
+    check_settings(module, written, ranges).map_err(|mistakes| anyhow::anyhow!("settings: {name}\n{mistakes}"))
+}
+
+/// Prints the warnings about the settings with this name.
+pub fn print_warnings(settings: &LiveSettings, name: &str) {
     for warning in &settings.warnings {
-        warn(&format!("{file}: {warning}"));
+        warn(&format!("{name}: {warning}"));
     }
 }
 

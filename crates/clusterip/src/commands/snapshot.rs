@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use clusterip_api::{GROUP, VERSION};
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
@@ -18,6 +19,7 @@ use clusterip_host::cluster::watch::control_plane_services::CallerObject;
 use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
+use clusterip_host::live_settings::list_objects;
 use clusterip_leases::claim_lease::CLAIM;
 use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
@@ -42,8 +44,9 @@ Examples:
     clusterip plan examples/shop --snapshot snapshot.json -s settings.yaml
 
 The snapshot contains the objects that `audit` and `plan` read, with only the fields that they read: Services, \
-workloads, Pods, Namespaces, Nodes, RuntimeClasses, IPAddresses, ServiceCIDRs, the Leases of clusterip, and which \
-Services the control plane calls. It contains no Secrets and no ConfigMaps.
+workloads, Pods, Namespaces, Nodes, RuntimeClasses, IPAddresses, ServiceCIDRs, pool objects, the Leases of clusterip, \
+and which Services the control plane calls. It contains no Secrets and no ConfigMaps. If it has pool objects, it can \
+be used without --settings.
 
 Exit status: 0; 2 if the cluster can't be read, or the snapshot can't be written.";
 
@@ -130,6 +133,10 @@ async fn read(client: &Client, settings: &Settings) -> anyhow::Result<Contents> 
         api_server_lists::each(client, &kind, &mut add).await?;
         contents.kinds.push(kind);
     }
+    if let Err(error) = contents.add_settings(client).await {
+        let reason = error_message(&error);
+        warn(&format!("pools can't be listed: {reason}; an audit of this snapshot needs --settings"));
+    }
     if let Err(error) = contents.add_callers(client).await {
         warn(&format!("{error}; an audit of this snapshot can't tell which Services the control plane calls"));
     }
@@ -154,6 +161,20 @@ fn evidence_kinds(settings: &Settings) -> Vec<Kind> {
 }
 
 impl Contents {
+    /// Adds the pool objects and the ClusterIPPolicy. A cluster without their definitions has none.
+    async fn add_settings(&mut self, client: &Client) -> Result<(), kube::Error> {
+        let own = clusterip_api::Kind::ALL.map(|kind| (format!("{GROUP}/{VERSION}"), kind.as_str().to_owned()));
+        for kind in &own {
+            // Asked first, because a user who may not list objects is refused even if there is no such API.
+            if kinds::discovered(client, kind).await?.is_none() {
+                return Ok(());
+            }
+        }
+        self.objects.extend(list_objects(client).await?);
+        self.kinds.extend(own);
+        Ok(())
+    }
+
     /// Adds the objects that make the control plane call Services: those of all kinds, or, if one can't be listed, of
     /// none.
     async fn add_callers(&mut self, client: &Client) -> Result<(), api_server_lists::ApiServerError> {

@@ -29,17 +29,20 @@ use crate::starter::facts;
 pub const HELP: &str = "\
 Examples:
   Without a cluster:
-    clusterip validate deploy/webhook/settings.yaml
+    clusterip validate examples/settings/k2s.yaml
   Against the cluster of the current context:
     clusterip init >settings.yaml
     clusterip validate --cluster settings.yaml
-  The settings of a server:
-    kubectl get configmap clusterip-settings --namespace clusterip-policy \\
+  The pools of a cluster:
+    kubectl get servicepools,externalpools,nodeblockpools,clusterippolicies \\
       -o yaml | clusterip validate -
+  The settings of a policy of Kubewarden:
+    kubectl get clusteradmissionpolicy clusterip-policy -o yaml \\
+      | clusterip validate -
 
 All mistakes of all files are printed, as `clusterip serve` reports them. Against a cluster, pools must lie inside of \
-its Service ranges. A file may also be a ClusterAdmissionPolicy or AdmissionPolicy of Kubewarden (its spec.settings), \
-or a ConfigMap (its key settings.yaml).
+its Service ranges. A file may also have objects of clusterip-policy.io, a ClusterAdmissionPolicy or AdmissionPolicy of \
+Kubewarden (its spec.settings), or a ConfigMap (its key settings.yaml).
 
 Exit status: 0 if all settings are valid, with or without warnings; 1 if some have mistakes; 2 if a file or the \
 cluster can't be read.";

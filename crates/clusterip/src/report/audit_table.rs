@@ -11,6 +11,7 @@ use super::finding::{Severity, Subject, belongs_to, kind_help, kind_name, places
 use super::plan_table::count;
 use crate::audit::model::{
     Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
+    Reservation, ReservationState,
 };
 use crate::nodes::block_usage;
 
@@ -41,7 +42,8 @@ pub fn wide(audit: &Audit, layout: Layout) -> String {
     if !audit.findings.is_empty() {
         separate(&mut table);
         let titles = ["KIND", "OBJECT", "ADDRESSES", "BELONGS TO", "EVIDENCE", "PROBLEM"];
-        let head = (!layout.no_headers).then(|| titles.map(|title| paint(style::HEAD, title)).to_vec());
+        let head: Option<Vec<String>> =
+            (!layout.no_headers).then(|| titles.map(|title| paint(style::HEAD, title)).to_vec());
         put_lines(&mut table, columns::lines(head.into_iter().chain(audit.findings.iter().map(wide_row)), 0, layout));
     }
     end(&mut table, audit, layout);
@@ -57,6 +59,17 @@ fn pools(audit: &Audit, layout: Layout) -> String {
         put(&mut table, &titles, layout, |bar| {
             audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| cells(pool, range, bar))).collect()
         });
+    }
+    if !audit.reservations.is_empty() {
+        separate(&mut table);
+        let mut titles = vec!["RESERVED", "POOL", "FOR", "STATE"];
+        let with_time = audit.reservations.iter().any(|reservation| reservation.since.is_some());
+        if with_time {
+            titles.push("SINCE");
+        }
+        let head = (!layout.no_headers).then(|| titles.iter().map(|title| paint(style::HEAD, title)).collect());
+        let rows = audit.reservations.iter().map(|reservation| reservation_cells(reservation, with_time));
+        put_lines(&mut table, columns::lines(head.into_iter().chain(rows), 0, layout));
     }
     if let Some(nodes) = &audit.nodes {
         let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "USED ANYWAY", "FILL"];
@@ -119,6 +132,31 @@ fn put_lines(table: &mut String, lines: impl IntoIterator<Item = String>) {
 fn separate(table: &mut String) {
     if !table.is_empty() {
         table.push('\n');
+    }
+}
+
+fn reservation_cells(reservation: &Reservation, with_time: bool) -> Vec<String> {
+    let state = harmless(&reservation_state(reservation));
+    let mut cells = vec![
+        reservation.address.to_string(),
+        harmless(&reservation.pool),
+        harmless(&format!("{}/{}", reservation.namespace, reservation.name)),
+        if reservation.state == ReservationState::Taken { paint(style::WARNING, &state) } else { state },
+    ];
+    if with_time {
+        let since = reservation.since.as_ref();
+        cells.push(since.map_or_else(|| paint(style::FAINT, "-"), |since| since.0.to_string()));
+    }
+    cells
+}
+
+/// Who has a reserved address, in words.
+pub(super) fn reservation_state(reservation: &Reservation) -> String {
+    match (reservation.state, &reservation.taken_by) {
+        (ReservationState::Held, _) => "held".to_owned(),
+        (ReservationState::Free, _) => "free".to_owned(),
+        (ReservationState::Taken, Some(service)) => format!("taken by {service}"),
+        (ReservationState::Taken, None) => "taken by an IPAddress object without its Service".to_owned(),
     }
 }
 

@@ -63,6 +63,7 @@ fn location(location: &AddressLocation) -> String {
     let withheld = match location.withheld {
         Some(WithheldReason::Reserved) => ", reserved",
         Some(WithheldReason::Excluded) => ", excluded",
+        Some(WithheldReason::ForService) => ", reserved for a Service",
         None => "",
     };
     match (&location.pool, location.range) {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clusterip_runtime::terminal::harmless;
 
+use super::audit_table::reservation_state;
 use super::finding::{Subject, kind_help, kind_name, problem};
 use super::plan_table::count;
 use crate::audit::model::{Audit, Finding};
@@ -21,6 +22,15 @@ pub fn markdown(audit: &Audit) -> String {
             cells([pool.name.clone(), range.cidr.to_string()], &numbers)
         });
         table(&mut text, "Pools", &titles, 2, rows);
+    }
+    if !audit.reservations.is_empty() {
+        let rows = audit.reservations.iter().map(|reservation| {
+            let service = format!("{}/{}", reservation.namespace, reservation.name);
+            let since = reservation.since.as_ref().map_or_else(|| "not known".to_owned(), |since| since.0.to_string());
+            let state = reservation_state(reservation);
+            cells([reservation.address.to_string(), reservation.pool.clone(), service, state, since], &[])
+        });
+        table(&mut text, "Reservations", &["Address", "Pool", "For", "State", "Since"], 5, rows);
     }
     if let Some(nodes) = &audit.nodes {
         let titles = ["Pool", "Range", "Blocks", "Usable", "Used", "Free", "Withheld", "Used anyway"];

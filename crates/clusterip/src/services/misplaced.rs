@@ -223,7 +223,12 @@ pub enum NoTarget {
 /// the policy does not answer.
 pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) -> bool {
     let Ok(evaluation) = ask(evaluator, service, true) else { return false };
-    pool_of(&evaluation).is_some_and(|pool| addresses.iter().all(|address| fits(pool, *address)))
+    let (namespace, name) = (namespace(service), name(service));
+    let is_open = |pool: &Pool, address: &IpAddr| {
+        pool.reservation(*address).is_none_or(|reservation| reservation.is_for(namespace, name))
+    };
+    pool_of(&evaluation)
+        .is_some_and(|pool| addresses.iter().all(|address| fits(pool, *address) && is_open(pool, address)))
 }
 
 /// Why the policy does not agree with a Service as it would be written.

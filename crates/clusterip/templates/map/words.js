@@ -6,6 +6,7 @@ const STATES = {
   misplaced: { class: "misplaced", word: "misplaced" },
   inFlight: { class: "in-flight", word: "in flight" },
   reserved: { class: "reserved", word: "reserved", among: "among the reserved ones" },
+  forService: { class: "reserved", word: "reserved for a Service", among: "among those reserved for Services" },
   excluded: { class: "excluded", word: "excluded", among: "among the excluded ones" },
   outside: { class: "excluded", word: "outside of the range", among: "outside of the range" },
   serviceRange: { class: "excluded", word: "withheld: in a Service range", among: "in a Service range" },

@@ -21,6 +21,10 @@ const NODES: [&str; 5] =
 const EXTERNAL: [&str; 5] =
     ["audit", "--snapshot", "examples/external/cluster.yaml", "--settings", "examples/settings/external.yaml"];
 
+/// Addresses that a pool keeps for single Services, with a `plan` of the same cluster.
+const RESERVATIONS: [&str; 5] =
+    ["audit", "--snapshot", "examples/reservations/cluster.yaml", "--settings", "examples/settings/reservations.yaml"];
+
 #[test]
 fn audit_of_the_example_matches_golden_files() {
     struct Case {
@@ -52,6 +56,9 @@ fn audit_of_the_example_matches_golden_files() {
         Case { file: "audit-external.junit.xml", example: EXTERNAL, args: vec!["-o", "junit"] },
         Case { file: "audit-external.md", example: EXTERNAL, args: vec!["-o", "markdown"] },
         Case { file: "audit-external.json", example: EXTERNAL, args: vec!["-o", "json"] },
+        Case { file: "audit-reservations.txt", example: RESERVATIONS, args: vec![] },
+        Case { file: "audit-reservations.md", example: RESERVATIONS, args: vec!["-o", "markdown"] },
+        Case { file: "audit-reservations.json", example: RESERVATIONS, args: vec!["-o", "json"] },
         Case { file: "audit-orders.txt", example: EXTERNAL, args: one("shop/orders") },
     ];
     let mut wrong = Vec::new();

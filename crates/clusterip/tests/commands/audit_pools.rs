@@ -146,3 +146,95 @@ fn pool_with_unused_dns_address_is_found() {
         assert_eq!(findings(&done), expected, "{name}");
     }
 }
+
+#[test]
+fn reservations_show_who_has_their_addresses() {
+    const SETTINGS: &str = "
+services:
+  pools:
+  - name: shop
+    cidrs: [172.21.2.0/24]
+    reservations:
+    - {address: 172.21.2.10, namespace: shop, name: web}
+    - {address: 172.21.2.11, namespace: shop, name: db}
+    - {address: 172.21.2.12, namespace: shop, name: cart}
+    - {address: 172.21.2.13, namespace: shop, name: stock}
+";
+    let orphan =
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "IPAddress", "metadata": {"name": "172.21.2.13"}});
+    let items = || {
+        vec![
+            cluster(),
+            service("web", "172.21.2.10", json!({})),
+            service("basket", "172.21.2.12", json!({})),
+            orphan.clone(),
+        ]
+    };
+    let observed =
+        |address: &str, holder: &str, since: &str| json!({"address": address, "holder": holder, "since": since});
+    let pool = json!({
+        "apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool", "metadata": {"name": "shop"}, "spec": {},
+        "status": {"reservations": [
+            observed("172.21.2.10", "Owner", "2026-01-01T00:00:00Z"),
+            observed("172.21.2.11", "Nobody", "2026-01-02T00:00:00Z"),
+            // The Service was deleted, and another one got the address, after this was written.
+            observed("172.21.2.12", "Owner", "2026-01-03T00:00:00Z"),
+        ]},
+    });
+    struct Case {
+        name: &'static str,
+        pools: Vec<Value>,
+        expected: Value,
+        table: [&'static str; 5],
+    }
+    let reservation = |address: &str, name: &str, more: Value| {
+        let mut expected = json!({"address": address, "pool": "shop", "namespace": "shop", "name": name});
+        json_patch::merge(&mut expected, &more);
+        expected
+    };
+    let cases = [
+        Case {
+            name: "without objects",
+            pools: vec![],
+            expected: json!([
+                reservation("172.21.2.10", "web", json!({"state": "held"})),
+                reservation("172.21.2.11", "db", json!({"state": "free"})),
+                reservation("172.21.2.12", "cart", json!({"state": "taken", "takenBy": "shop/basket"})),
+                reservation("172.21.2.13", "stock", json!({"state": "taken"})),
+            ]),
+            table: [
+                "RESERVED     POOL  FOR         STATE",
+                "172.21.2.10  shop  shop/web    held",
+                "172.21.2.11  shop  shop/db     free",
+                "172.21.2.12  shop  shop/cart   taken by shop/basket",
+                "172.21.2.13  shop  shop/stock  taken by an IPAddress object without its Service",
+            ],
+        },
+        Case {
+            name: "with the status of a ServicePool",
+            pools: vec![pool],
+            expected: json!([
+                reservation("172.21.2.10", "web", json!({"state": "held", "since": "2026-01-01T00:00:00Z"})),
+                reservation("172.21.2.11", "db", json!({"state": "free", "since": "2026-01-02T00:00:00Z"})),
+                reservation("172.21.2.12", "cart", json!({"state": "taken", "takenBy": "shop/basket"})),
+                reservation("172.21.2.13", "stock", json!({"state": "taken"})),
+            ]),
+            table: [
+                "RESERVED     POOL  FOR         STATE                                             SINCE",
+                "172.21.2.10  shop  shop/web    held                                              2026-01-01T00:00:00Z",
+                "172.21.2.11  shop  shop/db     free                                              2026-01-02T00:00:00Z",
+                "172.21.2.12  shop  shop/cart   taken by shop/basket                              -",
+                "172.21.2.13  shop  shop/stock  taken by an IPAddress object without its Service  -",
+            ],
+        },
+    ];
+    let folder = Folder::new("audit-reservations");
+    for Case { name, pools, expected, table } in cases {
+        let items = [items(), pools].concat();
+        let done = folder.audit(SETTINGS, &items, &["-o", "json"]);
+        assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{name}");
+        assert_eq!(done.json()["reservations"], expected, "{name}");
+        let done = folder.audit(SETTINGS, &items, &[]);
+        assert!(done.stdout.contains(&format!("\n\n{}\n\n", table.join("\n"))), "{name}: {done:?}");
+    }
+}

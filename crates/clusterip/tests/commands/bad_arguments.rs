@@ -178,9 +178,15 @@ fn text_that_is_not_a_settings_document_is_refused() {
 
 #[test]
 fn invalid_command_line_is_refused() {
-    for args in
-        [&["plan"][..], &["plan", "a.yaml", "-o", "xml"], &["place"], &["plan", "a", "--snapshot", "b", "--cluster"]]
-    {
+    let commands: [&[&str]; 6] = [
+        &["plan"],
+        &["plan", "a.yaml", "-o", "xml"],
+        &["place"],
+        &["plan", "a", "--snapshot", "b", "--cluster"],
+        &["serve", "--policy", "clusterip"],
+        &["serve", "--no-webhook", "--policy", "clusterip", "--settings", "a.yaml"],
+    ];
+    for args in commands {
         let done = Folder::workspace().run(args);
         assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args:?}");
         assert!(done.stderr.starts_with("error: "), "{args:?}: {done:?}");
@@ -304,7 +310,7 @@ fn api_server_that_can_not_be_reached_is_reported() {
         &["validate", "--cluster", "s.yaml"],
         &["move", "--dry-run"],
         &["serve", "--log-level", "error", "--settings", "s.yaml"],
-        &["serve", "--log-level", "error", "--settings-configmap", "clusterip-settings"],
+        &["serve", "--log-level", "error", "--no-webhook", "--policy", "clusterip"],
     ];
     let expected = Done::refused(
         "the API server http://127.0.0.1:1 (context a) can't be reached: Connection refused (os error 111); check \

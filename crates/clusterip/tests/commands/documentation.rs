@@ -86,8 +86,15 @@ fn every_file_that_the_pages_name_exists() {
 #[test]
 fn the_page_about_settings_names_every_setting() {
     let page = read("docs/settings.md");
-    let settings =
-        ["pools[].name", "pools[].cidrs", "pools[].reserved", "pools[].exclude", "pools[].bands", "pools[].match"];
+    let settings = [
+        "pools[].name",
+        "pools[].cidrs",
+        "pools[].reserved",
+        "pools[].exclude",
+        "pools[].bands",
+        "pools[].match",
+        "pools[].reservations",
+    ];
     let settings = settings.into_iter().chain(["evidence.kinds", "evidence.lookups", "assumeOS", "order", "explicit"]);
     for setting in settings.chain(["whenFull", "annotateReason", "exemptNamespaces", "serviceCIDRs"]) {
         assert!(page.contains(&format!("\n| `{setting}` |")), "{setting}");

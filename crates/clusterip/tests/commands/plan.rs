@@ -16,7 +16,7 @@ struct Example {
     status: i32,
 }
 
-const EXAMPLES: [Example; 9] = [
+const EXAMPLES: [Example; 10] = [
     Example { name: "shop", args: &["examples/shop", "--settings", "examples/settings/k2s.yaml"], status: 0 },
     Example { name: "teams", args: &["examples/teams", "--settings", "examples/settings/teams.yaml"], status: 0 },
     Example {
@@ -37,6 +37,17 @@ const EXAMPLES: [Example; 9] = [
     Example {
         name: "static-band",
         args: &["examples/static-band", "--settings", "examples/settings/static-band.yaml"],
+        status: 0,
+    },
+    Example {
+        name: "reservations",
+        args: &[
+            "examples/reservations/services.yaml",
+            "--settings",
+            "examples/settings/reservations.yaml",
+            "--snapshot",
+            "examples/reservations/cluster.yaml",
+        ],
         status: 0,
     },
     Example { name: "nodes", args: &["examples/nodes", "--settings", "examples/settings/nodes.yaml"], status: 0 },

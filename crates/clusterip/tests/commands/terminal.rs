@@ -123,6 +123,7 @@ fn completions_and_the_manual_name_the_command_and_its_options() {
                 ".TH clusterip",
                 "clusterip\\-init",
                 "clusterip\\-plan",
+                "clusterip\\-settings",
                 "clusterip\\-validate",
                 "\\-\\-settings",
                 "Exit status",
@@ -176,7 +177,7 @@ fn default_pools_for_a_cluster_are_mentioned() {
 
 #[test]
 fn help_has_examples_then_behaviour_then_the_exit_status() {
-    for command in ["plan", "evaluate", "init", "validate", "serve", "move", "audit", "snapshot", "agent"] {
+    for command in ["plan", "evaluate", "init", "validate", "settings", "serve", "move", "audit", "snapshot", "agent"] {
         let help = Folder::workspace().run(&["help", command]).stdout;
         let options = help.find("\nOptions:\n").unwrap();
         let examples = help.find("\nExamples:\n").unwrap_or_else(|| panic!("{command}: no examples: {help}"));

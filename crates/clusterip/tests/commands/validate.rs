@@ -106,8 +106,9 @@ fn all_mistakes_of_all_files_are_printed() {
             files: &["job.yaml"],
             expected: done(
                 1,
-                "job.yaml: error: batch/v1 Job has no settings: pass the settings themselves, a ClusterAdmissionPolicy \
-                 with them in spec.settings, or a ConfigMap with them in data[\"settings.yaml\"]\n",
+                "job.yaml: error: batch/v1 Job has no settings: pass the settings themselves, objects of \
+                 clusterip-policy.io, a ClusterAdmissionPolicy with them in spec.settings, or a ConfigMap with them in \
+                 data[\"settings.yaml\"]\n",
                 "",
             ),
         },
@@ -144,11 +145,12 @@ fn settings_of_the_examples_and_deployments_are_valid() {
         "examples/settings/external.yaml",
         "examples/settings/k2s.yaml",
         "examples/settings/nodes.yaml",
+        "examples/settings/reservations.yaml",
         "examples/settings/static-band.yaml",
         "examples/settings/teams.yaml",
-        "deploy/webhook/settings.yaml",
-        "deploy/nodes/settings.yaml",
-        "deploy/external/settings.yaml",
+        "deploy/webhook/pools.yaml",
+        "deploy/nodes/pools.yaml",
+        "deploy/external/pools.yaml",
         "deploy/kubewarden/policy/policy.yaml",
         "deploy/kubewarden/team/policy.yaml",
         "deploy/kubewarden/nodes/policy.yaml",

@@ -111,12 +111,12 @@ fn page_names_its_cluster_time_and_settings() {
     let about = About {
         cluster: Some("prod (https://10.0.0.1:6443)".to_owned()),
         made: Some("2026-01-02T03:04:05Z".parse().unwrap()),
-        settings: Some("<i>ConfigMap clusterip/clusterip-settings, key settings.yaml".to_owned()),
+        settings: Some("<i>ClusterAdmissionPolicy clusterip".to_owned()),
     };
     let page = map::page(&audits::small(), &about).unwrap();
     let line = between(&page, "<p class=\"about\">", "</p>");
     let expected = "Cluster: prod (https://10.0.0.1:6443) · Audited: 2026-01-02 03:04:05 UTC · \
-                    Settings: &#60;i&#62;ConfigMap clusterip/clusterip-settings, key settings.yaml";
+                    Settings: &#60;i&#62;ClusterAdmissionPolicy clusterip";
     assert_eq!(line, expected);
     let page = map::page(&audits::small(), &About::default()).unwrap();
     assert!(!page.contains("class=\"about\""), "nothing is known");

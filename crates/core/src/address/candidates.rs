@@ -18,27 +18,40 @@ pub struct Range<'a> {
     pub reserved: u64,
     /// Ranges and addresses that are never handed out. They may be of another family or outside of the CIDR.
     pub exclude: &'a [IpNet],
+    /// Addresses that are reserved for one Service each. They may be of another family or outside of the CIDR.
+    pub for_services: &'a [IpAddr],
 }
 
 impl Range<'_> {
-    /// The parts of the range that are never handed out, in ascending order and as few as possible. [`Candidates::new`]
-    /// leaves out the same addresses. An address that is both excluded and reserved counts as excluded.
+    /// The parts of the range that are not handed out to every Service, in ascending order and as few as possible.
+    /// [`Candidates::new`] leaves out the same addresses. An address that is withheld for several reasons counts as
+    /// reserved for a Service, otherwise as excluded.
     pub fn withheld_spans(&self) -> Vec<WithheldSpan> {
         let addresses = Blocks::addresses(self.cidr);
+        let mut for_services = Occupancy::default();
+        for &address in self.for_services {
+            for_services.extend(addresses.indices(address.into()));
+        }
         let excluded = self.excluded(&addresses);
+        let mut others = excluded.clone();
+        others.extend(for_services.ranges());
         let last_reserved = self.reserved.checked_sub(1).map(|last| u128::from(last).min(addresses.last_index()));
-        let reserved = last_reserved.into_iter().flat_map(|last| excluded.gaps(0..=last));
-        let parts = excluded.ranges().map(|part| (part, false)).chain(reserved.map(|part| (part, true)));
-        let span = |(part, is_reserved): (RangeInclusive<u128>, bool)| {
+        let by_hand = last_reserved.into_iter().flat_map(|last| others.gaps(0..=last));
+        let parts = for_services
+            .ranges()
+            .map(|part| (part, Withholding::ForService))
+            .chain(excluded.ranges().flat_map(|part| for_services.gaps(part)).map(|part| (part, Withholding::Excluded)))
+            .chain(by_hand.map(|part| (part, Withholding::ByHand)));
+        let span = |(part, why): (RangeInclusive<u128>, Withholding)| {
             let span = Span::new(addresses.address(*part.start())?, addresses.address(*part.end())?)?;
-            Some(WithheldSpan { span, is_reserved })
+            Some(WithheldSpan { span, why })
         };
         let mut spans: Vec<WithheldSpan> = parts.filter_map(span).collect();
         spans.sort_unstable_by_key(|withheld| withheld.span.first());
         spans
     }
 
-    /// The indices that are never handed out: the reserved ones and those of [`Self::excluded`].
+    /// The indices that no Service gets: those kept for addresses set by hand, and those of [`Self::excluded`].
     fn withheld(&self, addresses: &Blocks) -> Occupancy {
         let mut withheld = self.excluded(addresses);
         if let Some(last) = self.reserved.checked_sub(1) {
@@ -56,22 +69,30 @@ impl Range<'_> {
             excluded.insert(addresses.last_index()..=addresses.last_index());
         }
         for &range in self.exclude {
-            if let Some(indices) = addresses.indices(range) {
-                excluded.insert(indices);
-            }
+            excluded.extend(addresses.indices(range));
         }
         excluded
     }
 }
 
-/// Consecutive addresses of a range that are never handed out, for the same reason.
+/// Consecutive addresses of a range that are not handed out to every Service, for the same reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WithheldSpan {
     /// The addresses.
     pub span: Span,
-    /// Whether they are kept for addresses set by hand. Otherwise no Service may have them: they are excluded, or the
-    /// network or broadcast address.
-    pub is_reserved: bool,
+    /// The reason.
+    pub why: Withholding,
+}
+
+/// Why an address is not handed out to every Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withholding {
+    /// It is kept for addresses set by hand.
+    ByHand,
+    /// No Service may have it: it is excluded, or the network or broadcast address.
+    Excluded,
+    /// It is reserved for one Service. Neighbouring addresses may be reserved for different Services.
+    ForService,
 }
 
 /// The addresses of one family that a pool may hand out, in bands.
@@ -84,6 +105,9 @@ pub struct Candidates {
 impl Candidates {
     /// The addresses of `ranges` without those they withhold. With `bands`, the static bands of all ranges (see
     /// [`static_band_len`]) come after their dynamic bands.
+    ///
+    /// Addresses reserved for Services leave gaps among the positions, so a reservation does not change the order of
+    /// the other addresses.
     pub fn new(ranges: &[Range<'_>], bands: bool) -> Self {
         let (mut dynamic, mut fixed) = (Band::default(), Band::default());
         for range in ranges {
@@ -97,6 +121,10 @@ impl Candidates {
             if static_len < last {
                 let first = if static_len > 0 { static_len + 1 } else { 0 };
                 dynamic.extend(&addresses, withheld.gaps(first..=last));
+            }
+            for &address in range.for_services {
+                dynamic.skip(address);
+                fixed.skip(address);
             }
         }
         Self { bands: if bands { vec![dynamic, fixed] } else { vec![dynamic] } }
@@ -123,12 +151,12 @@ impl Candidates {
 
     /// The number of addresses that can be handed out; at most `u128::MAX`.
     pub fn count(&self) -> u128 {
-        self.bands.iter().fold(0, |sum, band| sum.saturating_add(band.count))
+        self.bands.iter().fold(0, |sum, band| sum.saturating_add(band.count - band.skipped.len()))
     }
 
     /// Whether `address` is one of the candidates.
     pub fn contains(&self, address: IpAddr) -> bool {
-        self.bands.iter().any(|band| band.contains(address))
+        self.bands.iter().any(|band| band.position(address).is_some())
     }
 }
 
@@ -144,6 +172,8 @@ fn numbers_of(spans: &[Span], family: Family) -> Occupancy {
 pub struct Band {
     runs: Vec<Run>,
     count: u128,
+    /// The positions whose addresses are reserved for Services.
+    skipped: Occupancy,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,20 +202,30 @@ impl Band {
         self.count = self.count.saturating_add((last - first).saturating_add(1));
     }
 
-    /// The number of addresses; at most `u128::MAX`.
+    /// Takes an address out, but not its position.
+    fn skip(&mut self, address: IpAddr) {
+        self.skipped.extend(self.position(address).map(|position| position..=position));
+    }
+
+    /// The number of positions; at most `u128::MAX`.
     pub fn count(&self) -> u128 {
         self.count
     }
 
-    /// The address at a position; `None` behind the last one.
+    /// The address at a position; `None` behind the last one, and if the address is reserved for a Service.
     pub fn address(&self, position: u128) -> Option<IpAddr> {
+        if self.skipped.contains(position) {
+            return None;
+        }
         let run = &self.runs[self.runs.partition_point(|run| run.position <= position).checked_sub(1)?];
         let value = run.first.checked_add(position - run.position)?;
         (value <= run.last).then(|| run.family.address(value))
     }
 
-    fn contains(&self, address: IpAddr) -> bool {
+    /// The position of an address; `None` if the band does not contain it.
+    fn position(&self, address: IpAddr) -> Option<u128> {
         let (family, value) = (Family::of(address), number(address));
-        self.runs.iter().any(|run| run.family == family && run.first <= value && value <= run.last)
+        let run = self.runs.iter().find(|run| run.family == family && run.first <= value && value <= run.last)?;
+        Some(run.position.saturating_add(value - run.first)).filter(|position| !self.skipped.contains(*position))
     }
 }

@@ -16,7 +16,7 @@ mod span;
 pub use allocator::{BlockAllocator, Full};
 pub use band::static_band_len;
 pub use block::{BlockError, Blocks, overlap};
-pub use candidates::{Band, Candidates, Range, WithheldSpan};
+pub use candidates::{Band, Candidates, Range, WithheldSpan, Withholding};
 pub use family::Family;
 pub(crate) use family::number;
 pub use occupancy::Occupancy;

@@ -28,6 +28,11 @@ impl Occupancy {
         self.ranges.insert(first, last);
     }
 
+    /// Adds every index of `ranges`.
+    pub fn extend(&mut self, ranges: impl IntoIterator<Item = RangeInclusive<u128>>) {
+        ranges.into_iter().for_each(|range| self.insert(range));
+    }
+
     /// Removes every index of `range`. Indices that are not in the set are ignored.
     pub fn remove(&mut self, range: RangeInclusive<u128>) {
         let (first, last) = range.into_inner();

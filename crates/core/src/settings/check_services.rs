@@ -4,8 +4,7 @@ use ipnet::IpNet;
 
 use super::check_pools::{self, Common, Kind};
 use super::read::PoolPaths;
-use super::{AdmissionScope, Match, Mistake, Pool, Settings, WhenFull};
-use crate::address::Family;
+use super::{AdmissionScope, Match, Mistake, Pool, Reservation, Settings, WhenFull};
 use crate::label_selector::LabelSelector;
 use crate::pod_spec::OS_LABEL;
 
@@ -14,7 +13,38 @@ use crate::pod_spec::OS_LABEL;
 pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
     let pools = settings.pools.iter();
     let pools: Vec<Common<'_>> = pools.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
-    check_pools::mistakes(&pools, paths, &OfServices(settings))
+    let mut mistakes = check_pools::mistakes(&pools, paths, &OfServices(settings));
+    for (pool, pool_paths) in settings.pools.iter().zip(paths) {
+        for (index, path) in pool_paths.reservations.iter().enumerate() {
+            let reason = wrong_reservation(settings, pool, index);
+            mistakes.extend(reason.map(|reason| Mistake { path: path.clone(), reason }));
+        }
+    }
+    mistakes
+}
+
+/// What is wrong with a reservation of a pool. No other pool can have a reservation of the same address, because the
+/// ranges of pools do not overlap.
+fn wrong_reservation(settings: &Settings, pool: &Pool, index: usize) -> Option<String> {
+    let Reservation { address, service } = &pool.reservations[index];
+    let Some(cidr) = pool.cidrs.iter().find(|cidr| cidr.contains(address)) else {
+        return Some(format!("{address} is in no range of the pool"));
+    };
+    if *address == cidr.network() || (address.is_ipv4() && *address == cidr.broadcast()) {
+        return Some(format!("{address} is the network or broadcast address of {cidr}"));
+    }
+    if Some(*address) == settings.kubernetes_address() {
+        return Some(format!("{address} is the address of default/kubernetes"));
+    }
+    let is_same = |other: &&Reservation| {
+        other.address == *address || (other.service == *service && other.address.is_ipv4() == address.is_ipv4())
+    };
+    let other = pool.reservations[..index].iter().find(is_same)?;
+    Some(format!(
+        "{} is already reserved for Service {}: reserve an address for one Service, and one address of each family for a \
+         Service",
+        other.address, other.service
+    ))
 }
 
 struct OfServices<'s>(&'s Settings);
@@ -26,7 +56,12 @@ impl Kind for OfServices<'_> {
         if let Some(reason) = outside(cidr, &self.0.service_cidrs) {
             say(reason);
         }
-        if self.0.usable_of(pool, cidr) == 0 {
+        // A range may also be for reservations only.
+        if !pool.reservations.iter().any(|reservation| cidr.contains(&reservation.address))
+            && self.0.candidates_in(pool, &[cidr], &[]).count() == 0
+        {
+            // Unusable ranges count as usable, because a range that is unusable for a while is not a mistake of the
+            // settings.
             let reason = "has no usable address: all are network or broadcast address, reserved or excluded";
             say(format!("{cidr} {reason}"));
         }
@@ -56,15 +91,6 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
         warn("services.pools", reason);
     }
     warnings
-}
-
-impl Settings {
-    /// How many addresses of one range of a pool can be handed out. Unusable ranges count as usable, because a range
-    /// that is unusable for a while is not a mistake of the settings.
-    fn usable_of(&self, pool: &Pool, cidr: IpNet) -> u128 {
-        let alone = Pool { cidrs: vec![cidr], ..pool.clone() };
-        self.candidates_without(&alone, Family::of(cidr.addr()), std::iter::empty()).count()
-    }
 }
 
 impl Match {

@@ -30,6 +30,7 @@ pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::label_selector::{LabelSelector, Labels};
 use crate::pod_spec::OS_LABEL;
+use crate::service_key::ServiceKey;
 use crate::workload::WorkloadKind;
 
 /// The settings of the policy: a document with any of the sections `services`, `nodes` and `external`.
@@ -85,6 +86,18 @@ pub struct Pool {
     pub bands: bool,
     /// The Services that the pool is for.
     pub matches: Match,
+    /// Addresses of the ranges that are kept for one Service each: no address twice, and for each Service at most one
+    /// of each family.
+    pub reservations: Vec<Reservation>,
+}
+
+/// An address that is kept for one Service, whether that Service exists or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The address.
+    pub address: IpAddr,
+    /// The Service.
+    pub service: ServiceKey,
 }
 
 /// The Services that a pool is for. Every condition that is set must match.
@@ -210,27 +223,31 @@ impl Settings {
         self.pools.iter().find(|pool| pool.contains(address))
     }
 
-    /// The addresses of `family` that `pool` may hand out: those of its ranges without `reserved`, `exclude`, the
-    /// address of `default/kubernetes`, and the ranges that are unusable at the moment.
+    /// The addresses of `family` that `pool` may hand out to every Service: those of its ranges without `reserved`,
+    /// `exclude`, `reservations`, the address of `default/kubernetes`, and the ranges that are unusable at the moment.
     pub fn candidates(&self, pool: &Pool, family: Family) -> Candidates {
-        self.candidates_without(pool, family, self.unusable_service_cidrs.iter().map(|range| range.cidr))
+        let cidrs: Vec<IpNet> = pool.cidrs_of(family).collect();
+        self.candidates_in(pool, &cidrs, &self.unusable_service_cidrs)
     }
 
-    /// Like [`Self::candidates`], with `unusable` as the unusable ranges.
-    fn candidates_without(&self, pool: &Pool, family: Family, unusable: impl Iterator<Item = IpNet>) -> Candidates {
+    /// Like [`Self::candidates`], for these ranges of the pool, with `unusable` as the unusable ranges.
+    fn candidates_in(&self, pool: &Pool, cidrs: &[IpNet], unusable: &[UnusableRange]) -> Candidates {
         let mut exclude = self.excluded_from(pool);
-        exclude.extend(unusable);
-        let ranges: Vec<Range<'_>> =
-            pool.cidrs_of(family).map(|cidr| Range { cidr, reserved: pool.reserved, exclude: &exclude }).collect();
+        exclude.extend(unusable.iter().map(|range| range.cidr));
+        let for_services = pool.reserved_addresses();
+        let range =
+            |&cidr: &IpNet| Range { cidr, reserved: pool.reserved, exclude: &exclude, for_services: &for_services };
+        let ranges: Vec<Range<'_>> = cidrs.iter().map(range).collect();
         Candidates::new(&ranges, pool.bands)
     }
 
-    /// The parts of `cidr`, a range of `pool`, that are never handed out, in ascending order.
+    /// The parts of `cidr`, a range of `pool`, that are not handed out to every Service, in ascending order.
     ///
     /// [`Self::candidates`] leaves out the same addresses. It also leaves out ranges that are unusable at the moment;
     /// those are not in the list, because they come back without a change of the settings.
     pub fn withheld_spans(&self, pool: &Pool, cidr: IpNet) -> Vec<WithheldSpan> {
-        Range { cidr, reserved: pool.reserved, exclude: &self.excluded_from(pool) }.withheld_spans()
+        let (exclude, for_services) = (self.excluded_from(pool), pool.reserved_addresses());
+        Range { cidr, reserved: pool.reserved, exclude: &exclude, for_services: &for_services }.withheld_spans()
     }
 
     /// `exclude` of a pool, and the address of `default/kubernetes`.
@@ -257,9 +274,33 @@ impl Pool {
         self.cidrs.iter().any(|cidr| cidr.contains(&address))
     }
 
+    /// The address of `family` that is reserved for the Service of this namespace and name.
+    pub fn reserved_address(&self, family: Family, namespace: &str, name: &str) -> Option<IpAddr> {
+        let fits = |reservation: &&Reservation| {
+            Family::of(reservation.address) == family && reservation.is_for(namespace, name)
+        };
+        self.reservations.iter().find(fits).map(|reservation| reservation.address)
+    }
+
+    /// The reservation of `address`, if it has one.
+    pub fn reservation(&self, address: IpAddr) -> Option<&Reservation> {
+        self.reservations.iter().find(|reservation| reservation.address == address)
+    }
+
+    fn reserved_addresses(&self) -> Vec<IpAddr> {
+        self.reservations.iter().map(|reservation| reservation.address).collect()
+    }
+
     /// The ranges of one family, separated by commas.
     pub fn ranges(&self, family: Family) -> String {
         self.cidrs_of(family).map(|cidr| cidr.to_string()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Reservation {
+    /// Whether the address is kept for the Service of this namespace and name.
+    pub fn is_for(&self, namespace: &str, name: &str) -> bool {
+        self.service.namespace == namespace && self.service.name == name
     }
 }
 

@@ -48,11 +48,12 @@ pub(super) struct AllPaths {
 }
 
 /// The paths of the values of a pool. Items that could not be read are left out here as in the pool.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PoolPaths {
     pub(super) path: String,
     pub(super) cidrs: Vec<String>,
     pub(super) exclude: Vec<String>,
+    pub(super) reservations: Vec<String>,
     /// Whether all conditions of the pool could be read.
     pub(super) match_is_whole: bool,
 }
@@ -67,6 +68,7 @@ impl PoolPaths {
             exclude: items("exclude", pool.exclude.len()),
             match_is_whole: true,
             path,
+            ..Self::default()
         }
     }
 }

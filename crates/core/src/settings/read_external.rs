@@ -45,8 +45,9 @@ impl Reader {
             .map(|fields| self.scope(&fields));
         let match_is_whole = !unknown_keys && self.mistakes.len() == before_match;
         let nodes = fields.get("nodes").and_then(|at| self.selector(at)).unwrap_or_default();
+        let path = at.path.clone();
         let pool_paths =
-            PoolPaths { path: at.path.clone(), cidrs: range_paths, exclude: exclude_paths, match_is_whole };
+            PoolPaths { path, cidrs: range_paths, exclude: exclude_paths, match_is_whole, ..PoolPaths::default() };
         Some((ExternalPool { name, ranges, exclude, scope: matches.unwrap_or_default(), nodes }, pool_paths))
     }
 

@@ -41,6 +41,7 @@ impl Reader {
             cidrs: cidr_paths,
             exclude: exclude_paths,
             match_is_whole: !unknown_keys && self.mistakes.len() == before_match,
+            ..PoolPaths::default()
         };
         Some((NodePool { name, cidrs, block_size, exclude, matches }, pool_paths))
     }

@@ -3,9 +3,10 @@
 
 use super::read::PoolPaths;
 use super::reader::{Fields, Reader, unknown_name_message};
-use super::{AdmissionScope, Lookups, Match, Pool, Settings, WhenFull};
+use super::{AdmissionScope, Lookups, Match, Pool, Reservation, Settings, WhenFull};
 use crate::address::Order;
 use crate::json::{Located, quote};
+use crate::service_key::ServiceKey;
 use crate::workload::WorkloadKind;
 
 impl Reader {
@@ -27,12 +28,6 @@ impl Reader {
         let Some(fields) = self.fields(at, &KEYS) else { return paths };
         if let Some(pools) = fields.get("pools") {
             (settings.pools, paths) = self.list(pools, Self::pool).into_iter().unzip();
-            if pools.value.as_array().is_some_and(Vec::is_empty) {
-                self.mistake(
-                    pools.path.clone(),
-                    "no pool: give at least one, or leave the key out for the pools of K2s",
-                );
-            }
         }
         if let Some(evidence) = fields.get("evidence") {
             self.evidence(evidence, settings);
@@ -65,7 +60,7 @@ impl Reader {
     }
 
     fn pool(&mut self, at: &Located<'_>) -> Option<(Pool, PoolPaths)> {
-        const KEYS: [&str; 6] = ["name", "cidrs", "reserved", "exclude", "bands", "match"];
+        const KEYS: [&str; 7] = ["name", "cidrs", "reserved", "exclude", "bands", "match", "reservations"];
         let before = self.mistakes.len();
         let fields = self.fields(at, &KEYS)?;
         let unknown_keys = self.mistakes.len() > before;
@@ -76,13 +71,40 @@ impl Reader {
         let bands = fields.get("bands").and_then(|at| self.flag(at)).unwrap_or_default();
         let before_match = self.mistakes.len();
         let matches = fields.get("match").and_then(|at| self.pool_match(at)).unwrap_or_default();
+        let match_is_whole = !unknown_keys && self.mistakes.len() == before_match;
+        let (reservation_paths, reservations) =
+            fields.get("reservations").map(|at| self.reservations(at)).unwrap_or_default().into_iter().unzip();
         let pool_paths = PoolPaths {
             path: at.path.clone(),
             cidrs: cidr_paths,
             exclude: exclude_paths,
-            match_is_whole: !unknown_keys && self.mistakes.len() == before_match,
+            reservations: reservation_paths,
+            match_is_whole,
         };
-        Some((Pool { name, cidrs, reserved, exclude, bands, matches }, pool_paths))
+        Some((Pool { name, cidrs, reserved, exclude, bands, matches, reservations }, pool_paths))
+    }
+
+    fn reservations(&mut self, at: &Located<'_>) -> Vec<(String, Reservation)> {
+        const MOST: usize = 256;
+        match at.value.as_array() {
+            Some(list) if list.len() > MOST => {
+                self.mistake(at.path.clone(), format!("{} reservations: a pool has at most {MOST}", list.len()));
+                Vec::new()
+            }
+            _ => self.list(at, Self::reservation),
+        }
+    }
+
+    fn reservation(&mut self, at: &Located<'_>) -> Option<(String, Reservation)> {
+        const KEYS: [&str; 3] = ["address", "namespace", "name"];
+        let fields = self.fields(at, &KEYS)?;
+        for key in KEYS.into_iter().filter(|key| fields.get(key).is_none()) {
+            self.mistake(at.key_path(key), "missing: a reservation needs an address, a namespace and a name");
+        }
+        let address = fields.get("address").and_then(|at| self.address(at));
+        let mut label = |key: &str| fields.get(key).and_then(|at| self.dns_label(at));
+        let (namespace, name) = (label("namespace"), label("name"));
+        Some((at.path.clone(), Reservation { address: address?, service: ServiceKey::new(namespace?, name?) }))
     }
 
     fn pool_match(&mut self, at: &Located<'_>) -> Option<Match> {

@@ -1,6 +1,8 @@
 //! Reads the parts that settings consist of: fields, lists, names, ranges, labels. A value that can't be read is
 //! recorded as a mistake with its path, and left out.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 
 use super::{Explicit, Mistake};
@@ -154,8 +156,17 @@ impl Reader {
         }
     }
 
+    pub(super) fn address(&mut self, at: &Located<'_>) -> Option<IpAddr> {
+        let text = self.ok(at.text())?;
+        let address = text.parse().ok();
+        if address.is_none() {
+            self.mistake(at.path.clone(), format!("{} is not an IP address", quote(text)));
+        }
+        address
+    }
+
     pub(super) fn cidr_or_address(&mut self, at: &Located<'_>) -> Option<IpNet> {
-        match at.value.as_str().and_then(|text| text.parse::<std::net::IpAddr>().ok()) {
+        match at.value.as_str().and_then(|text| text.parse::<IpAddr>().ok()) {
             Some(address) => Some(address.into()),
             None => self.cidr(at),
         }
@@ -235,7 +246,7 @@ fn is_label_name(name: &str) -> bool {
 /// The reason, with advice, for any other text.
 pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
     let Ok(cidr) = text.parse::<IpNet>() else {
-        let slash = if text.parse::<std::net::IpAddr>().is_ok() { ": add a prefix length such as /24" } else { "" };
+        let slash = if text.parse::<IpAddr>().is_ok() { ": add a prefix length such as /24" } else { "" };
         return Err(format!("{} is not a CIDR{slash}", quote(text)));
     };
     if cidr != cidr.trunc() {

@@ -7,8 +7,8 @@ use clusterip_core::lookups::LookupError;
 use serde_json::{Value, json};
 
 use crate::support::{
-    ASSUMED, FakeCluster, UNASKED, WINDOWS, Why, answer, answer_of, by, by_os, denied, selecting, service, unchanged,
-    updated, with_spec,
+    ASSUMED, FakeCluster, UNASKED, WINDOWS, Why, answer, answer_of, by, by_os, created, denied, selecting, service,
+    unchanged, updated, with_spec,
 };
 
 fn settings(explicit: &str) -> Value {
@@ -16,7 +16,11 @@ fn settings(explicit: &str) -> Value {
         "explicit": explicit,
         "serviceCIDRs": ["172.21.0.0/16", "fd00::/108"],
         "pools": [
-            {"name": "windows", "cidrs": ["172.21.1.0/24"], "reserved": 50, "exclude": ["172.21.1.200/29"], "match": {"os": "windows"}},
+            {"name": "windows", "cidrs": ["172.21.1.0/24"], "reserved": 50, "exclude": ["172.21.1.200/29"], "match": {"os": "windows"},
+             "reservations": [
+                {"address": "172.21.1.205", "namespace": "shop", "name": "web"},
+                {"address": "172.21.1.204", "namespace": "shop", "name": "cart"},
+             ]},
             {"name": "linux", "cidrs": ["172.21.0.0/24", "fd00::/120"], "reserved": 50, "bands": true, "match": {"os": "linux"}},
             {"name": "team", "cidrs": ["172.21.2.0/24"], "match": {"namespaces": ["a"], "os": "plan9"}},
         ],
@@ -132,6 +136,22 @@ fn rows() -> Vec<Row> {
             cluster: windows(),
             wrong: Some(r#"172.21.1.203 is excluded from pool "windows""#),
             why: UNASKED,
+        },
+        Row {
+            name: "excluded, and reserved for the Service",
+            object: at("172.21.1.205"),
+            cluster: windows(),
+            wrong: None,
+            why: by_deployment,
+        },
+        Row {
+            name: "reserved for the Service in another pool",
+            object: at("172.21.1.205"),
+            cluster: cluster(),
+            wrong: Some(
+                r#"172.21.1.205 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (setting assumeOS)"#,
+            ),
+            why: ASSUMED,
         },
         Row {
             name: "the address of default/kubernetes",
@@ -252,6 +272,75 @@ fn update_checks_only_added_addresses() {
     for Case { name, request, expected } in rows {
         let cluster = FakeCluster::default().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
         assert_eq!(answer_of(&request, &settings("warn"), &cluster), expected, "{name}");
+    }
+}
+
+#[test]
+fn address_reserved_for_another_service_is_always_denied() {
+    struct Case {
+        name: &'static str,
+        request: Value,
+        is_denied: bool,
+    }
+    let external = || service(json!({"type": "ExternalName", "externalName": "example.org"}));
+    let two = |first: &str, second: &str| with_spec(at(first), json!({"clusterIPs": [first, second]}));
+    let named = |name: &str| {
+        let mut object = at("172.21.1.204");
+        object["metadata"]["name"] = name.into();
+        object
+    };
+    let mut exempt = at("172.21.1.204");
+    exempt["metadata"]["namespace"] = "kube-system".into();
+    let rows = [
+        Case { name: "a new Service", request: created(at("172.21.1.204")), is_denied: true },
+        Case { name: "among two", request: created(two("fd00::77", "172.21.1.204")), is_denied: true },
+        Case { name: "a name yet to be generated", request: created(named("")), is_denied: true },
+        Case { name: "the Service itself", request: created(named("cart")), is_denied: false },
+        Case { name: "a Service of an exempt namespace", request: created(exempt), is_denied: false },
+        Case {
+            name: "the type changes from ExternalName",
+            request: updated(external(), at("172.21.1.204")),
+            is_denied: true,
+        },
+        Case {
+            name: "a second address is added",
+            request: updated(at("fd00::77"), two("fd00::77", "172.21.1.204")),
+            is_denied: true,
+        },
+        Case {
+            name: "an update that keeps it",
+            request: updated(at("172.21.1.204"), with_spec(at("172.21.1.204"), json!({"ports": [{"port": 80}]}))),
+            is_denied: false,
+        },
+        Case {
+            name: "an update that keeps it without naming it",
+            request: updated(at("172.21.1.204"), service(json!({}))),
+            is_denied: false,
+        },
+        Case {
+            name: "another address is added beside it",
+            request: updated(at("172.21.1.204"), two("172.21.1.204", "fd00::77")),
+            is_denied: false,
+        },
+    ];
+    let reserved = "172.21.1.204 of pool \"windows\" is reserved for Service shop/cart; omit clusterIP, use another \
+                    address, or remove the reservation from the pool";
+    for Case { name, request, is_denied } in rows {
+        for explicit in ["allow", "warn", "deny"] {
+            let cluster = FakeCluster::default().workload("Deployment", "shop/web", json!({"os": {"name": "windows"}}));
+            // A second address outside of the Service's own pool is another matter.
+            let explicit = if is_denied { explicit } else { "allow" };
+            let answer = answer_of(&request, &settings(explicit), &cluster);
+            if is_denied {
+                let subject =
+                    if request["object"]["metadata"]["name"] == "" { "(name yet to be generated)" } else { "web" };
+                let message = format!("Service shop/{subject}: {reserved}");
+                assert_eq!(answer, denied(403, &message, UNASKED, &[]), "{name}, {explicit}");
+                assert_eq!(cluster.questions(), [""; 0], "{name}: questions");
+            } else {
+                assert_eq!(answer["accepted"], true, "{name}: {answer}");
+            }
+        }
     }
 }
 

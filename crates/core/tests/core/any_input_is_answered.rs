@@ -101,6 +101,7 @@ fn rich_payload() -> Value {
         "settings": {"services": {
             "pools": [
                 {"name": "windows", "cidrs": ["10.0.0.0/24", "fd00::/120"], "reserved": 9, "exclude": ["10.0.0.99"], "bands": true,
+                 "reservations": [{"address": "10.0.0.9", "namespace": "shop", "name": "web"}],
                  "match": {"os": "windows", "nodeLabels": {"a": "b"}, "namespaces": ["shop"],
                            "namespaceSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}}},
                 {"name": "rest", "cidrs": ["10.1.0.0/24"]},

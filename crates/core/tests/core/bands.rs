@@ -21,7 +21,7 @@ struct Band {
 fn bands(cidrs: &[&str], reserved: u64, exclude: &[&str]) -> Vec<Band> {
     let exclude: Vec<IpNet> = exclude.iter().map(|text| net(text)).collect();
     let ranges: Vec<Range<'_>> =
-        cidrs.iter().map(|cidr| Range { cidr: net(cidr), reserved, exclude: &exclude }).collect();
+        cidrs.iter().map(|cidr| Range { cidr: net(cidr), reserved, exclude: &exclude, for_services: &[] }).collect();
     let candidates = Candidates::new(&ranges, true);
     let text = |address: Option<std::net::IpAddr>| address.map_or("none".to_owned(), |address| address.to_string());
     candidates
@@ -176,7 +176,7 @@ fn each_range_of_a_pool_has_its_own_static_band() {
 
 #[test]
 fn bands_change_only_the_order_of_addresses() {
-    let range = [Range { cidr: net("10.96.0.0/24"), reserved: 3, exclude: &[] }];
+    let range = [Range { cidr: net("10.96.0.0/24"), reserved: 3, exclude: &[], for_services: &[] }];
     let (with, without) = (Candidates::new(&range, true), Candidates::new(&range, false));
     assert_eq!((with.bands.len(), without.bands.len()), (2, 1));
     assert_eq!(with.count(), without.count());

@@ -12,7 +12,8 @@ use proptest::prelude::*;
 use crate::support::{cases, ip, net};
 
 fn candidates(cidrs: &[IpNet], reserved: u64, exclude: &[IpNet], bands: bool) -> Candidates {
-    let ranges: Vec<Range<'_>> = cidrs.iter().map(|&cidr| Range { cidr, reserved, exclude }).collect();
+    let ranges: Vec<Range<'_>> =
+        cidrs.iter().map(|&cidr| Range { cidr, reserved, exclude, for_services: &[] }).collect();
     Candidates::new(&ranges, bands)
 }
 

@@ -36,6 +36,7 @@ mod pod_spec;
 mod properties;
 mod reason_annotation;
 mod request_fields;
+mod reservations;
 mod selectors;
 mod settings;
 mod settings_external;

@@ -23,6 +23,10 @@ struct Scene {
     used: Vec<Used>,
     has_ip_address_api: bool,
     name: String,
+    /// Addresses reserved for other Services.
+    for_others: Vec<IpAddr>,
+    /// The address reserved for the Service.
+    for_itself: Option<IpAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,8 +62,18 @@ impl Scene {
                 "reserved": self.reserved,
                 "exclude": text(&self.exclude),
                 "bands": self.bands,
+                "reservations": self.reservations(),
             }],
         }})
+    }
+
+    fn reservations(&self) -> Vec<Value> {
+        let others = self.for_others.iter().enumerate();
+        let others = others
+            .map(|(index, address)| json!({"address": address, "namespace": "other", "name": format!("s-{index}")}));
+        let own =
+            self.for_itself.iter().map(|address| json!({"address": address, "namespace": "shop", "name": self.name}));
+        others.chain(own).collect()
     }
 
     fn all(&self) -> impl Iterator<Item = (IpAddr, Used)> {
@@ -95,18 +109,28 @@ impl Scene {
                     || (index as u64) < self.reserved
                     || self.exclude.iter().any(|range| range.contains(address))
                     || *address == ip("10.0.0.1");
-                // Without the API, an IPAddress can't be known.
-                let free_for_all = match used {
-                    Used::Free => true,
-                    Used::IpAddressAlone => !self.has_ip_address_api,
-                    Used::Service | Used::ServiceAlone => false,
-                };
-                if !withheld && free_for_all {
+                let reserved = self.for_others.contains(address) || self.for_itself == Some(*address);
+                if !withheld && !reserved && self.is_unused(used) {
                     free.insert(*address);
                 }
             }
         }
         free
+    }
+
+    /// Without the API, an IPAddress can't be known.
+    fn is_unused(&self, used: Used) -> bool {
+        match used {
+            Used::Free => true,
+            Used::IpAddressAlone => !self.has_ip_address_api,
+            Used::Service | Used::ServiceAlone => false,
+        }
+    }
+
+    /// The address reserved for the Service, if no other Service has it.
+    fn own(&self) -> Option<IpAddr> {
+        let unused = |own: &IpAddr| self.all().any(|(address, used)| address == *own && self.is_unused(used));
+        self.for_itself.filter(unused)
     }
 }
 
@@ -134,10 +158,25 @@ fn scene() -> impl Strategy<Value = Scene> {
         (Just("spread"), prop::collection::vec(used, 1..70)),
         (Just("lowest"), prop::collection::vec(listed, 1..70)),
     ];
-    (ranges, 0_u64..7, prop::collection::vec(0_u8..64, 0..4), any::<bool>(), lists, any::<bool>(), "[a-z]{1,8}")
-        .prop_map(|(cidrs, reserved, exclude, bands, (order, used), has_ip_address_api, name)| {
+    let reservations = (prop::collection::btree_set(0_u8..64, 0..4), any::<bool>());
+    (
+        ranges,
+        0_u64..7,
+        prop::collection::vec(0_u8..64, 0..4),
+        any::<bool>(),
+        lists,
+        any::<bool>(),
+        "[a-z]{1,8}",
+        reservations,
+    )
+        .prop_map(|(cidrs, reserved, exclude, bands, (order, used), has_ip_address_api, name, (kept, has_own))| {
             let cidrs: Vec<IpNet> = cidrs.into_iter().map(net).collect();
             let first = addresses(cidrs[0]);
+            // Neither the network nor the broadcast address, nor that of default/kubernetes.
+            let kept: BTreeSet<IpAddr> =
+                kept.into_iter().map(|index| first[2 + usize::from(index) % (first.len() - 3)]).collect();
+            let mut for_others: Vec<IpAddr> = kept.into_iter().collect();
+            let for_itself = if has_own { for_others.pop() } else { None };
             // The last usable addresses are never excluded, so that the range keeps an address.
             let exclude = exclude
                 .into_iter()
@@ -145,7 +184,7 @@ fn scene() -> impl Strategy<Value = Scene> {
                 .filter(|address| *address != first[7] && *address != first[6])
                 .map(IpNet::from)
                 .collect();
-            Scene { cidrs, reserved, exclude, bands, order, used, has_ip_address_api, name }
+            Scene { cidrs, reserved, exclude, bands, order, used, has_ip_address_api, name, for_others, for_itself }
         })
 }
 
@@ -178,12 +217,30 @@ proptest! {
         let answer = answer_of(&created(object), &scene.settings(), &scene.cluster());
         let free = scene.free();
         match answer["mutated_object"]["spec"]["clusterIP"].as_str() {
+            Some(address) if scene.own().is_some() => prop_assert_eq!(Some(ip(address)), scene.own()),
             Some(address) => prop_assert!(free.contains(&ip(address)), "{} of {:?}", address, free),
             None => {
                 let message = answer["message"].as_str().unwrap();
                 prop_assert!(message.contains(" is full: "), "{}", message);
                 prop_assert!(free.is_empty(), "refused, though these are free: {:?}", free);
+                prop_assert_eq!(scene.own(), None);
             }
+        }
+    }
+
+    #[test]
+    fn reservation_changes_no_other_address(scene in scene()) {
+        let scene = Scene { for_itself: None, ..scene };
+        let without = Scene { for_others: Vec::new(), ..scene.clone() };
+        let family = if scene.cidrs[0].addr().is_ipv4() { "IPv4" } else { "IPv6" };
+        let object =
+            json!({"metadata": {"name": scene.name, "namespace": "shop"}, "spec": {"ipFamilies": [family]}});
+        let given = |scene: &Scene| {
+            let answer = answer_of(&created(object.clone()), &scene.settings(), &scene.cluster());
+            answer["mutated_object"]["spec"]["clusterIP"].as_str().map(ip)
+        };
+        if let Some(before) = given(&without).filter(|before| !scene.for_others.contains(before)) {
+            prop_assert_eq!(given(&scene), Some(before));
         }
     }
 

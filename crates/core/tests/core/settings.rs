@@ -207,6 +207,25 @@ fn values_of_the_wrong_type_in_pools_are_named() {
             document: pool(json!({"bands": "yes"})),
             mistakes: &[r#"services.pools[0].bands: expected true or false, found the string "yes""#],
         },
+        SettingsCase {
+            name: "reservations",
+            document: pool(json!({"reservations": {"10.0.0.7": "shop/web"}})),
+            mistakes: &["services.pools[0].reservations: expected a list, found an object"],
+        },
+        SettingsCase {
+            name: "a reservation",
+            document: pool(json!({"reservations": ["10.0.0.7"]})),
+            mistakes: &[r#"services.pools[0].reservations[0]: expected an object, found the string "10.0.0.7""#],
+        },
+        SettingsCase {
+            name: "the fields of a reservation",
+            document: pool(json!({"reservations": [{"address": 7, "namespace": ["shop"], "name": true}]})),
+            mistakes: &[
+                "services.pools[0].reservations[0].address: expected a string, found the number 7",
+                "services.pools[0].reservations[0].namespace: expected a string, found a list",
+                "services.pools[0].reservations[0].name: expected a string, found true",
+            ],
+        },
     ]);
 }
 

@@ -5,8 +5,9 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use clusterip_core::address::{Family, Order};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{
-    AdmissionScope, Explicit, ExternalSettings, Lookups, Match, NodeSettings, Pool, Settings, WhenFull,
+    AdmissionScope, Explicit, ExternalSettings, Lookups, Match, NodeSettings, Pool, Reservation, Settings, WhenFull,
 };
 use clusterip_core::validate::{SettingsAnswer, validate_settings};
 use clusterip_core::workload::WorkloadKind;
@@ -26,6 +27,7 @@ fn k2s() -> Settings {
         reserved: 50,
         exclude: vec![],
         bands: false,
+        reservations: vec![],
         matches: Match { node_labels: labels(&[("kubernetes.io/os", os)]), ..Match::default() },
     };
     let kind = |name: &str| WorkloadKind::parse(name).unwrap();
@@ -79,6 +81,7 @@ fn every_field_is_read() {
             "reserved": 7,
             "exclude": ["10.0.0.99", "fd00::100/120"],
             "bands": true,
+            "reservations": [{"address": "10.0.0.99", "namespace": "shop", "name": "web"}],
             "match": {
                 "os": "Windows",
                 "nodeLabels": {"kubernetes.io/arch": "amd64"},
@@ -103,6 +106,7 @@ fn every_field_is_read() {
             reserved: 7,
             exclude: vec![net("10.0.0.99/32"), net("fd00::100/120")],
             bands: true,
+            reservations: vec![Reservation { address: ip("10.0.0.99"), service: ServiceKey::new("shop", "web") }],
             matches: Match {
                 node_labels: labels(&[("kubernetes.io/os", "windows"), ("kubernetes.io/arch", "amd64")]),
                 scope: AdmissionScope {

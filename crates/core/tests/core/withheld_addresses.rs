@@ -3,18 +3,20 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use clusterip_core::address::{Blocks, Family};
+use clusterip_core::address::{Blocks, Family, Withholding};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Reservation;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::{cases, settings};
+use crate::support::{cases, ip, settings};
 
 #[test]
-fn withheld_addresses_of_a_service_pool_are_reserved_or_excluded() {
+fn withheld_addresses_of_a_service_pool_have_a_reason() {
     struct Case {
         name: &'static str,
         pool: Value,
-        /// `r` stands for reserved, `x` for excluded.
+        /// `r` stands for kept for addresses set by hand, `x` for excluded, `s` for reserved for a Service.
         expected: &'static str,
     }
     let cases = [
@@ -40,6 +42,18 @@ fn withheld_addresses_of_a_service_pool_are_reserved_or_excluded() {
             expected: "172.30.0.0-172.30.0.1 x, 172.30.0.7 x",
         },
         Case {
+            name: "addresses reserved for Services, which may be excluded or kept for addresses set by hand, too",
+            pool: json!({"cidrs": ["10.0.0.0/28", "10.9.0.0/28"], "reserved": 4, "exclude": ["10.0.0.8/30"], "reservations": [
+                {"address": "10.0.0.2", "namespace": "shop", "name": "a"},
+                {"address": "10.0.0.6", "namespace": "shop", "name": "b"},
+                {"address": "10.0.0.5", "namespace": "shop", "name": "c"},
+                {"address": "10.0.0.9", "namespace": "shop", "name": "d"},
+                {"address": "10.9.0.7", "namespace": "shop", "name": "e"},
+            ]}),
+            expected: "10.0.0.0 x, 10.0.0.1 r, 10.0.0.2 s, 10.0.0.3 r, 10.0.0.5-10.0.0.6 s, 10.0.0.8 x, 10.0.0.9 s, \
+                       10.0.0.10-10.0.0.11 x, 10.0.0.15 x",
+        },
+        Case {
             name: "a range that is unusable at the moment is not in the list",
             pool: json!({"cidrs": ["172.30.9.0/29"]}),
             expected: "172.30.9.0 x, 172.30.9.7 x",
@@ -54,8 +68,14 @@ fn withheld_addresses_of_a_service_pool_are_reserved_or_excluded() {
         settings.service_cidrs = vec!["172.30.0.0/16".parse().unwrap()];
         let pool = &settings.pools[0];
         let spans = settings.withheld_spans(pool, pool.cidrs[0]);
-        let words =
-            spans.iter().map(|withheld| format!("{} {}", withheld.span, if withheld.is_reserved { "r" } else { "x" }));
+        let words = spans.iter().map(|withheld| {
+            let why = match withheld.why {
+                Withholding::ByHand => "r",
+                Withholding::Excluded => "x",
+                Withholding::ForService => "s",
+            };
+            format!("{} {why}", withheld.span)
+        });
         assert_eq!(words.collect::<Vec<_>>().join(", "), expected, "{name}");
     }
 }
@@ -98,6 +118,8 @@ proptest! {
     fn each_address_of_a_range_is_either_a_candidate_or_withheld(
         reserved in 0_u64..40,
         excluded in prop::collection::vec((0_u8..32, 28_u8..=32), 0..4),
+        for_services in prop::collection::vec(0_u8..32, 0..4),
+        bands: bool,
         is_v6: bool,
     ) {
         let exclude: Vec<String> = excluded
@@ -113,6 +135,11 @@ proptest! {
         let mut settings = settings(&json!({"services": {"pools": [pool]}}));
         settings.pools[0].reserved = reserved;
         settings.pools[0].exclude = exclude.iter().map(|range| range.parse().unwrap()).collect();
+        settings.pools[0].bands = bands;
+        let address = |last: &u8| ip(&if is_v6 { format!("fd00::{last:x}") } else { format!("10.0.0.{last}") });
+        let service = || ServiceKey::new("shop", "web");
+        settings.pools[0].reservations =
+            for_services.iter().map(|last| Reservation { address: address(last), service: service() }).collect();
         let pool = &settings.pools[0];
         let candidates = settings.candidates(pool, if is_v6 { Family::V6 } else { Family::V4 });
         let spans = settings.withheld_spans(pool, pool.cidrs[0]);
@@ -121,5 +148,7 @@ proptest! {
             let withheld = spans.iter().filter(|withheld| withheld.span.contains(address)).count();
             prop_assert_eq!(withheld, usize::from(!candidates.contains(address)), "{}", address);
         }
+        let positions = candidates.bands.iter().flat_map(|band| (0..band.count()).map(|position| band.address(position)));
+        prop_assert_eq!(positions.flatten().count() as u128, candidates.count());
     }
 }

@@ -1,6 +1,6 @@
 //! The chart renders the same objects as the kustomizations.
 
-use deploy::{document, read};
+use deploy::{documents, read};
 use serde_json::{Value, json};
 
 use super::support::{AGENTS, NAMESPACE, Objects, kustomized, objects, rendered};
@@ -12,32 +12,45 @@ struct Pair {
     values: Value,
 }
 
+/// The objects of a kind in a file, as the values of the chart describe them: the name, and the fields of the spec.
+fn pools(file: &str, kind: &str) -> Value {
+    let objects = documents(&read(file).unwrap()).unwrap();
+    let entries = objects.into_iter().filter(|object| object["kind"] == kind).map(|mut object| {
+        let mut entry = object["spec"].take();
+        entry["name"] = object["metadata"]["name"].take();
+        entry
+    });
+    let entries: Vec<Value> = entries.collect();
+    assert!(!entries.is_empty(), "{file} has no {kind}");
+    Value::Array(entries)
+}
+
 fn pairs() -> Vec<Pair> {
-    let settings = read("deploy/kubewarden/moves/settings.yaml").unwrap();
-    let moves = json!({ "settings": document(&settings).unwrap(), "webhook": { "enabled": false } });
-    let mut nodes = document(&read("deploy/nodes/settings.yaml").unwrap()).unwrap();
-    // The chart adds the namespace of the release.
-    nodes["services"]["exemptNamespaces"] = json!(["kube-system"]);
-    let mut external = document(&read("deploy/external/settings.yaml").unwrap()).unwrap();
-    // These settings have no exempt namespaces.
-    external["services"] = Value::Null;
+    let nodes = json!({
+        "pools": { "nodes": pools("deploy/nodes/pools.yaml", "NodeBlockPool") },
+        "policy": { "nodes": { "explicit": "Warn" } },
+    });
+    let external = json!({
+        "pools": { "services": [], "external": pools("deploy/external/pools.yaml", "ExternalPool") },
+    });
+    let moves = json!({ "webhook": { "enabled": false }, "kubewarden": { "policy": "clusterip-policy" } });
     let on = json!({ "enabled": true });
     let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
     vec![
-        Pair { name: "the defaults", folders: vec!["deploy/webhook"], values: json!({}) },
+        Pair { name: "the defaults", folders: vec!["deploy/api", "deploy/webhook"], values: json!({}) },
         Pair {
             name: "several replicas",
-            folders: vec!["deploy/replicas"],
+            folders: vec!["deploy/api", "deploy/replicas"],
             values: json!({ "replicas": 3, "claims": "lease" }),
         },
-        Pair { name: "with Nodes", folders: vec!["deploy/nodes"], values: json!({ "settings": nodes }) },
-        Pair {
-            name: "with external addresses",
-            folders: vec!["deploy/external"],
-            values: json!({ "settings": external }),
-        },
+        Pair { name: "with Nodes", folders: vec!["deploy/api", "deploy/nodes"], values: nodes },
+        Pair { name: "with external addresses", folders: vec!["deploy/api", "deploy/external"], values: external },
         Pair { name: "beside Kubewarden", folders: vec!["deploy/kubewarden/moves"], values: moves },
-        Pair { name: "with monitoring", folders: vec!["deploy/webhook", "deploy/monitoring"], values: monitoring },
+        Pair {
+            name: "with monitoring",
+            folders: vec!["deploy/api", "deploy/webhook", "deploy/monitoring"],
+            values: monitoring,
+        },
     ]
 }
 
@@ -85,7 +98,6 @@ fn chart_renders_the_same_in_another_namespace() {
             .replace(r#""namespace":"clusterip-policy""#, r#""namespace":"addresses""#)
             .replace("system:serviceaccount:clusterip-policy:", "system:serviceaccount:addresses:")
             .replace("namespace('clusterip-policy')", "namespace('addresses')")
-            .replace(r#""--settings-namespace","clusterip-policy""#, r#""--settings-namespace","addresses""#)
             .replace("clusterip.clusterip-policy.svc", "clusterip.addresses.svc")
             .replace(r#"["kube-system","clusterip-policy"]"#, r#"["kube-system","addresses"]"#)
     };

@@ -2,29 +2,27 @@
 
 use serde_json::{Value, json};
 
-use super::support::{NAMESPACE, rendered};
+use super::support::{NAMESPACE, Objects, rendered};
 
 #[test]
 fn nodes_need_no_pools_of_services() {
     let pools = json!([{ "name": "all", "cidrs": ["10.64.0.0/14"] }]);
-    let objects =
-        rendered(NAMESPACE, &json!({ "settings": { "services": null, "nodes": { "pools": pools } } })).unwrap();
-    let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"];
-    assert_eq!(
-        *settings,
-        json!({ "services": { "exemptNamespaces": ["kube-system", NAMESPACE] }, "nodes": { "pools": pools } })
-    );
+    let objects = rendered(NAMESPACE, &json!({ "pools": { "services": [], "nodes": pools } })).unwrap();
+    let found: Vec<&String> = objects.keys().filter(|key| key.contains("Pool /")).collect();
+    assert_eq!(found, ["NodeBlockPool /all"]);
+    assert_eq!(objects["NodeBlockPool /all"]["spec"], json!({ "cidrs": ["10.64.0.0/14"] }));
+    assert_eq!(objects["ClusterIPPolicy /default"]["spec"]["exemptNamespaces"], json!(["kube-system", NAMESPACE]));
     let webhooks = objects["MutatingWebhookConfiguration /clusterip-policy"]["webhooks"].as_array().unwrap();
     let names: Vec<_> = webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["services.clusterip-policy.io", "nodes.clusterip-policy.io"]);
 }
 
-/// This also holds beside Kubewarden: the agents hold the addresses that its controller assigns.
+/// This also holds beside Kubewarden: the agents hold the addresses that the controller assigns.
 #[test]
 fn agents_need_no_webhook() {
     let pools = json!([{ "name": "all", "cidrs": ["192.0.2.0/28"] }]);
-    let settings = json!({ "services": null, "external": { "pools": pools } });
-    let objects = rendered(NAMESPACE, &json!({ "settings": settings, "webhook": { "enabled": false } })).unwrap();
+    let values = json!({ "pools": { "services": [], "external": pools }, "webhook": { "enabled": false } });
+    let objects = rendered(NAMESPACE, &values).unwrap();
     let kinds: Vec<&str> = objects.keys().map(|key| key.split(' ').next().unwrap()).collect();
     assert_eq!(kinds.iter().filter(|kind| **kind == "DaemonSet").count(), 1, "{kinds:?}");
     assert!(!kinds.contains(&"MutatingWebhookConfiguration"), "{kinds:?}");
@@ -32,17 +30,38 @@ fn agents_need_no_webhook() {
 
 #[test]
 fn policies_and_the_network_policy_can_be_left_out() {
-    let pools = json!([{ "name": "all", "cidrs": ["192.0.2.0/28"] }]);
-    let settings = json!({ "external": { "pools": pools } });
+    let pools = json!({ "external": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] });
     let off = json!({ "enabled": false });
     let kinds = |values: &Value| -> Vec<String> {
         let objects = rendered(NAMESPACE, values).unwrap();
         let kinds = objects.keys().map(|key| key.split(' ').next().unwrap().to_owned());
-        kinds.filter(|kind| kind.contains("Policy")).collect()
+        kinds.filter(|kind| kind.contains("Policy") && kind != "ClusterIPPolicy").collect()
     };
-    let all = kinds(&json!({ "settings": settings }));
+    let all = kinds(&json!({ "pools": pools }));
     assert_eq!(all.iter().filter(|kind| *kind == "NetworkPolicy").count(), 2, "{all:?}");
-    assert_eq!(all.iter().filter(|kind| *kind == "ValidatingAdmissionPolicy").count(), 4, "{all:?}");
-    let none = json!({ "settings": settings, "policies": off, "networkPolicy": off });
+    // Four protect clusterip, and four are the fence.
+    assert_eq!(all.iter().filter(|kind| *kind == "ValidatingAdmissionPolicy").count(), 8, "{all:?}");
+    let none = json!({ "pools": pools, "policies": off, "networkPolicy": off, "fence": off });
     assert_eq!(kinds(&none), Vec::<String>::new());
+}
+
+/// The settings of the policy count, so no object could take effect.
+#[test]
+fn beside_a_policy_of_kubewarden_there_are_no_pools() {
+    let values = |nodes: bool| {
+        json!({
+            "webhook": { "enabled": false },
+            "kubewarden": { "policy": "clusterip-policy", "nodes": nodes },
+        })
+    };
+    let objects = rendered(NAMESPACE, &values(false)).unwrap();
+    let found: Vec<&String> = objects
+        .keys()
+        .filter(|key| ["ServicePool ", "ClusterIPPolicy "].iter().any(|kind| key.starts_with(kind)))
+        .collect();
+    assert_eq!(found, [""; 0]);
+    let patches_nodes = json!({ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"] });
+    let rules = |objects: &Objects| objects["ClusterRole /clusterip-policy"]["rules"].as_array().unwrap().clone();
+    assert!(!rules(&objects).contains(&patches_nodes));
+    assert!(rules(&rendered(NAMESPACE, &values(true)).unwrap()).contains(&patches_nodes));
 }

@@ -56,7 +56,8 @@ pub fn objects(text: &str) -> Objects {
     all
 }
 
-/// The objects that `kubectl apply -k` would apply, except the namespace: `helm install --create-namespace` creates it.
+/// The objects that `kubectl apply -k` would apply, except the namespace, which `helm install --create-namespace`
+/// creates, and the definitions of custom resources, which `helm template` leaves out.
 pub fn kustomized(folders: &[&str]) -> Objects {
     let mut all = Objects::new();
     for folder in folders {
@@ -65,6 +66,7 @@ pub fn kustomized(folders: &[&str]) -> Objects {
         all.append(&mut objects(&run(kubectl).unwrap()));
     }
     all.remove(&format!("Namespace /{NAMESPACE}"));
+    all.retain(|_, object| object["kind"] != "CustomResourceDefinition");
     all
 }
 

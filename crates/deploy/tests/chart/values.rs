@@ -19,8 +19,6 @@ fn fields_of_the_server(objects: &Objects) -> Vec<Case<'_>> {
         "serve",
         "--listen",
         "0.0.0.0:8443",
-        "--settings-configmap",
-        "clusterip-settings",
         "--move-load-balancers",
         "--agents-namespace",
         "edge-agents",
@@ -91,17 +89,7 @@ fn fields_of_the_webhooks(objects: &Objects) -> Vec<Case<'_>> {
 fn fields_of_the_agents(objects: &Objects) -> Vec<Case<'_>> {
     let agent = &objects["DaemonSet edge-agents/clusterip-agent"]["spec"]["template"];
     let (agents, holds) = (&agent["spec"], &agent["spec"]["containers"][0]);
-    let agent_args = [
-        "agent",
-        "--node",
-        "$(NODE_NAME)",
-        "--settings-configmap",
-        "clusterip-settings",
-        "--settings-namespace",
-        NAMESPACE,
-        "--interface",
-        "eth1",
-    ];
+    let agent_args = ["agent", "--node", "$(NODE_NAME)", "--interface", "eth1"];
     vec![
         Case { name: "image of the agents", found: &holds["image"], expected: json!("registry.example.com/agent:v8") },
         Case {
@@ -140,13 +128,26 @@ fn fields_of_the_agents(objects: &Objects) -> Vec<Case<'_>> {
     ]
 }
 
-fn fields_of_other_objects<'a>(objects: &'a Objects, values: &Value) -> Vec<Case<'a>> {
-    let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"]["services"];
+fn fields_of_other_objects(objects: &Objects) -> Vec<Case<'_>> {
     let exempt = json!(["kube-system", "storage", NAMESPACE]);
     let egress = &objects["NetworkPolicy clusterip-policy/clusterip"]["spec"]["egress"][0]["ports"];
     vec![
-        Case { name: "pools", found: &settings["pools"], expected: values["settings"]["services"]["pools"].clone() },
-        Case { name: "exempt namespaces", found: &settings["exemptNamespaces"], expected: exempt },
+        Case {
+            name: "pool of Services",
+            found: &objects["ServicePool /all"]["spec"],
+            expected: json!({ "priority": 5, "cidrs": ["10.96.0.0/12"], "reserved": 2_000_000, "fence": "Warn" }),
+        },
+        Case {
+            name: "pool of external addresses",
+            found: &objects["ExternalPool /edge"]["spec"],
+            expected: json!({ "cidrs": ["192.0.2.0/28"] }),
+        },
+        Case {
+            name: "exempt namespaces",
+            found: &objects["ClusterIPPolicy /default"]["spec"]["exemptNamespaces"],
+            expected: exempt,
+        },
+        Case { name: "order", found: &objects["ClusterIPPolicy /default"]["spec"]["order"], expected: json!("Lowest") },
         Case {
             name: "port of the API server",
             found: &egress[2],
@@ -168,7 +169,7 @@ fn values_reach_the_right_fields() {
         fields_of_the_server(&objects),
         fields_of_the_webhooks(&objects),
         fields_of_the_agents(&objects),
-        fields_of_other_objects(&objects, &values),
+        fields_of_other_objects(&objects),
     ];
     for Case { name, found, expected } in cases.into_iter().flatten() {
         assert_eq!(*found, expected, "{name}");
@@ -199,7 +200,11 @@ fn invalid_values_are_refused() {
             values: json!({ "replicas": 2 }),
             expected: "replicas: 2 need claims: lease",
         },
-        Case { name: "no settings", values: json!({ "settings": { "services": null } }), expected: "/settings" },
+        Case {
+            name: "a pool without a name",
+            values: json!({ "pools": { "services": [{ "cidrs": ["10.96.0.0/12"] }] } }),
+            expected: "/pools/services/0",
+        },
         Case { name: "a misspelt value", values: json!({ "replica": 2 }), expected: "'replica' not allowed" },
         Case {
             name: "a misspelt value inside",
@@ -216,7 +221,7 @@ fn invalid_values_are_refused() {
         Case {
             name: "agents in the namespace of the server",
             values: json!({
-                "settings": { "external": { "pools": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] } },
+                "pools": { "external": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] },
                 "agent": { "namespace": NAMESPACE },
             }),
             expected: "the agents need a namespace of their own",
@@ -232,9 +237,28 @@ fn invalid_values_are_refused() {
             expected: "'interface' not allowed",
         },
         Case {
-            name: "settings without their first key",
-            values: json!({ "settings": { "pools": [] } }),
-            expected: "'pools' not allowed",
+            name: "a settings document",
+            values: json!({ "settings": { "services": {} } }),
+            expected: "'settings' not allowed",
+        },
+        Case {
+            name: "an unknown kind of pools",
+            values: json!({ "pools": { "ips": [] } }),
+            expected: "'ips' not allowed",
+        },
+        Case {
+            name: "a policy of Kubewarden beside the webhook",
+            values: json!({ "kubewarden": { "policy": "clusterip-policy" } }),
+            expected: "webhook.enabled must be false",
+        },
+        Case {
+            name: "a policy of Kubewarden with agents, which do not read it",
+            values: json!({
+                "webhook": { "enabled": false },
+                "kubewarden": { "policy": "clusterip-policy" },
+                "pools": { "external": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] },
+            }),
+            expected: "so that both read objects",
         },
     ];
     for Case { name, values, expected } in cases {
@@ -245,10 +269,8 @@ fn invalid_values_are_refused() {
 
 #[test]
 fn exempt_namespaces_can_be_empty() {
-    let settings = json!({ "services": { "exemptNamespaces": [] } });
-    let objects = rendered(NAMESPACE, &json!({ "settings": settings })).unwrap();
-    let settings = &objects["ConfigMap clusterip-policy/clusterip-settings"]["data"]["settings.yaml"];
-    assert_eq!(settings["services"]["exemptNamespaces"], json!([NAMESPACE]));
+    let objects = rendered(NAMESPACE, &json!({ "policy": { "exemptNamespaces": [] } })).unwrap();
+    assert_eq!(objects["ClusterIPPolicy /default"]["spec"]["exemptNamespaces"], json!([NAMESPACE]));
 }
 
 #[test]

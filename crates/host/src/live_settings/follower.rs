@@ -4,15 +4,14 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
+use clusterip_api::{Compilation, Reason};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::refused::publish_events;
-use super::settings_source::{SettingsSource, Written, read, versions};
+use super::settings_source::{SettingsSource, Version, Written, read, versions};
 use super::validation::SettingsChecker;
-use super::{LiveSettings, SettingsError};
+use super::{LiveSettings, SettingsError, pool_objects};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::policy::module::Module;
@@ -26,14 +25,13 @@ pub struct Follower {
     valid_with: ServiceRanges,
     metrics: ClusterMetrics,
     /// The latest version, valid or not.
-    latest: Written,
+    latest: Version,
+    /// What was compiled from the latest version, if that consists of objects.
+    compilation: watch::Sender<Option<Arc<Compilation>>>,
     /// The version in use.
     used: Value,
     /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,
-    /// The ConfigMap as last read, on which Events are written.
-    about: Option<ObjectReference>,
-    events: bool,
     state: watch::Sender<Arc<LiveSettings>>,
 }
 
@@ -49,11 +47,12 @@ impl Follower {
         mut ranges: watch::Receiver<ServiceRanges>,
         metrics: ClusterMetrics,
     ) -> Result<Self, SettingsError> {
-        let (written, about) = read(&source).await?;
+        let latest = read(&source).await?;
         let checker = SettingsChecker { module };
         let known = ranges.borrow_and_update().clone();
         let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
-        let written = written.map_err(|error| mistakes(error.into()))?;
+        let compilation = watch::Sender::new(None);
+        let written = document(&latest, &known, &compilation).map_err(|error| mistakes(error.into()))?;
         let live = checker.check(written.clone(), known.clone()).await.map_err(mistakes)?;
         metrics.settings_in_use(&live.hash, true);
         log_in_use(&source, &live);
@@ -63,24 +62,23 @@ impl Follower {
             ranges,
             valid_with: known,
             metrics,
-            latest: Ok(written.clone()),
+            latest,
+            compilation,
             used: written,
             refused: None,
-            about,
-            events: true,
             state: watch::Sender::new(Arc::new(live)),
         })
-    }
-
-    /// Writes no Events: another process writes them, and this one has no permission to.
-    #[must_use]
-    pub fn silently(self) -> Self {
-        Self { events: false, ..self }
     }
 
     /// The settings in use. The receiver sees every change.
     pub fn subscribe(&self) -> watch::Receiver<Arc<LiveSettings>> {
         self.state.subscribe()
+    }
+
+    /// What was compiled from the objects of the API `clusterip-policy.io`; always `None` for other sources. The
+    /// receiver sees every change.
+    pub fn subscribe_compilation(&self) -> watch::Receiver<Option<Arc<Compilation>>> {
+        self.compilation.subscribe()
     }
 
     /// Follows the settings until `shutdown`.
@@ -92,9 +90,8 @@ impl Follower {
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
-                Some((written, about)) = versions.next() => {
-                    self.latest = written;
-                    self.about = about.or(self.about.take());
+                Some(version) = versions.next() => {
+                    self.latest = version;
                     self.apply_latest().await;
                 }
                 changed = self.ranges.changed(), if told => match changed {
@@ -109,14 +106,15 @@ impl Follower {
     /// ranges.
     async fn apply_latest(&mut self) {
         let ranges = self.ranges.borrow_and_update().clone();
-        let checked = match self.latest.clone() {
+        let written = document(&self.latest, &ranges, &self.compilation);
+        let checked = match written.clone() {
             Ok(written) => self.checker.check(written, ranges.clone()).await,
             Err(error) => Err(error.into()),
         };
         match checked {
             Ok(live) => {
-                if let Ok(written) = &self.latest {
-                    self.used.clone_from(written);
+                if let Ok(written) = written {
+                    self.used = written;
                 }
                 if self.refused.take().is_some() {
                     self.metrics.settings_restored();
@@ -158,11 +156,42 @@ impl Follower {
         for mistake in mistakes.lines() {
             tracing::error!(source = %self.source, mistake, "settings refused, the previous ones stay in use");
         }
-        if let (true, SettingsSource::ConfigMap { client, .. }, Some(about)) = (self.events, &self.source, &self.about)
-        {
-            tokio::spawn(publish_events(client.clone(), about.clone(), mistakes.clone()));
-        }
         self.refused = Some(mistakes);
+    }
+}
+
+/// The document of a version. Objects are compiled, and the result is published.
+fn document(
+    version: &Version,
+    ranges: &ServiceRanges,
+    compilation: &watch::Sender<Option<Arc<Compilation>>>,
+) -> Written {
+    let objects = match version {
+        Version::Written(written) => return written.clone(),
+        Version::Objects(objects) => objects,
+    };
+    let before = compilation.borrow().clone();
+    let compiled = pool_objects::compiled(objects, ranges, before.as_ref().map(|before| &before.in_use));
+    let document = compiled.document.clone();
+    if before.as_deref() != Some(&compiled) {
+        log_changes(before.as_deref(), &compiled);
+        compilation.send_replace(Some(Arc::new(compiled)));
+    }
+    Ok(document)
+}
+
+/// Logs the objects that can't be used, each once, and those that can be used again.
+fn log_changes(before: Option<&Compilation>, now: &Compilation) {
+    for (key, verdict) in &now.verdicts {
+        let last = before.and_then(|before| before.verdicts.get(key));
+        if last.is_some_and(|last| last.reason == verdict.reason && last.message == verdict.message) {
+            continue;
+        }
+        if verdict.reason != Reason::InUse {
+            tracing::error!(object = %key, reason = verdict.reason.as_str(), why = verdict.message, "not in use");
+        } else if last.is_some() {
+            tracing::info!(object = %key, "in use again");
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Why a settings version is refused.
 
+use clusterip_api::GROUP;
 use thiserror::Error;
 use tokio::task::JoinError;
 
-use super::settings_source::KEY;
+use super::settings_object::KEY;
 use crate::policy::module::ModuleError;
 use crate::yaml::YamlError;
 
@@ -31,8 +32,8 @@ pub enum DocumentError {
         /// The keys of the ConfigMap.
         keys: String,
     },
-    /// The ConfigMap was deleted.
-    #[error("the ConfigMap was deleted")]
+    /// The policy of Kubewarden was deleted.
+    #[error("the ClusterAdmissionPolicy was deleted")]
     Deleted,
     /// The settings of a group of policies are in its policies.
     #[error(
@@ -45,8 +46,8 @@ pub enum DocumentError {
     },
     /// The object has no settings.
     #[error(
-        "{api_version} {kind} has no settings: pass the settings themselves, a ClusterAdmissionPolicy with them in \
-         spec.settings, or a ConfigMap with them in data[{KEY:?}]"
+        "{api_version} {kind} has no settings: pass the settings themselves, objects of {GROUP}, a \
+         ClusterAdmissionPolicy with them in spec.settings, or a ConfigMap with them in data[{KEY:?}]"
     )]
     OtherObject {
         /// The `apiVersion` of the object.
@@ -54,6 +55,12 @@ pub enum DocumentError {
         /// The kind of the object.
         kind: String,
     },
+    /// A settings document and objects are in the same file.
+    #[error("the file has objects of {GROUP}, and a document that is not an object: use one or the other")]
+    DocumentBesideObjects,
+    /// Objects of the API `clusterip-policy.io` have mistakes. Contains a mistake for each object.
+    #[error("{}", .0.join("\n"))]
+    Objects(Vec<String>),
 }
 
 /// Settings that can't be used. The text has one mistake in each line.

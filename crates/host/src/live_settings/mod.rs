@@ -1,15 +1,17 @@
-//! Settings that can change while the program runs, from a watched ConfigMap or a file.
+//! Settings that can change while the program runs: the objects of the API `clusterip-policy.io`, the policy of
+//! Kubewarden, or a file.
 //!
 //! # Promises
 //! - Only settings that the policy itself accepts are ever published. A version with mistakes changes nothing: the
-//!   previous version stays in use, and the log, the metrics and an Event on the ConfigMap report it. If several
-//!   processes follow the same ConfigMap, only one kind of process writes Events ([`Follower::silently`]).
+//!   previous version stays in use, and the log and the metrics report it. An object that can't be used does not affect
+//!   the others, and its status tells why.
 //! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
 
 mod completion;
 mod follower;
 mod mistakes;
-mod refused;
+mod objects_in_files;
+mod pool_objects;
 mod settings_object;
 mod settings_source;
 pub mod startup;
@@ -23,8 +25,12 @@ use thiserror::Error;
 pub use self::completion::complete;
 pub use self::follower::Follower;
 pub use self::mistakes::{CheckError, DocumentError};
-pub use self::settings_object::settings_in;
-pub use self::settings_source::{KEY, SettingsSource, written};
+pub use self::objects_in_files::{
+    compiled_as_in_cluster, document_of_objects, is_settings_object, usable_document_of_objects,
+};
+pub use self::pool_objects::list as list_objects;
+pub use self::settings_object::{SettingsFile, settings_in};
+pub use self::settings_source::{SettingsSource, written};
 pub use self::validation::{check_settings, version};
 
 /// Settings in use.
@@ -54,18 +60,22 @@ pub enum SettingsError {
         /// The mistakes.
         mistakes: CheckError,
     },
-    /// The ConfigMap does not exist.
+    /// The policy of Kubewarden does not exist.
     #[error(
-        "settings: there is no ConfigMap {namespace}/{name}: create it, with the settings in its key {KEY} \
-         (`{{}}` stands for the defaults)"
+        "settings: there is no ClusterAdmissionPolicy {name}: create it, or name another one with --policy \
+         (kubectl get clusteradmissionpolicies lists them)"
     )]
-    NoConfigMap {
-        /// The namespace of the ConfigMap.
-        namespace: String,
-        /// The name of the ConfigMap.
+    NoPolicy {
+        /// The name of the policy.
         name: String,
     },
-    /// The ConfigMap can't be read.
+    /// The definitions of the custom resources are not installed.
+    #[error(
+        "settings: the cluster has no resources of the API clusterip-policy.io: install their definitions with \
+         kubectl apply -k deploy/crds, or use --settings FILE"
+    )]
+    NoDefinitions,
+    /// The source can't be read.
     #[error("settings: {origin} can't be read: {reason}")]
     Request {
         /// The source of the settings.

@@ -1,24 +1,69 @@
-//! Settings in a Kubernetes object: the policy of Kubewarden, or the ConfigMap, that contains them.
+//! Settings in Kubernetes objects: objects of the API `clusterip-policy.io`, or the policy of Kubewarden or the
+//! ConfigMap that contains the document.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::DocumentError;
-use super::settings_source::{KEY, Written, of_config_map, parse};
+use super::objects_in_files::{document_of_objects, in_text, is_settings_object};
+use super::settings_source::{Written, parse};
 use crate::object::{api_version, kind};
 use crate::yaml;
 
-/// The settings in the text of a file: the document itself, or the settings in it if it is a policy of Kubewarden
-/// (`spec.settings`) or a ConfigMap (the key [`KEY`]).
+/// The key of a ConfigMap that holds the settings.
+pub(super) const KEY: &str = "settings.yaml";
+
+/// The content of a settings file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SettingsFile {
+    /// A settings document.
+    Document(Value),
+    /// Objects of the API `clusterip-policy.io`, and perhaps ServiceCIDR objects that they select.
+    Objects(Vec<Value>),
+}
+
+impl SettingsFile {
+    /// Reads the text of a file: the document itself, the settings in it if it is a policy of Kubewarden
+    /// (`spec.settings`) or a ConfigMap (the key [`KEY`]), or objects of the API `clusterip-policy.io`.
+    ///
+    /// # Errors
+    /// [`DocumentError`] if the text is empty or not YAML, or if an object is of another kind or has no settings.
+    pub fn read(text: &str) -> Result<Self, DocumentError> {
+        if let Some(objects) = in_text(text)? {
+            return match objects.iter().find(|object| !is_settings_object(object) && !is_service_cidr(object)) {
+                None => Ok(Self::Objects(objects)),
+                Some(other) => Err(why_not_among_objects(other)),
+            };
+        }
+        let document = parse(text)?;
+        if document.is_null() {
+            return Err(DocumentError::Empty);
+        }
+        settings_of(document).map(Self::Document)
+    }
+}
+
+/// The settings document in the text of a file, see [`SettingsFile::read`]. Objects are compiled.
 ///
 /// # Errors
-/// [`DocumentError`] if the text is empty or not YAML, or if the object is of another kind or has no settings.
+/// As [`SettingsFile::read`], and if an object can't be used.
 pub fn settings_in(text: &str) -> Result<Value, DocumentError> {
-    let document = parse(text)?;
-    if document.is_null() {
-        return Err(DocumentError::Empty);
+    match SettingsFile::read(text)? {
+        SettingsFile::Document(document) => Ok(document),
+        SettingsFile::Objects(objects) => document_of_objects(&objects),
     }
-    settings_of(document)
+}
+
+fn is_service_cidr(object: &Value) -> bool {
+    kind(object) == "ServiceCIDR" && api_version(object).starts_with("networking.k8s.io/")
+}
+
+fn why_not_among_objects(other: &Value) -> DocumentError {
+    let (api_version, kind) = (api_version(other).to_owned(), kind(other).to_owned());
+    if api_version.is_empty() || kind.is_empty() {
+        return DocumentError::DocumentBesideObjects;
+    }
+    DocumentError::OtherObject { api_version, kind }
 }
 
 fn settings_of(document: Value) -> Written {
@@ -28,10 +73,7 @@ fn settings_of(document: Value) -> Written {
     }
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     match (group, kind) {
-        ("policies.kubewarden.io", "ClusterAdmissionPolicy" | "AdmissionPolicy") => {
-            let settings = document.pointer("/spec/settings").filter(|settings| !settings.is_null());
-            Ok(settings.cloned().unwrap_or_else(|| json!({})))
-        }
+        ("policies.kubewarden.io", "ClusterAdmissionPolicy" | "AdmissionPolicy") => Ok(of_policy(document.get("spec"))),
         ("policies.kubewarden.io", "ClusterAdmissionPolicyGroup" | "AdmissionPolicyGroup") => {
             Err(DocumentError::PolicyGroup { kind: kind.to_owned() })
         }
@@ -46,13 +88,29 @@ fn settings_of(document: Value) -> Written {
     }
 }
 
+/// The settings of a policy of Kubewarden with this `spec`. Without settings they are `{}`.
+pub(super) fn of_policy(spec: Option<&Value>) -> Value {
+    let settings = spec.and_then(|spec| spec.get("settings")).filter(|settings| !settings.is_null());
+    settings.cloned().unwrap_or_else(|| json!({}))
+}
+
+fn of_config_map(config_map: &ConfigMap) -> Written {
+    let data = config_map.data.as_ref();
+    let Some(text) = data.and_then(|data| data.get(KEY)) else {
+        let there: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
+        let there = if there.is_empty() { "no key".to_owned() } else { there.join(", ") };
+        return Err(DocumentError::NoKey { keys: there });
+    };
+    parse(text)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_taken_out_of_policies_and_config_maps() {
+    fn settings_are_taken_out_of_objects() {
         struct Case {
             name: &'static str,
             text: &'static str,
@@ -108,6 +166,21 @@ mod tests {
                 expected: Err("the ConfigMap has no key settings.yaml, but pools.yaml"),
             },
             Case {
+                name: "a ConfigMap with several other keys",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yml: x, a: x}",
+                expected: Err("the ConfigMap has no key settings.yaml, but a, settings.yml"),
+            },
+            Case {
+                name: "a ConfigMap without keys",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {}",
+                expected: Err("the ConfigMap has no key settings.yaml, but no key"),
+            },
+            Case {
+                name: "a ConfigMap without data",
+                text: "apiVersion: v1\nkind: ConfigMap",
+                expected: Err("the ConfigMap has no key settings.yaml, but no key"),
+            },
+            Case {
                 name: "a ConfigMap of the wrong shape",
                 text: "apiVersion: v1\nkind: ConfigMap\ndata: []",
                 expected: Err("invalid type"),
@@ -122,6 +195,33 @@ mod tests {
                 text: "apiVersion: example.com/v1\nkind: ClusterAdmissionPolicy",
                 expected: Err("example.com/v1 ClusterAdmissionPolicy has no settings"),
             },
+            Case {
+                name: "objects, with the ServiceCIDR that one selects",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
+                       spec: {serviceCIDRSelector: {matchLabels: {team: a}}}\n---\n\
+                       apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\n\
+                       metadata: {name: a, labels: {team: a}}\nspec: {cidrs: [10.96.1.0/24]}",
+                expected: Ok(json!({"services": {"pools": [{"name": "a", "cidrs": ["10.96.1.0/24"]}]}})),
+            },
+            Case {
+                name: "an object with a mistake",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
+                       spec: {cidrs: [10.96.1.1/24]}",
+                expected: Err("ServicePool a: Invalid: spec.cidrs[0]: 10.96.1.1/24 has host bits set"),
+            },
+            Case {
+                name: "another object beside objects",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
+                       ---\napiVersion: v1\nkind: Service\n",
+                expected: Err("v1 Service has no settings: pass the settings themselves, objects of "),
+            },
+            Case {
+                name: "a document beside objects",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
+                       ---\nservices: {order: lowest}\n",
+                expected: Err("the file has objects of clusterip-policy.io, and a document that is not an object"),
+            },
+            Case { name: "two documents", text: "services: {}\n---\nnodes: {}", expected: Err("line 3: more than") },
             Case { name: "no YAML", text: "services: [", expected: Err("line 2: ") },
         ];
         for Case { name, text, expected } in cases {

@@ -1,5 +1,6 @@
 //! The permissions that each duty of a process requires.
 
+use clusterip_api::Kind;
 use clusterip_leases::election::LEASE;
 use kube::api::ApiResource;
 
@@ -7,7 +8,6 @@ use super::Need;
 use crate::cluster::watch::kinds;
 
 const WATCHED: &[&str] = &["list", "watch"];
-const EVENTS: (&str, &str) = ("events.k8s.io", "events");
 
 /// The duties of a process, besides watching the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,10 +34,10 @@ pub struct Duties {
     pub authority: Option<String>,
     /// The webhook configuration that it looks after, if any.
     pub registration: Option<Registration>,
-    /// The ConfigMap of its settings, if it watches one.
-    pub settings: Option<String>,
-    /// The namespace of that ConfigMap, if it is not the process's own.
-    pub settings_namespace: Option<String>,
+    /// Whether its settings are the objects of the API `clusterip-policy.io`.
+    pub pools: bool,
+    /// The policy of Kubewarden that contains its settings, if it watches one.
+    pub kubewarden_policy: Option<String>,
 }
 
 /// The webhook configuration that a process looks after.
@@ -58,10 +58,6 @@ impl Duties {
 
     fn agents_namespace(&self) -> Option<&str> {
         self.agents_namespace.as_deref().or(self.own_namespace())
-    }
-
-    fn settings_namespace(&self) -> Option<&str> {
-        self.settings_namespace.as_deref().or(self.own_namespace())
     }
 }
 
@@ -101,11 +97,18 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     if let Some(registration) = &duties.registration {
         needs.registration(registration, duties);
     }
-    if let Some(config_map) = &duties.settings {
-        needs.settings(config_map, duties);
-        if !duties.moves {
-            needs.add(EVENTS.0, EVENTS.1, None, duties.own_namespace(), None, &["create"]);
+    if duties.pools {
+        needs.pools();
+        if duties.moves {
+            for kind in Kind::ALL {
+                let resource = kind.api_resource();
+                needs.add(&resource.group, &resource.plural, Some("status"), None, None, &["patch"]);
+            }
         }
+    }
+    if let Some(policy) = &duties.kubewarden_policy {
+        let (group, resource) = ("policies.kubewarden.io", "clusteradmissionpolicies");
+        needs.add(group, resource, None, None, Some(policy), &["get", "list", "watch"]);
     }
     needs.0
 }
@@ -153,9 +156,14 @@ impl Needs {
         self.watches(kinds::of_agent().map(|kind| kinds::regular(&kind)));
         // These Leases are named after nodes and addresses, so no name is known in advance.
         self.all_leases(duties);
-        if let Some(config_map) = &duties.settings {
-            self.settings(config_map, duties);
+        if duties.pools {
+            self.pools();
         }
+    }
+
+    /// The objects of the API `clusterip-policy.io`.
+    fn pools(&mut self) {
+        self.watches(Kind::ALL.into_iter().map(Kind::api_resource));
     }
 
     /// What is read to find out which Services move.
@@ -172,7 +180,7 @@ impl Needs {
     fn moves(&mut self, duties: &Duties) {
         let own = duties.own_namespace();
         self.cluster("", "services", &["update"])
-            .cluster(EVENTS.0, EVENTS.1, &["create", "patch"])
+            .cluster("events.k8s.io", "events", &["create", "patch"])
             // A name can't restrict `create`, because the object has no name before.
             .add("coordination.k8s.io", "leases", None, own, None, &["create"])
             .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"])
@@ -215,10 +223,5 @@ impl Needs {
                 self.add("", "secrets", None, namespace, Some(secret), &["delete"]);
             }
         }
-    }
-
-    fn settings(&mut self, config_map: &str, duties: &Duties) {
-        let namespace = duties.settings_namespace();
-        self.add("", "configmaps", None, namespace, Some(config_map), &["get", "list", "watch"]);
     }
 }

@@ -36,8 +36,8 @@ fn permissions_of_a_server_with_all_duties() {
         claims: false,
         authority: Some("clusterip-authority".into()),
         registration: Some(Registration { name: "clusterip-policy".into(), own: true }),
-        settings: Some("clusterip-settings".into()),
-        settings_namespace: None,
+        pools: true,
+        kubewarden_policy: None,
     };
     let expected = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch", "get", "update", "patch"]}
@@ -62,13 +62,20 @@ fn permissions_of_a_server_with_all_duties() {
 - {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: ["create", "patch"]}
 - {apiGroups: [""], resources: ["services/status"], verbs: ["update", "patch"]}
 - {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update", "delete"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["servicepools"], verbs: ["list", "watch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["externalpools"], verbs: ["list", "watch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["nodeblockpools"], verbs: ["list", "watch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["clusterippolicies"], verbs: ["list", "watch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["servicepools/status"], verbs: ["patch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["externalpools/status"], verbs: ["patch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["nodeblockpools/status"], verbs: ["patch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["clusterippolicies/status"], verbs: ["patch"]}
 in a Role of namespace clusterip-policy:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["create", "list", "watch"]}
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], resourceNames: ["clusterip-leader"], verbs: ["get", "update", "delete"]}
 - {apiGroups: ["apps"], resources: ["controllerrevisions"], verbs: ["get", "list", "watch", "create", "delete"]}
 - {apiGroups: [""], resources: ["secrets"], verbs: ["create"]}
-- {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update", "delete"]}
-- {apiGroups: [""], resources: ["configmaps"], resourceNames: ["clusterip-settings"], verbs: ["get", "list", "watch"]}"#;
+- {apiGroups: [""], resources: ["secrets"], resourceNames: ["clusterip-authority"], verbs: ["get", "update", "delete"]}"#;
     assert_eq!(rules(&known(), &duties), expected);
 }
 
@@ -111,30 +118,29 @@ fn permissions_of_an_agent() {
         expected: String,
     }
     let agent = || Duties { namespace: "own".into(), agent: true, ..Duties::default() };
-    let expected = r#"in a ClusterRole:
+    let watched = r#"in a ClusterRole:
 - {apiGroups: [""], resources: ["services"], verbs: ["list", "watch"]}
 - {apiGroups: [""], resources: ["namespaces"], verbs: ["list", "watch"]}
-- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}
+- {apiGroups: [""], resources: ["nodes"], verbs: ["list", "watch"]}"#;
+    let pools = r#"
+- {apiGroups: ["clusterip-policy.io"], resources: ["servicepools"], verbs: ["list", "watch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["externalpools"], verbs: ["list", "watch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["nodeblockpools"], verbs: ["list", "watch"]}
+- {apiGroups: ["clusterip-policy.io"], resources: ["clusterippolicies"], verbs: ["list", "watch"]}"#;
+    let own = r#"
 in a Role of namespace own:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get", "list", "watch", "create", "update", "delete"]}"#;
-    let settings = "\n- {apiGroups: [\"\"], resources: [\"configmaps\"], resourceNames: [\"on\"], \
-                    verbs: [\"get\", \"list\", \"watch\"]}";
     let cases = [
-        Case { name: "with a file", duties: agent(), expected: expected.to_owned() },
+        Case { name: "with a file", duties: agent(), expected: format!("{watched}{own}") },
         Case {
-            name: "with a ConfigMap",
-            duties: Duties { settings: Some("on".into()), ..agent() },
-            expected: format!("{expected}{settings}"),
-        },
-        Case {
-            name: "with a ConfigMap in the namespace of the server",
-            duties: Duties { settings: Some("on".into()), settings_namespace: Some("server".into()), ..agent() },
-            expected: format!("{expected}\nin a Role of namespace server:{settings}"),
+            name: "with the pools of the cluster",
+            duties: Duties { pools: true, ..agent() },
+            expected: format!("{watched}{pools}{own}"),
         },
         Case {
             name: "duties of a server add nothing",
             duties: Duties { moves: true, nodes: true, external: true, claims: true, ..agent() },
-            expected: expected.to_owned(),
+            expected: format!("{watched}{own}"),
         },
     ];
     for Case { name, duties, expected } in cases {
@@ -188,15 +194,13 @@ fn permissions_of_a_server_that_moves_nothing() {
     let duties = Duties {
         namespace: "own".into(),
         registration: Some(Registration { name: "clusterip-policy".into(), own: false }),
-        settings: Some("on".into()),
+        kubewarden_policy: Some("clusterip".into()),
         ..Duties::default()
     };
     let all = rules(&[], &duties);
     let (_, own) = all.split_once("servicecidrs\"], verbs: [\"list\", \"watch\"]}\n").expect("the last that all need");
     let expected = r#"- {apiGroups: ["admissionregistration.k8s.io"], resources: ["mutatingwebhookconfigurations"], resourceNames: ["clusterip-policy"], verbs: ["get", "list", "watch", "update"]}
-in a Role of namespace own:
-- {apiGroups: [""], resources: ["configmaps"], resourceNames: ["on"], verbs: ["get", "list", "watch"]}
-- {apiGroups: ["events.k8s.io"], resources: ["events"], verbs: ["create"]}"#;
+- {apiGroups: ["policies.kubewarden.io"], resources: ["clusteradmissionpolicies"], resourceNames: ["clusterip"], verbs: ["get", "list", "watch"]}"#;
     assert_eq!(own, expected);
 }
 

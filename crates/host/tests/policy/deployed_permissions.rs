@@ -56,7 +56,7 @@ fn served() -> Duties {
         moves: true,
         authority: Some("clusterip-authority".to_owned()),
         registration: Some(Registration { name: "clusterip-policy".to_owned(), own: false }),
-        settings: Some("clusterip-settings".to_owned()),
+        pools: true,
         ..Duties::default()
     }
 }
@@ -84,13 +84,7 @@ fn deployments_grant_exactly_the_needed_permissions() {
     }
     let one = ["webhook/cluster-permissions.yaml", "webhook/own-permissions.yaml"];
     let more = |files: &[&'static str]| [&one[..], files].concat();
-    let agent = Duties {
-        namespace: AGENTS.to_owned(),
-        agent: true,
-        settings: Some("clusterip-settings".to_owned()),
-        settings_namespace: Some(NAMESPACE.to_owned()),
-        ..Duties::default()
-    };
+    let agent = Duties { namespace: AGENTS.to_owned(), agent: true, pools: true, ..Duties::default() };
     let external = Duties { external: true, agents_namespace: Some(AGENTS.to_owned()), ..served() };
     let rows = [
         Case { name: "one replica", duties: served(), files: one.to_vec() },

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use clusterip_api::{InUse, Objects, Reason, compile};
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -18,9 +19,7 @@ const PERMISSIONS: &str = "deploy/kubewarden/permissions/policy-server-permissio
 const POLICY: &str = "deploy/kubewarden/policy/policy.yaml";
 const TEAM: &str = "deploy/kubewarden/team/policy.yaml";
 const NODES: &str = "deploy/kubewarden/nodes/policy.yaml";
-const NODES_MOVES: &str = "deploy/kubewarden/nodes/settings.yaml";
 const NODES_WEBHOOK: &str = "deploy/nodes/component/webhook.yaml";
-const MOVES: &str = "deploy/kubewarden/moves/settings.yaml";
 const WEBHOOK: &str = "deploy/webhook/webhook-configuration.yaml";
 const METADATA: &str = "policy-metadata.yml";
 
@@ -261,17 +260,29 @@ fn node_policy_may_look_up_only_nodes() {
     }
 }
 
+/// The controller follows the policy for Nodes, and moves Services with the settings of that policy.
 #[test]
-fn block_controller_has_the_settings_of_the_policies() {
-    let settings = document(NODES_MOVES);
-    assert_eq!(settings, document(NODES)["spec"]["settings"]);
-    assert_eq!(settings["services"], document(MOVES)["services"]);
-    // The pools of Nodes are the same as in the deployment without Kubewarden.
-    assert_eq!(settings["nodes"], document("deploy/nodes/settings.yaml")["nodes"]);
-    assert_eq!(
-        document("deploy/nodes/settings.yaml")["services"],
-        document("deploy/webhook/settings.yaml")["services"]
-    );
+fn both_policies_have_the_same_settings_of_services() {
+    assert_eq!(document(NODES)["spec"]["settings"]["services"], document(POLICY)["spec"]["settings"]["services"]);
+}
+
+#[test]
+fn node_policy_has_the_pools_of_the_deployment_without_kubewarden() {
+    let settings = compiled(&["deploy/webhook/pools.yaml", "deploy/nodes/pools.yaml"]);
+    let policy = document(NODES);
+    let of_policy = &policy["spec"]["settings"];
+    assert_eq!(of_policy["nodes"]["pools"], settings["nodes"]["pools"]);
+    assert_eq!(of_policy["services"]["pools"], settings["services"]["pools"]);
+}
+
+/// The settings document of the objects in these files.
+fn compiled(files: &[&str]) -> Value {
+    let objects = Objects { objects: files.iter().flat_map(|file| documents(file)).collect(), ..Objects::default() };
+    let compilation = compile(&objects, &InUse::new());
+    for (key, verdict) in compilation.verdicts {
+        assert_eq!(verdict.reason, Reason::InUse, "{key}: {}", verdict.message);
+    }
+    compilation.document
 }
 
 #[test]
@@ -284,11 +295,6 @@ fn exempt_namespaces_are_not_sent_to_the_policy() {
         "values": spec["settings"]["services"]["exemptNamespaces"],
     }]});
     assert_eq!(spec["namespaceSelector"], exempt);
-}
-
-#[test]
-fn move_controller_has_the_settings_of_the_policy() {
-    assert_eq!(document(MOVES), document(POLICY)["spec"]["settings"]);
 }
 
 #[test]

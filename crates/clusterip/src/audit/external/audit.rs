@@ -165,6 +165,7 @@ mod tests {
                 ranges: Vec::new(),
                 snapshot: &snapshot,
                 in_flight: Vec::new(),
+                reservations: BTreeMap::new(),
                 holders: Err(HoldersError::NotRead),
                 called: ControlPlaneServices::default(),
                 ledger: false,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use clusterip_core::address::{Family, WithheldSpan};
+use clusterip_core::address::{Family, WithheldSpan, Withholding};
 use clusterip_core::settings::{Pool, Settings};
 use ipnet::IpNet;
 
@@ -19,18 +19,23 @@ pub fn range(settings: &Settings, pool: &Pool, cidr: IpNet, used: &BTreeMap<IpAd
         used.range(cidr.network()..=cidr.broadcast()).map(|(_, address)| address.clone()).collect();
     let usage = Usage::of(&candidates, addresses.iter().map(|address| (address.address, address.state)));
     let Usage { usable, used, in_flight, free, used_anyway } = usage;
-    let reserved = withheld.iter().filter(|withheld| withheld.is_reserved).map(|withheld| withheld.span.count()).sum();
+    let is_reserved = |withheld: &&WithheldSpan| withheld.why != Withholding::Excluded;
+    let reserved = withheld.iter().filter(is_reserved).map(|withheld| withheld.span.count()).sum();
     let counts = Counts { usable, used, in_flight, free, reserved, used_anyway };
     Range { cidr, counts, withheld: withheld.into_iter().map(span).collect(), addresses }
 }
 
-/// The spans of a range that are never assigned automatically, in order.
+/// The spans of a range that are not assigned to every Service, in order.
 pub fn withheld(settings: &Settings, pool: &Pool, cidr: IpNet) -> Vec<Span> {
     settings.withheld_spans(pool, cidr).into_iter().map(span).collect()
 }
 
-fn span(WithheldSpan { span, is_reserved }: WithheldSpan) -> Span {
-    let why = if is_reserved { WithheldReason::Reserved } else { WithheldReason::Excluded };
+fn span(WithheldSpan { span, why }: WithheldSpan) -> Span {
+    let why = match why {
+        Withholding::ByHand => WithheldReason::Reserved,
+        Withholding::Excluded => WithheldReason::Excluded,
+        Withholding::ForService => WithheldReason::ForService,
+    };
     Span { first: span.first(), last: span.last(), why }
 }
 
@@ -76,6 +81,18 @@ mod tests {
                 in_flight: &["10.0.0.4"],
                 expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.3 r, 10.0.0.4-10.0.0.7 x, 10.0.0.15-10.0.0.15 x",
                 expected_counts: Counts { usable: 7, used: 0, in_flight: 0, free: 7, reserved: 3, used_anyway: 2 },
+            },
+            Case {
+                name: "addresses reserved for Services",
+                pool: json!({"cidrs": ["10.0.0.0/29"], "reserved": 2, "exclude": ["10.0.0.5"], "reservations": [
+                    {"address": "10.0.0.1", "namespace": "shop", "name": "a"},
+                    {"address": "10.0.0.4", "namespace": "shop", "name": "b"},
+                    {"address": "10.0.0.5", "namespace": "shop", "name": "c"},
+                ]}),
+                used: &["10.0.0.3", "10.0.0.4"],
+                in_flight: &["10.0.0.5"],
+                expected_kept: "10.0.0.0-10.0.0.0 x, 10.0.0.1-10.0.0.1 s, 10.0.0.4-10.0.0.5 s, 10.0.0.7-10.0.0.7 x",
+                expected_counts: Counts { usable: 3, used: 1, in_flight: 0, free: 2, reserved: 3, used_anyway: 2 },
             },
             Case {
                 name: "the address of default/kubernetes",
@@ -133,7 +150,11 @@ mod tests {
             let used = used.chain(in_flight.iter().map(|text| address(text, State::InFlight))).collect();
             let pool = &settings.pools[0];
             let found = range(&settings, pool, pool.cidrs[0], &used);
-            let why = |span: &Span| if span.why == WithheldReason::Reserved { "r" } else { "x" };
+            let why = |span: &Span| match span.why {
+                WithheldReason::Reserved => "r",
+                WithheldReason::Excluded => "x",
+                WithheldReason::ForService => "s",
+            };
             let spans: Vec<String> =
                 found.withheld.iter().map(|span| format!("{}-{} {}", span.first, span.last, why(span))).collect();
             assert_eq!(spans.join(", "), expected_kept, "{name}");

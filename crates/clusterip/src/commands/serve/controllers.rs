@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use clusterip_api::Compilation;
 use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::policy::module::Module;
 use clusterip_runtime::shutdown::until;
@@ -17,6 +18,7 @@ use crate::external;
 use crate::leader::competing_server::CompetingServer;
 use crate::leader::{Candidate, Leadership};
 use crate::nodes;
+use crate::pools::status_writer::StatusWriter;
 use crate::services;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::replicas::Replicas;
@@ -125,6 +127,23 @@ impl Startup<'_> {
         self.tasks.spawn(async move { controller.run(end).await });
     }
 
+    /// Writes the status of the objects that the settings consist of, if they do.
+    pub(super) fn write_status(
+        &mut self,
+        reconciler: Arc<Reconciler>,
+        compilation: watch::Receiver<Option<Arc<Compilation>>>,
+        election: &Election,
+    ) {
+        let writer = StatusWriter {
+            client: self.client.clone(),
+            reconciler,
+            compilation,
+            leadership: election.leadership.clone(),
+        };
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move { writer.run(end).await });
+    }
+
     /// Finds misplaced Services and moves them.
     pub(super) fn move_services(
         &mut self,
@@ -140,7 +159,7 @@ impl Startup<'_> {
             client: self.client.clone(),
             namespace: self.namespace.clone(),
             identity: self.me.to_string(),
-            source: SettingsOrigin::from(&self.arguments.settings_source(&self.client, &self.namespace)),
+            source: SettingsOrigin::from(&self.arguments.settings_source(&self.client)),
             agents_namespace: self.agents_namespace.clone(),
             // A server with `--register-url` leaves nothing behind.
             temporary: self.arguments.register_url.is_some(),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use clusterip_api::Compilation;
 use clusterip_host::cluster::reservations::ledger::Ledger;
 use clusterip_host::cluster::reservations::replica_claims::{self, Claims};
 use clusterip_host::cluster::watch::stores::{Change, Stores};
@@ -76,7 +77,7 @@ impl<'a> Connection<'a> {
         stores: &Stores,
         duties: &Duties,
     ) -> anyhow::Result<Follower> {
-        let source = self.arguments.settings_source(&self.client, &self.namespace);
+        let source = self.arguments.settings_source(&self.client);
         Ok(start_following(source, module, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
     }
 }
@@ -90,6 +91,8 @@ pub(super) struct Prepared<'a> {
     pub(super) module: Arc<Module>,
     /// The changes that the stores see.
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
+    /// What the settings were compiled from; `None` if they do not come from objects.
+    pub(super) compilation: watch::Receiver<Option<Arc<Compilation>>>,
     /// The client of the task that gives Nodes their pod CIDRs.
     pub(super) nodes_client: Client,
     pub(super) server: WebhookServer,
@@ -174,7 +177,7 @@ impl<'a> Startup<'a> {
     pub(super) async fn serve_map(&mut self) -> anyhow::Result<()> {
         let Some(address) = self.arguments.ui else { return Ok(()) };
         let cluster = self.arguments.cluster.name().await;
-        let settings = self.arguments.settings_source(&self.client, &self.namespace).to_string();
+        let settings = self.arguments.settings_source(&self.client).to_string();
         let about = About { cluster, settings: Some(settings), made: None };
         let ui = MapServer::bind(address, Limits::default()).await?.about(about);
         let audit = LiveAudit::new(self.evaluator.clone()).reading_leases(self.client.clone(), &self.agents_namespace);

@@ -1,6 +1,6 @@
 //! Reconciles one Service: looks at it, and moves it if it is misplaced and may move.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -158,6 +158,11 @@ impl Reconciler {
             *count.entry(pool.clone()).or_insert(0) += 1;
         }
         count
+    }
+
+    /// The Services that belong to another pool.
+    pub fn misplaced_services(&self) -> BTreeSet<ServiceKey> {
+        self.found().misplaced.keys().cloned().collect()
     }
 
     /// Forgets all findings. The next leader makes its own, and so does this process when it leads again.

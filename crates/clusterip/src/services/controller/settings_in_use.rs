@@ -43,28 +43,20 @@ pub struct SettingsInUse {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SettingsOrigin {
-    /// Nowhere: it uses the default settings.
-    Defaults,
     /// A file on the machine of the leader.
     File(String),
-    /// A ConfigMap.
-    #[serde(rename_all = "camelCase")]
-    ConfigMap {
-        /// The namespace of the ConfigMap.
-        namespace: String,
-        /// The name of the ConfigMap.
-        name: String,
-    },
+    /// The objects of the API `clusterip-policy.io`.
+    Pools,
+    /// The policy of Kubewarden with this name.
+    KubewardenPolicy(String),
 }
 
 impl From<&SettingsSource> for SettingsOrigin {
     fn from(source: &SettingsSource) -> Self {
         match source {
-            SettingsSource::Defaults => Self::Defaults,
+            SettingsSource::Pools { .. } => Self::Pools,
             SettingsSource::File(file) => Self::File(file.display().to_string()),
-            SettingsSource::ConfigMap { namespace, name, .. } => {
-                Self::ConfigMap { namespace: namespace.clone(), name: name.clone() }
-            }
+            SettingsSource::KubewardenPolicy { name, .. } => Self::KubewardenPolicy(name.clone()),
         }
     }
 }
@@ -177,7 +169,7 @@ mod tests {
 
     fn in_use() -> SettingsInUse {
         let leader = Identity::with("pod", Role::Serve, 0xab).to_string();
-        let source = SettingsOrigin::ConfigMap { namespace: "own".to_owned(), name: "settings".to_owned() };
+        let source = SettingsOrigin::KubewardenPolicy("clusterip".to_owned());
         SettingsInUse { leader, version: "ab".to_owned(), source, agents_namespace: "agents".to_owned() }
     }
 
@@ -187,7 +179,7 @@ mod tests {
         let expected = json!({
             "leader": "pod_serve_00000000000000ab",
             "version": "ab",
-            "source": {"configMap": {"namespace": "own", "name": "settings"}},
+            "source": {"kubewardenPolicy": "clusterip"},
             "agentsNamespace": "agents",
         });
         assert_eq!(object.data.as_ref().unwrap().0, expected);

@@ -101,6 +101,7 @@ pub fn nodes() -> Audit {
     let ranges = vec![range("172.21.0.0/24", reserved, vec![service]), inside];
     Audit {
         pools: vec![Pool { name: "linux".to_owned(), ranges }],
+        reservations: Vec::new(),
         nodes: Some(Nodes {
             pools: vec![
                 pool(

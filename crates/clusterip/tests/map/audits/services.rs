@@ -97,6 +97,7 @@ pub fn small() -> Audit {
                 )],
             },
         ],
+        reservations: Vec::new(),
         nodes: None,
         external: None,
         findings: small_findings(),

@@ -93,6 +93,7 @@ fn known_key() -> impl Strategy<Value = String> + Clone {
         "reserved",
         "exclude",
         "bands",
+        "reservations",
         "match",
         "os",
         "nodeLabels",

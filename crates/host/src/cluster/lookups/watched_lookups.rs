@@ -35,6 +35,8 @@ pub struct WatchedLookups {
     ledger: Ledger,
     claims: Option<Claims>,
     subject: Subject,
+    /// The addresses that the settings keep for the Service.
+    kept: Vec<IpAddr>,
     /// The addresses that this evaluation has reserved.
     reserved: Mutex<Vec<IpAddr>>,
     /// Why the claim of an address failed.
@@ -57,8 +59,28 @@ impl WatchedLookups {
     pub fn new(stores: &Stores, ledger: &Ledger, claims: Option<&Claims>, subject: &Subject, selector: Labels) -> Self {
         let snapshot = Arc::clone(stores.snapshot());
         let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
-        let (ledger, claims, subject) = (ledger.clone(), claims.cloned(), subject.clone());
-        Self { snapshot, calls, ledger, claims, subject, reserved: Mutex::default(), failed_claim: Mutex::default() }
+        Self {
+            snapshot,
+            calls,
+            ledger: ledger.clone(),
+            claims: claims.cloned(),
+            subject: subject.clone(),
+            kept: Vec::new(),
+            reserved: Mutex::default(),
+            failed_claim: Mutex::default(),
+        }
+    }
+
+    /// Look-ups for a Service for which `settings` may keep addresses. The Service gets such an address also while the
+    /// address is reserved for the Service itself: a create that fails after the review leaves its reservation behind.
+    /// No other Service gets the address meanwhile.
+    #[must_use]
+    pub fn with_kept_addresses(mut self, settings: &Settings) -> Self {
+        let (namespace, name) = self.subject.owner.id();
+        let reservations = settings.pools.iter().flat_map(|pool| &pool.reservations);
+        let own = reservations.filter(|reservation| reservation.is_for(namespace, name));
+        self.kept = own.map(|reservation| reservation.address).collect();
+        self
     }
 
     /// Ends the evaluation. Of the addresses that it reserved, those in `used` stay reserved. A namespace that now has
@@ -131,13 +153,21 @@ impl WatchedLookups {
             return Ok(true);
         }
         let is_used = || Snapshot::read(&self.snapshot).has_ip_address(address);
+        let is_kept = self.kept.contains(&address);
+        if is_kept && self.ledger.is_reserved_for(address, &self.subject.owner) {
+            return Ok(!is_used());
+        }
         if self.subject.dry_run {
             return Ok(self.ledger.is_free(address, is_used));
         }
         if !self.ledger.reserve(address, &self.subject.owner, is_used) {
             return Ok(false);
         }
-        self.claim(address)
+        let is_claimed = self.claim(address)?;
+        // The claim of another replica may be one for this Service, which the ledger does not show yet.
+        let (namespace, name) = self.subject.owner.id();
+        let is_own = |claims: &Claims| claims.is_claimed_for(address, namespace, name);
+        Ok(is_claimed || (is_kept && self.claims.as_ref().is_some_and(is_own)))
     }
 
     fn services(&self, call: &HostCall) -> Result<Vec<u8>, String> {
@@ -177,6 +207,96 @@ impl HostCalls for WatchedLookups {
                 self.services(call)
             }
             _ => self.calls.answer(call),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const KEPT: &str = "10.0.0.4";
+
+    /// Look-ups for `shop/name` under settings that keep [`KEPT`] for `shop/web`.
+    fn lookups(snapshot: &Arc<RwLock<Snapshot>>, ledger: &Ledger, name: &str, dry_run: bool) -> WatchedLookups {
+        let settings = Settings::from_value(&json!({"services": {"pools": [{
+            "name": "shop", "cidrs": ["10.0.0.0/29"],
+            "reservations": [{"address": KEPT, "namespace": "shop", "name": "web"}],
+        }]}}));
+        let lookups = WatchedLookups {
+            snapshot: Arc::clone(snapshot),
+            calls: SnapshotCalls::new(Arc::clone(snapshot)),
+            ledger: ledger.clone(),
+            claims: None,
+            subject: Subject { owner: Owner::new("shop", name, "uid"), own: Vec::new(), dry_run },
+            kept: Vec::new(),
+            reserved: Mutex::default(),
+            failed_claim: Mutex::default(),
+        };
+        lookups.with_kept_addresses(&settings.unwrap())
+    }
+
+    #[test]
+    fn service_gets_its_kept_address_again_after_a_create_that_failed() {
+        struct Case {
+            name: &'static str,
+            address: &'static str,
+            before: &'static str,
+            after: &'static str,
+            is_used: bool,
+            expected: bool,
+        }
+        let cases = [
+            Case { name: "a retry", address: KEPT, before: "web", after: "web", is_used: false, expected: true },
+            Case { name: "it exists", address: KEPT, before: "web", after: "web", is_used: true, expected: false },
+            Case {
+                name: "reserved for another Service",
+                address: KEPT,
+                before: "db",
+                after: "web",
+                is_used: false,
+                expected: false,
+            },
+            Case {
+                name: "kept for another Service",
+                address: KEPT,
+                before: "web",
+                after: "db",
+                is_used: false,
+                expected: false,
+            },
+            Case {
+                name: "an address that is not kept",
+                address: "10.0.0.2",
+                before: "web",
+                after: "web",
+                is_used: false,
+                expected: false,
+            },
+        ];
+        for Case { name, address, before, after, is_used, expected } in cases {
+            for dry_run in [false, true] {
+                let (snapshot, ledger) = (Arc::default(), Ledger::default());
+                let address: IpAddr = address.parse().unwrap();
+                let failed = lookups(&snapshot, &ledger, before, false);
+                assert!(failed.is_free(address).unwrap(), "{name}");
+                let unlimited = |_: IpAddr| Share { max: usize::MAX, burst: usize::MAX, counts: Box::new(|_| true) };
+                failed.end(&[address], &unlimited);
+                drop(failed);
+                if is_used {
+                    snapshot.write().unwrap().insert(json!({
+                        "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "shop", "name": "other"},
+                        "spec": {"clusterIP": address, "clusterIPs": [address]},
+                    }));
+                }
+                let again = lookups(&snapshot, &ledger, after, dry_run);
+                assert_eq!(again.is_free(address).unwrap(), expected, "{name}, dry run: {dry_run}");
+                drop(again);
+                assert_eq!(ledger.len(), 1, "{name}: the reservation stays");
+            }
         }
     }
 }

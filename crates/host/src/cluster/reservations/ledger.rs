@@ -142,6 +142,12 @@ impl Ledger {
         self.lock().get(&address).is_some_and(|reservation| reservation.is_active(now) && !reservation.by_other_replica)
     }
 
+    /// Whether the address is reserved for this owner, by this process or by another replica.
+    pub fn is_reserved_for(&self, address: IpAddr, owner: &Owner) -> bool {
+        let now = (self.clock)();
+        self.lock().get(&address).is_some_and(|reservation| reservation.is_active(now) && reservation.owner == *owner)
+    }
+
     /// Reserves an address that another replica has claimed for this long, unless it is reserved already.
     pub fn reserve_claimed(&self, address: IpAddr, owner: &Owner, duration: Duration) {
         let now = (self.clock)();

@@ -164,7 +164,7 @@ impl Claims {
 
     /// Whether any replica has claimed an address for the Service with this namespace and name. Blocks as
     /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
-    fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
+    pub(crate) fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
         let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&name(address))).await };
         let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
             Ok(Ok(lease)) => {

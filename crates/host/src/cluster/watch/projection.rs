@@ -79,12 +79,13 @@ fn kept_metadata(kind: &Kind, object: &PartialObject) -> Option<Value> {
 fn kept_labels(kind: &Kind, labels: Option<&BTreeMap<String, String>>) -> Map<String, Value> {
     let strings = labels.into_iter().flatten().map(|(key, value)| (key.clone(), value.clone().into()));
     let mut labels: Map<String, Value> = match own_name(kind) {
-        "Service" | "Namespace" | "Node" | "Pod" => strings.collect(),
+        // Pools select ServiceCIDRs by their labels.
+        "Service" | "Namespace" | "Node" | "Pod" | "ServiceCIDR" => strings.collect(),
         "EndpointSlice" => strings.filter(|(key, _)| key == SERVICE_NAME_LABEL).collect(),
         // For workloads, the labels of their Pods matter, not their own.
         _ => Map::new(),
     };
-    // The labels of Namespaces and Nodes are not bounded: administrators set them.
+    // The labels of Namespaces, Nodes and ServiceCIDRs are not bounded: administrators set them.
     if matches!(own_name(kind), "Service" | "Pod") {
         field_limits::labels(&mut labels);
     }

@@ -6,7 +6,9 @@
 //! enough.
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 
+use clusterip_api::LabelledRanges;
 use clusterip_core::settings::UnusableRange;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
@@ -23,6 +25,8 @@ pub struct ServiceRanges {
     names: Vec<String>,
     /// The parts of the ranges that the API server does not allocate from.
     pub unusable: Vec<UnusableRange>,
+    /// The labels of the ServiceCIDRs, and their ranges.
+    pub labelled: Vec<LabelledRanges>,
 }
 
 impl From<Vec<String>> for ServiceRanges {
@@ -36,6 +40,7 @@ impl ServiceRanges {
     /// The ranges of the `ServiceCIDR` objects among these objects.
     pub fn of<O: Borrow<Value>>(objects: impl IntoIterator<Item = O>) -> Self {
         let (mut primary, mut others) = (Vec::<(String, String)>::new(), Vec::new());
+        let mut labelled = Vec::new();
         let (mut usable, mut refused): (Vec<IpNet>, Vec<Refused>) = (Vec::new(), Vec::new());
         for object in objects {
             let object = object.borrow();
@@ -44,6 +49,8 @@ impl ServiceRanges {
             }
             let cidrs = object.pointer("/spec/cidrs").and_then(Value::as_array).into_iter().flatten();
             let cidrs: Vec<&str> = cidrs.filter_map(Value::as_str).collect();
+            let texts = cidrs.iter().map(|&cidr| cidr.to_owned()).collect();
+            labelled.push(LabelledRanges { labels: labels(object), cidrs: texts });
             let nets = cidrs.iter().filter_map(|cidr| cidr.parse().ok()).map(|net: IpNet| net.trunc());
             match why_unusable(object) {
                 None => usable.extend(nets),
@@ -57,7 +64,7 @@ impl ServiceRanges {
         primary.append(&mut others);
         let (all, names) = primary.into_iter().unzip();
         let unusable = refused.iter().flat_map(|range| range.parts_beside(&usable));
-        Self { all, names, unusable: unusable.collect() }
+        Self { all, names, unusable: unusable.collect(), labelled }
     }
 
     /// Adds the ranges that were known before and are gone, as unusable: settings with pools in them stay valid, and no
@@ -90,6 +97,11 @@ impl ServiceRanges {
             .collect::<Map<_, _>>()
             .into()
     }
+}
+
+fn labels(object: &Value) -> BTreeMap<String, String> {
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 /// A range of a ServiceCIDR that is itself unusable. Other ServiceCIDRs may contain the same addresses.

@@ -80,7 +80,7 @@ fn kept_fields_by_kind() {
     let bare = json!({"name": "web", "namespace": "shop"});
     let mut labelled = bare.clone();
     labelled["labels"] = json!({"app": "web", "kubernetes.io/service-name": "web"});
-    let mut ended = bare.clone();
+    let mut ended = labelled.clone();
     ended["deletionTimestamp"] = json!(true);
     let mut namespace = labelled.clone();
     namespace["annotations"] =

@@ -1,0 +1,323 @@
+//! Translates objects into the settings document.
+//!
+//! A pool that can't be used is left out of the document, and the other pools stay in use. If a pool was in use before
+//! an edit made it unusable, its last good version stays in use.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use clusterip_core::settings::{Mistake, Settings};
+use serde_json::{Value, json};
+
+use crate::document;
+use crate::object_key::{Kind, ObjectKey};
+use crate::resolve::{LabelledRanges, resolve};
+use crate::status::{READY, Reason};
+use crate::summary::summary;
+
+/// What the settings document is made of.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Objects {
+    /// The objects of this API, as JSON with `kind`, `metadata` and `spec`, in any order. Objects of other kinds are
+    /// ignored.
+    pub objects: Vec<Value>,
+    /// The ServiceCIDR objects of the cluster, for pools with a `serviceCIDRSelector`.
+    pub service_cidrs: Vec<LabelledRanges>,
+    /// The Service ranges of the cluster, the primary one first; empty if they are unknown.
+    pub cluster_ranges: Vec<String>,
+}
+
+/// The parts of the document in use, by the object that each one comes from: for a pool its entry in the list of pools,
+/// for the ClusterIPPolicy its spec.
+pub type InUse = BTreeMap<ObjectKey, Value>;
+
+/// The settings document of the usable objects, and the state of every object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compilation {
+    /// The settings document.
+    pub document: Value,
+    /// What the document was made of; the `in_use` of the next compilation.
+    pub in_use: InUse,
+    /// The state of every object.
+    pub verdicts: BTreeMap<ObjectKey, Verdict>,
+}
+
+/// Whether an object is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// `metadata.uid` of the object: an object that was deleted and created again is another one.
+    pub uid: Option<String>,
+    /// `metadata.generation` of the object.
+    pub generation: Option<i64>,
+    /// [`Reason::InUse`], or why the latest version is not in use.
+    pub reason: Reason,
+    /// The reason in a sentence.
+    pub message: String,
+    /// The ranges of the latest version; empty for a [`Kind::ClusterIPPolicy`].
+    pub ranges: Vec<String>,
+    /// What the latest version is for, in one line; empty for a [`Kind::ClusterIPPolicy`].
+    pub selects: String,
+}
+
+/// A pool that may become part of the document.
+#[derive(Clone, Debug)]
+struct Candidate {
+    key: ObjectKey,
+    priority: i64,
+    entry: Value,
+}
+
+/// A pool that can't be part of the document.
+struct Rejection {
+    candidate: Candidate,
+    reason: Reason,
+    mistakes: Vec<PoolMistake>,
+}
+
+/// The parts that the last compilation put into use, as far as the status of the objects tells: of an object that is
+/// ready its spec, and of another one the version in its status. A process that has just started begins with these.
+pub fn in_use_before(objects: &Objects) -> InUse {
+    let mut in_use = InUse::new();
+    for object in &objects.objects {
+        let Some(key) = ObjectKey::of(object) else { continue };
+        let observed = object.pointer("/status/observedGeneration").filter(|observed| !observed.is_null());
+        let is_current = observed.is_some() && observed == object.pointer("/metadata/generation");
+        let used = if is_current && is_ready(object) {
+            latest(&key, object, &objects.service_cidrs)
+        } else {
+            object.pointer("/status/inUse").filter(|used| used.is_object()).cloned()
+        };
+        if let Some(used) = used {
+            in_use.insert(key, used);
+        }
+    }
+    in_use
+}
+
+fn uid(object: &Value) -> Option<String> {
+    object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
+}
+
+fn is_ready(object: &Value) -> bool {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let text = |condition: &Value, field: &str| condition.get(field).and_then(Value::as_str).map(str::to_owned);
+    let is_true = |condition: &Value| {
+        text(condition, "type").as_deref() == Some(READY) && text(condition, "status").as_deref() == Some("True")
+    };
+    conditions.into_iter().flatten().any(is_true)
+}
+
+/// The part of the document that the latest version of an object stands for, if its ranges are known.
+fn latest(key: &ObjectKey, object: &Value, service_cidrs: &[LabelledRanges]) -> Option<Value> {
+    if key.kind == Kind::ClusterIPPolicy {
+        return object.get("spec").cloned();
+    }
+    Some(document::entry(key, object, resolve(object, service_cidrs).ok()?))
+}
+
+/// A mistake of a pool in a document.
+#[derive(Clone)]
+struct PoolMistake {
+    /// The name of the pool; empty if the mistake is not one of a pool.
+    pool: String,
+    /// The path below the pool.
+    path: String,
+    reason: String,
+}
+
+impl PoolMistake {
+    fn of(mistake: Mistake, document: &Value) -> Self {
+        let Mistake { path, reason } = mistake;
+        let Some((section, (index, below))) =
+            path.split_once(".pools[").and_then(|(section, rest)| Some((section, rest.split_once("].")?)))
+        else {
+            return Self { pool: String::new(), path, reason };
+        };
+        let name = document.pointer(&format!("/{section}/pools/{index}/name")).and_then(Value::as_str);
+        Self { pool: name.unwrap_or_default().to_owned(), path: below.to_owned(), reason }
+    }
+}
+
+/// Translates objects into the settings document. `in_use` is that of the compilation before, or at the start
+/// [`in_use_before`].
+///
+/// Pools are tried in descending order of priority; pools of the same priority in the order of their names. If two pools
+/// exclude each other, the one that is in use without a change stays; if neither is, the one with the higher priority is
+/// used.
+pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
+    let mut verdicts = BTreeMap::new();
+    let policy = policy_in_use(objects, in_use, &mut verdicts);
+    let builder = Builder { policy: policy.as_ref(), cluster_ranges: &objects.cluster_ranges };
+
+    let mut latest = Vec::new();
+    for object in &objects.objects {
+        let Some(key) = ObjectKey::of(object).filter(|key| key.kind != Kind::ClusterIPPolicy) else { continue };
+        let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
+        let resolved = resolve(object, &objects.service_cidrs);
+        let (entry, missing) = match resolved {
+            Ok(cidrs) => (document::entry(&key, object, cidrs), None),
+            Err(message) => (document::entry(&key, object, Some(Vec::new())), Some(message)),
+        };
+        let verdict = Verdict {
+            uid: uid(object),
+            generation,
+            reason: if missing.is_some() { Reason::NoRanges } else { Reason::InUse },
+            message: missing.clone().unwrap_or_else(|| "the pool is in use".to_owned()),
+            ranges: document::ranges(&entry),
+            selects: summary(key.kind, &entry),
+        };
+        verdicts.insert(key.clone(), verdict);
+        if missing.is_none() {
+            let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
+            latest.push(Candidate { key, priority, entry });
+        }
+    }
+    latest.sort_by(|a, b| (Reverse(a.priority), &a.key).cmp(&(Reverse(b.priority), &b.key)));
+
+    let (known, new): (Vec<_>, Vec<_>) = latest.into_iter().partition(|pool| in_use.contains_key(&pool.key));
+    let (unchanged, changed): (Vec<_>, Vec<_>) =
+        known.into_iter().partition(|pool| in_use.get(&pool.key) == Some(&pool.entry));
+    let mut accepted = Vec::new();
+    for group in [unchanged, changed, new] {
+        for rejection in builder.admit(&mut accepted, group) {
+            let key = rejection.candidate.key.clone();
+            let mut message = describe(&rejection);
+            let last_good = in_use.get(&key).filter(|entry| **entry != rejection.candidate.entry);
+            if let Some(entry) = last_good {
+                let last_good = Candidate { entry: entry.clone(), ..rejection.candidate.clone() };
+                if builder.admit(&mut accepted, vec![last_good]).is_empty() {
+                    message.push_str("; the previous version stays in use");
+                }
+            }
+            if let Some(verdict) = verdicts.get_mut(&key) {
+                verdict.reason = rejection.reason;
+                verdict.message = message;
+            }
+        }
+    }
+    let mut in_use: InUse = accepted.iter().map(|pool| (pool.key.clone(), pool.entry.clone())).collect();
+    if let Some(policy) = &policy {
+        in_use.insert(ObjectKey::policy(), policy.clone());
+    }
+    Compilation { document: builder.document(&accepted, false), in_use, verdicts }
+}
+
+/// The spec of the ClusterIPPolicy to use: the latest one, or if that has a mistake, the one in use.
+fn policy_in_use(objects: &Objects, in_use: &InUse, verdicts: &mut BTreeMap<ObjectKey, Verdict>) -> Option<Value> {
+    let is_policy = |object: &&Value| ObjectKey::of(object).is_some_and(|key| key == ObjectKey::policy());
+    let object = objects.objects.iter().find(is_policy)?;
+    let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
+    // Sections of pools are checked only with pools, so check all settings with a pool of each kind.
+    let mistakes = document::policy_mistakes(&spec);
+    let mut verdict = Verdict {
+        uid: uid(object),
+        generation: object.pointer("/metadata/generation").and_then(Value::as_i64),
+        reason: Reason::InUse,
+        message: "the settings are in use".to_owned(),
+        ranges: Vec::new(),
+        selects: String::new(),
+    };
+    let mut used = Some(spec);
+    if !mistakes.is_empty() {
+        verdict.reason = Reason::Invalid;
+        verdict.message = mistakes.join("; ");
+        used = in_use.get(&ObjectKey::policy()).cloned();
+        let instead = if used.is_some() { "the previous settings stay in use" } else { "the defaults are in use" };
+        verdict.message.push_str("; ");
+        verdict.message.push_str(instead);
+    }
+    verdicts.insert(ObjectKey::policy(), verdict);
+    used
+}
+
+struct Builder<'a> {
+    policy: Option<&'a Value>,
+    cluster_ranges: &'a [String],
+}
+
+impl Builder<'_> {
+    /// The document of these pools, in the order in which they are tried.
+    fn document(&self, pools: &[Candidate], with_cluster_ranges: bool) -> Value {
+        let mut sorted: Vec<&Candidate> = pools.iter().collect();
+        sorted.sort_by(|a, b| (Reverse(a.priority), &a.key).cmp(&(Reverse(b.priority), &b.key)));
+        let of = |kind: Kind| -> Vec<Value> {
+            sorted.iter().filter(|pool| pool.key.kind == kind).map(|pool| pool.entry.clone()).collect()
+        };
+        let mut document =
+            document::document(self.policy, of(Kind::ServicePool), of(Kind::ExternalPool), of(Kind::NodeBlockPool));
+        if with_cluster_ranges && !self.cluster_ranges.is_empty() {
+            document["services"]["serviceCIDRs"] = json!(self.cluster_ranges);
+        }
+        document
+    }
+
+    fn mistakes(&self, pools: &[Candidate]) -> Vec<PoolMistake> {
+        let document = self.document(pools, true);
+        let Err(invalid) = Settings::from_value(&document) else { return Vec::new() };
+        invalid.mistakes.into_iter().map(|mistake| PoolMistake::of(mistake, &document)).collect()
+    }
+
+    /// Adds the pools of `group` to `accepted` that can be used together with it, and returns the others.
+    ///
+    /// Tries all of them first and then halves, so that one unusable pool among many costs few checks.
+    fn admit(&self, accepted: &mut Vec<Candidate>, mut group: Vec<Candidate>) -> Vec<Rejection> {
+        if group.is_empty() {
+            return Vec::new();
+        }
+        let before = accepted.len();
+        accepted.extend(group.iter().cloned());
+        let mistakes = self.mistakes(accepted);
+        if mistakes.is_empty() {
+            return Vec::new();
+        }
+        accepted.truncate(before);
+        if group.len() > 1 {
+            let second = group.split_off(group.len() / 2);
+            let mut rejected = self.admit(accepted, group);
+            rejected.extend(self.admit(accepted, second));
+            return rejected;
+        }
+        group.into_iter().map(|candidate| self.rejection(candidate, mistakes.clone())).collect()
+    }
+
+    /// Finds out which of the conditions that a pool must meet it does not meet.
+    fn rejection(&self, candidate: Candidate, with_others: Vec<PoolMistake>) -> Rejection {
+        let alone = std::slice::from_ref(&candidate);
+        let without_ranges = Builder { policy: None, cluster_ranges: &[] }.mistakes(alone);
+        let (reason, mistakes) = if !without_ranges.is_empty() {
+            (Reason::Invalid, without_ranges)
+        } else {
+            // Before Kubernetes 1.33, only the policy has the Service ranges.
+            let with_ranges = self.mistakes(alone);
+            if !with_ranges.is_empty() && candidate.key.kind == Kind::ServicePool {
+                (Reason::OutsideServiceCIDRs, with_ranges)
+            } else if with_others.iter().all(|mistake| mistake.path == "match") {
+                (Reason::NeverUsed, with_others)
+            } else {
+                (Reason::Overlaps, with_others)
+            }
+        };
+        Rejection { candidate, reason, mistakes }
+    }
+}
+
+/// The mistakes of a pool in one line, with paths below `spec`.
+fn describe(rejection: &Rejection) -> String {
+    /// More mistakes than these make a condition hard to read.
+    const SHOWN: usize = 5;
+    let mistakes = rejection.mistakes.iter().map(|PoolMistake { pool, path, reason }| {
+        let mistake = format!("spec.{path}: {reason}");
+        // A pool with a higher priority can make another one unusable.
+        if *pool == rejection.candidate.key.name {
+            mistake
+        } else {
+            format!("with this pool, pool {pool:?} has {mistake}")
+        }
+    });
+    let all: Vec<String> = mistakes.collect();
+    let mut message = all.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if all.len() > SHOWN {
+        message.push_str(&format!("; and {} more mistakes", all.len() - SHOWN));
+    }
+    message
+}

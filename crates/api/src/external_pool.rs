@@ -1,0 +1,93 @@
+//! Pools of external addresses.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::match_fields::{ExternalMatch, selector};
+use crate::pool_fields::{AddressRange, AddressRangeOrAddress, Fence};
+use crate::status::{Addresses, any_object, conditions};
+
+/// A pool of external addresses, the Services it is for, and the Nodes that may hold its addresses.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[kube(
+    group = "clusterip-policy.io",
+    version = "v1alpha1",
+    kind = "ExternalPool",
+    shortname = "epool",
+    category = "clusterip-policy",
+    status = "ExternalPoolStatus",
+    derive = "PartialEq",
+    doc = "ExternalPool is a pool of addresses that clients outside of the cluster can reach. A Service of type \
+           LoadBalancer gets an address of the first pool that matches it.",
+    validation = Rule::new("size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')")
+        .message("the name must be a DNS label: at most 63 of a-z, 0-9 and -"),
+    printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1,
+        description = "Pools with a higher priority are tried first."),
+    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.ranges",
+        description = "The ranges of the pool."),
+    printcolumn(name = "For", type_ = "string", json_path = ".status.for",
+        description = "The Services that the pool is for."),
+    printcolumn(name = "Used", type_ = "integer", json_path = ".status.addresses.used",
+        description = "Addresses that Services have."),
+    printcolumn(name = "Free", type_ = "integer", json_path = ".status.addresses.free",
+        description = "Free addresses of the family that has fewer of them."),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status",
+        description = "Whether the pool is in use as it was written last."),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        priority = 1, description = "Why the pool is in use or not."),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalPoolSpec {
+    /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
+    #[serde(default)]
+    pub priority: i32,
+    /// IPv4 and IPv6 ranges: CIDRs, or ranges such as 10.0.9.10-10.0.9.40. A Service gets one address for each of its
+    /// families.
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-list-type" = "set"))]
+    pub cidrs: Vec<AddressRange>,
+    /// Ranges and addresses that no Service may have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "set"))]
+    pub exclude: Option<Vec<AddressRangeOrAddress>>,
+    /// The Services that the pool is for. Without it, the pool is for all Services.
+    #[serde(default, rename = "match", skip_serializing_if = "Option::is_none")]
+    pub matches: Option<ExternalMatch>,
+    /// The Nodes that may hold addresses of the pool. Without it, every Node may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "selector")]
+    pub nodes: Option<LabelSelector>,
+    /// What the API server does about a Service that claims an address of the pool although the pool does not match it:
+    /// Off, Warn or Deny.
+    #[serde(default)]
+    pub fence: Fence,
+}
+
+/// The state of a pool, as `clusterip serve` observed it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalPoolStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The ranges in use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 79)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub ranges: Vec<String>,
+    /// The Services that the pool is for, in one line.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub selects: Option<String>,
+    /// How many addresses the pool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Addresses>,
+    /// The version in use, if that is not the one in spec, because spec has a mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub in_use: Option<serde_json::Value>,
+    /// Ready is true if the pool is in use as it was written last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,73 @@
+//! The custom resources of clusterip-policy, in the API group `clusterip-policy.io`.
+//!
+//! Pools are objects, so that `kubectl get servicepools` shows them. [`compile`] translates the objects into the
+//! settings document, which is all that the policy, `clusterip plan` and Kubewarden know. [`objects()`] is the inverse.
+//!
+//! The types describe the schema of the API and the status. The fields of a pool are those of the document, and the
+//! core checks them, so that an object and a document are refused for the same reasons in the same words.
+
+mod cluster_ip_policy;
+mod compile;
+mod document;
+mod external_pool;
+mod match_fields;
+mod node_block_pool;
+mod object_key;
+mod objects;
+mod pool_fields;
+mod resolve;
+mod service_pool;
+mod status;
+mod summary;
+
+pub use self::cluster_ip_policy::{ClusterIPPolicy, ClusterIPPolicySpec, ClusterIPPolicyStatus};
+pub use self::compile::{Compilation, InUse, Objects, Verdict, compile, in_use_before};
+pub use self::external_pool::{ExternalPool, ExternalPoolSpec, ExternalPoolStatus};
+pub use self::node_block_pool::{Blocks, NodeBlockPool, NodeBlockPoolSpec, NodeBlockPoolStatus};
+pub use self::object_key::{Kind, ObjectKey};
+pub use self::objects::{mistake_of_type, not_in_document, not_in_objects, objects};
+pub use self::pool_fields::Fence;
+pub use self::resolve::LabelledRanges;
+pub use self::service_pool::{ReservationHolder, ReservationStatus, ServicePool, ServicePoolSpec, ServicePoolStatus};
+pub use self::status::{
+    ADDRESSES_IN_POOLS, AddressCounts, Addresses, READY, Reason, addresses_in_pools_condition, ready_condition,
+};
+
+use kube::CustomResourceExt;
+use serde_json::Value;
+
+/// The API group of the custom resources.
+pub const GROUP: &str = "clusterip-policy.io";
+/// The version of the custom resources.
+pub const VERSION: &str = "v1alpha1";
+
+/// The definitions of all custom resources, in the order in which `deploy/crds` lists them.
+pub fn definitions() -> Vec<Value> {
+    [ServicePool::crd(), ExternalPool::crd(), NodeBlockPool::crd(), ClusterIPPolicy::crd()]
+        .into_iter()
+        .map(|definition| {
+            // A definition consists of maps with texts as keys, lists and scalars, so this can't fail.
+            let mut definition = serde_json::to_value(definition).unwrap_or_default();
+            simplify(&mut definition);
+            definition
+        })
+        .collect()
+}
+
+/// Makes the schemas read as if they were written by hand: no line breaks in descriptions, and no `null` as a value,
+/// which rules would have to expect everywhere.
+fn simplify(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("nullable");
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if name == "description" => *text = text.replace('\n', " "),
+                    _ => simplify(value),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(simplify),
+        _ => {}
+    }
+}

@@ -1,0 +1,166 @@
+//! Pools of ClusterIPs.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::match_fields::{ServiceMatch, selector};
+use crate::pool_fields::{Cidr, CidrOrAddress, Fence};
+use crate::status::{Addresses, any_object, conditions};
+
+/// A pool of ClusterIPs, and the Services it is for.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[kube(
+    group = "clusterip-policy.io",
+    version = "v1alpha1",
+    kind = "ServicePool",
+    shortname = "spool",
+    category = "clusterip-policy",
+    status = "ServicePoolStatus",
+    derive = "PartialEq",
+    doc = "ServicePool is a pool of ClusterIPs. A new Service gets an address of the first pool that matches it.",
+    validation = Rule::new("size(self.metadata.name) <= 63 && !self.metadata.name.contains('.')")
+        .message("the name must be a DNS label: at most 63 of a-z, 0-9 and -"),
+    printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1,
+        description = "Pools with a higher priority are tried first."),
+    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.ranges",
+        description = "The ranges of the pool."),
+    printcolumn(name = "For", type_ = "string", json_path = ".status.for",
+        description = "The Services that the pool is for."),
+    printcolumn(name = "Used", type_ = "integer", json_path = ".status.addresses.used",
+        description = "Addresses that Services have."),
+    printcolumn(name = "Free", type_ = "integer", json_path = ".status.addresses.free",
+        description = "Free addresses of the family that has fewer of them."),
+    printcolumn(name = "Misplaced", type_ = "integer", json_path = ".status.addresses.misplaced",
+        description = "Addresses of Services that belong to another pool."),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status",
+        description = "Whether the pool is in use as it was written last."),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason",
+        priority = 1, description = "Why the pool is in use or not."),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+// Two ranges overlap if one contains the first address of the other. `containsCIDR` of Kubernetes 1.31 compares the whole
+// address and so finds almost no range.
+#[x_kube(
+    validation = Rule::new("has(self.cidrs) != has(self.serviceCIDRSelector)")
+        .message("give either cidrs or serviceCIDRSelector"),
+    validation = Rule::new(
+        "!has(self.cidrs) || !has(self.exclude) || self.exclude.all(e, self.cidrs.exists(c, \
+         isCIDR(c) && (isIP(e) ? cidr(c).containsIP(e) : isCIDR(e) && \
+         (cidr(c).containsIP(cidr(e).ip()) || cidr(e).containsIP(cidr(c).ip())))))")
+        .message("each entry of exclude must lie in a range of cidrs")
+)]
+pub struct ServicePoolSpec {
+    /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
+    #[serde(default)]
+    pub priority: i32,
+    /// IPv4 and IPv6 ranges. A Service gets one address for each of its families.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), extend("x-kubernetes-list-type" = "set"))]
+    pub cidrs: Option<Vec<Cidr>>,
+    /// Instead of cidrs: the ranges are those of the ServiceCIDR objects with these labels.
+    #[serde(default, rename = "serviceCIDRSelector", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "selector")]
+    pub service_cidr_selector: Option<LabelSelector>,
+    /// How many addresses, counted from the first address of each range, are kept for addresses set by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub reserved: Option<i64>,
+    /// Ranges and addresses that are never handed out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "set"))]
+    pub exclude: Option<Vec<CidrOrAddress>>,
+    /// Whether the static band of each range, the first addresses that Kubernetes avoids itself (KEP-3070), is used
+    /// after all other addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bands: Option<bool>,
+    /// The Services that the pool is for. Without it, the pool is for all Services.
+    #[serde(default, rename = "match", skip_serializing_if = "Option::is_none")]
+    pub matches: Option<ServiceMatch>,
+    /// What the API server does about a Service that has an address of the pool although namespaces, namespaceSelector
+    /// or serviceSelector of the pool do not match it: Off, Warn or Deny.
+    #[serde(default)]
+    pub fence: Fence,
+    /// Addresses that are kept for one Service, whether that Service exists or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 256),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["address"])
+    )]
+    pub reservations: Option<Vec<Reservation>>,
+}
+
+/// An address that is kept for one Service.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Reservation {
+    /// The address. It must lie in a range of the pool.
+    #[schemars(
+        length(max = 39),
+        extend("x-kubernetes-validations" = [{"rule": "isIP(self)", "message": "must be an IP address"}])
+    )]
+    pub address: String,
+    /// The namespace of the Service.
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: String,
+    /// The name of the Service.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+}
+
+/// The state of a pool, as `clusterip serve` observed it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServicePoolStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The ranges in use: those of cidrs, or of the selected ServiceCIDR objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
+    pub ranges: Vec<String>,
+    /// The Services that the pool is for, in one line.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub selects: Option<String>,
+    /// How many addresses the pool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Addresses>,
+    /// Who has the addresses of the reservations in use.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
+    pub reservations: Vec<ReservationStatus>,
+    /// The version in use, if that is not the one in spec, because spec has a mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub in_use: Option<serde_json::Value>,
+    /// Ready is true if the pool is in use as it was written last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// Who has the address of a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReservationStatus {
+    /// The address.
+    pub address: String,
+    /// Owner if the Service of the reservation has the address, Other if another Service has it, otherwise Nobody.
+    pub holder: ReservationHolder,
+    /// Since when this holder has been observed.
+    pub since: Time,
+}
+
+/// Who has an address that is kept for one Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub enum ReservationHolder {
+    /// The Service that the address is kept for.
+    Owner,
+    /// No Service.
+    Nobody,
+    /// Another Service.
+    Other,
+}

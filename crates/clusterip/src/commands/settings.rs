@@ -1,0 +1,189 @@
+//! `clusterip settings`
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use clusterip_api::{ObjectKey, not_in_document, not_in_objects, objects};
+use clusterip_core::settings::Settings as CheckedSettings;
+use clusterip_host::cluster::manifests;
+use clusterip_host::live_settings::{SettingsFile, document_of_objects, is_settings_object};
+use serde_json::{Map, Value, json};
+
+mod policy;
+
+use self::policy::policy;
+use super::settings_file;
+use super::terminal_options::{TerminalOptions, warn};
+
+/// The text at the end of `clusterip settings --help`.
+pub const HELP: &str = "\
+Examples:
+  Migrate the document of a server to objects:
+    clusterip settings settings.yaml --to objects | kubectl apply -f -
+  The document of the objects of a cluster:
+    kubectl get servicepools,externalpools,nodeblockpools,clusterippolicies \\
+      -o yaml | clusterip settings - --to document
+  A policy for Kubewarden, with a module in your own registry:
+    clusterip settings settings.yaml --to policy \\
+      --module registry://registry.example.com/clusterip-policy:v0.1.0
+
+Settings have three forms: the settings document, objects of clusterip-policy.io in a cluster, and the \
+ClusterAdmissionPolicy of Kubewarden. FILE may have any of them, or a ConfigMap with the document in its key \
+settings.yaml. Objects may be several documents, or a List. Every setting must be valid.
+
+A document has no spec.fence, and the ranges of selected ServiceCIDRs instead of spec.serviceCIDRSelector. Objects \
+have no evidence.lookups and no unusableServiceCIDRs. A warning names each setting that is lost.
+
+Exit status: 0; 2 if the settings can't be read or have mistakes, or the result can't be written.";
+
+/// Arguments of `settings`.
+#[derive(Debug, Args)]
+pub struct Settings {
+    /// The settings to convert, or - for standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The form to convert them to
+    #[arg(long, value_enum, value_name = "FORM")]
+    to: Form,
+    /// The output format
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    output: Output,
+    /// The URL of the policy module, for --to policy [default: that of the release]
+    #[arg(long, value_name = "URL")]
+    module: Option<String>,
+    /// Write the result to this file, instead of to standard output
+    #[arg(long, value_name = "FILE")]
+    output_file: Option<PathBuf>,
+    #[command(flatten)]
+    terminal: TerminalOptions,
+}
+
+/// A form of settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// Objects of clusterip-policy.io, one for each pool
+    Objects,
+    /// The settings document
+    Document,
+    /// A ClusterAdmissionPolicy of Kubewarden
+    Policy,
+}
+
+/// How to print settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// In YAML. Each object is a document of its own
+    Yaml,
+    /// In JSON. Objects are a List
+    Json,
+}
+
+impl Settings {
+    /// Prints the settings in the other form, or writes them to a file.
+    ///
+    /// # Errors
+    /// If the settings can't be read or have mistakes, or the result can't be written.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.terminal.apply();
+        let text = self.converted()?;
+        match &self.output_file {
+            Some(file) => fs::write(file, text).with_context(|| file.display().to_string())?,
+            None => super::output(text.as_bytes())?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn converted(&self) -> anyhow::Result<String> {
+        if self.module.is_some() && self.to != Form::Policy {
+            bail!("--module needs --to policy");
+        }
+        let source = manifests::read_file(&self.file).context("settings")?;
+        let unusable = |error| settings_file::unusable(&source.name, &error);
+        let written = SettingsFile::read(&source.text).map_err(unusable)?;
+        let document = match &written {
+            SettingsFile::Document(Value::Null) => json!({}),
+            SettingsFile::Document(document) => document.clone(),
+            SettingsFile::Objects(objects) => document_of_objects(objects).map_err(unusable)?,
+        };
+        let settings = CheckedSettings::from_value(&document)
+            .map_err(|invalid| anyhow::anyhow!("settings: {}\n{invalid}", source.name))?;
+        let lost: Vec<String> = match (&written, self.to) {
+            (SettingsFile::Document(document), Form::Objects) => not_in_objects(document)
+                .into_iter()
+                .map(|path| format!("{path}: objects do not have it, because clusterip sets it itself"))
+                .collect(),
+            (SettingsFile::Objects(objects), Form::Document | Form::Policy) => not_in_document(objects),
+            (SettingsFile::Document(_), Form::Document | Form::Policy) | (SettingsFile::Objects(_), Form::Objects) => {
+                Vec::new()
+            }
+        };
+        for lost in lost {
+            warn(&format!("{}: {lost}", source.name));
+        }
+        match self.to {
+            Form::Document => self.one(&document),
+            Form::Policy => {
+                if !settings.nodes.pools.is_empty() {
+                    warn(&format!(
+                        "{}: nodes: this policy is for Services: Nodes need a second policy, such as \
+                         deploy/kubewarden/nodes/policy.yaml",
+                        source.name
+                    ));
+                }
+                self.one(&policy(&document, &settings, self.module.as_deref())?)
+            }
+            Form::Objects => match written {
+                SettingsFile::Document(_) => self.several(objects(&document)),
+                SettingsFile::Objects(objects) => {
+                    self.several(objects.iter().filter(|object| is_settings_object(object)).map(as_written).collect())
+                }
+            },
+        }
+    }
+
+    /// The text of one object or document.
+    fn one(&self, value: &Value) -> anyhow::Result<String> {
+        Ok(match self.output {
+            Output::Yaml => serde_saphyr::to_string(value)?,
+            Output::Json => serde_json::to_string_pretty(value)? + "\n",
+        })
+    }
+
+    /// The text of several objects.
+    fn several(&self, objects: Vec<Value>) -> anyhow::Result<String> {
+        match self.output {
+            Output::Yaml => {
+                let texts: Vec<String> = objects.iter().map(|object| self.one(object)).collect::<Result<_, _>>()?;
+                Ok(texts.join("---\n"))
+            }
+            Output::Json => self.one(&json!({"apiVersion": "v1", "kind": "List", "items": objects})),
+        }
+    }
+}
+
+/// An object without the fields that the API server sets.
+fn as_written(object: &Value) -> Value {
+    const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let mut metadata = Map::new();
+    if let Some(key) = ObjectKey::of(object) {
+        metadata.insert("name".to_owned(), key.name.into());
+    }
+    for field in ["labels", "annotations"] {
+        if let Some(Value::Object(values)) = object.pointer(&format!("/metadata/{field}")) {
+            let mut values = values.clone();
+            values.remove(LAST_APPLIED);
+            if !values.is_empty() {
+                metadata.insert(field.to_owned(), Value::Object(values));
+            }
+        }
+    }
+    json!({
+        "apiVersion": object.get("apiVersion"),
+        "kind": object.get("kind"),
+        "metadata": metadata,
+        "spec": object.get("spec").cloned().unwrap_or_else(|| json!({})),
+    })
+}

@@ -1,0 +1,157 @@
+//! Writes the status of pool objects while this process leads.
+//!
+//! # Guarantees
+//! - Only the leader writes, at most once in [`INTERVAL`] to each object, and only what has changed.
+//! - No request waits for a status.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clusterip_api::{Compilation, Kind, ObjectKey};
+use clusterip_runtime::api_error::error_message;
+use futures::StreamExt;
+use futures::stream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::{Client, Error as KubeError};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{desired_status, usage};
+use crate::leader::Leadership;
+use crate::leader::event_recorder::CONTROLLER;
+use crate::services::controller::reconcile::Reconciler;
+
+/// The time between two writes of the same status.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How many objects are written at a time.
+const AT_ONCE: usize = 4;
+
+/// Writes the status of pool objects.
+pub struct StatusWriter {
+    /// The client that writes.
+    pub client: Client,
+    /// Knows the cluster, the settings, and the misplaced Services.
+    pub reconciler: Arc<Reconciler>,
+    /// What the settings were compiled from; `None` if they do not come from objects.
+    pub compilation: watch::Receiver<Option<Arc<Compilation>>>,
+    /// Whether this process leads.
+    pub leadership: watch::Receiver<Leadership>,
+}
+
+impl StatusWriter {
+    /// Writes until `shutdown`.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let mut leadership = self.leadership.clone();
+            let leads = async move { leadership.wait_for(Leadership::leads).await.is_ok() };
+            tokio::select! {
+                () = &mut shutdown => return,
+                leads = leads => if !leads { return },
+            }
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = self.lead() => {}
+            }
+        }
+    }
+
+    /// Writes until this process leads no more.
+    async fn lead(&mut self) {
+        let mut written: Option<Written> = None;
+        while self.leadership.borrow().leads() {
+            let compilation = self.compilation.borrow_and_update().clone();
+            if let Some(compilation) = compilation {
+                if written.is_none() {
+                    written = self.read().await;
+                }
+                if let Some(written) = &mut written {
+                    self.write(&compilation, written).await;
+                }
+            }
+            sleep(INTERVAL).await;
+        }
+    }
+
+    async fn write(&self, compilation: &Compilation, written: &mut Written) {
+        let evaluator = self.reconciler.evaluator();
+        let usage = usage::count(evaluator, &self.reconciler.misplaced_services());
+        let hash = evaluator.settings().hash.clone();
+        // An object that was deleted and created again has no status.
+        written.uids.retain(|key, uid| compilation.verdicts.get(key).is_some_and(|verdict| verdict.uid == *uid));
+        written.statuses.retain(|key, _| written.uids.contains_key(key));
+        let desired = desired_status::of(compilation, &usage, &hash, &written.statuses, &Time(Timestamp::now()));
+        let changed = desired.into_iter().filter(|(key, status)| written.statuses.get(key) != Some(status));
+        let writes = stream::iter(changed.collect::<Vec<_>>()).map(|(key, status)| async move {
+            let result = self.apply(&key, &status).await;
+            (key, status, result)
+        });
+        let mut writes = writes.buffer_unordered(AT_ONCE);
+        while let Some((key, status, result)) = writes.next().await {
+            match result {
+                Ok(uid) => {
+                    written.uids.insert(key.clone(), uid);
+                    written.statuses.insert(key, status);
+                }
+                // The object was deleted.
+                Err(KubeError::Api(status)) if status.code == 404 => {}
+                Err(error) => {
+                    tracing::warn!(object = %key, error = error_message(&error), "the status was not written, trying again");
+                }
+            }
+        }
+    }
+
+    /// Writes a status, and returns the UID of the object.
+    async fn apply(&self, key: &ObjectKey, status: &Value) -> Result<Option<String>, KubeError> {
+        let resource = key.kind.api_resource();
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let object = json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": key.name},
+            "status": status,
+        });
+        let params = PatchParams::apply(CONTROLLER).force();
+        let object = api.patch_status(&key.name, &params, &Patch::Apply(object)).await?;
+        Ok(object.metadata.uid)
+    }
+
+    /// The status of all objects; `None` if they can't be listed.
+    async fn read(&self) -> Option<Written> {
+        let mut written = Written::default();
+        for kind in Kind::ALL {
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.api_resource());
+            let found = match api.list(&ListParams::default()).await {
+                Ok(found) => found.items,
+                Err(error) => {
+                    tracing::warn!(kind = kind.as_str(), error = error_message(&error), "the status was not read");
+                    return None;
+                }
+            };
+            for mut object in found {
+                let Some(name) = object.metadata.name else { continue };
+                let key = ObjectKey { kind, name };
+                written.uids.insert(key.clone(), object.metadata.uid);
+                if let Some(status) = object.data.get_mut("status") {
+                    written.statuses.insert(key, status.take());
+                }
+            }
+        }
+        Some(written)
+    }
+}
+
+/// The status of the objects as this process has read or written it last.
+#[derive(Default)]
+struct Written {
+    statuses: BTreeMap<ObjectKey, Value>,
+    /// The UIDs of the same objects.
+    uids: BTreeMap<ObjectKey, Option<String>>,
+}

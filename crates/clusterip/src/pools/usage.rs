@@ -1,0 +1,136 @@
+//! Counts how full the pools are, for the status of pool objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use clusterip_api::{AddressCounts, Addresses, Blocks, ReservationHolder};
+use clusterip_core::address::{Family, parse_address};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Pool;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_host::external::service_fields::recorded;
+use clusterip_host::object::{blocks_of, name, namespace};
+use serde_json::Value;
+
+use crate::nodes::pool_blocks;
+use crate::pool_use::{self, PoolUse};
+use crate::reservation_holder;
+
+/// How full the pools are, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Usage {
+    pub(super) services: BTreeMap<String, Addresses>,
+    pub(super) external: BTreeMap<String, Addresses>,
+    pub(super) nodes: BTreeMap<String, Blocks>,
+    /// Who has the addresses that a pool keeps for single Services, in the order of the settings.
+    pub(super) reservations: BTreeMap<String, Vec<(IpAddr, ReservationHolder)>>,
+    /// The Services with an address that lies in no pool.
+    pub(super) outside: BTreeSet<ServiceKey>,
+}
+
+/// Counts the addresses and blocks in use. `misplaced` are the Services that belong to another pool.
+pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> Usage {
+    let live = evaluator.settings();
+    let settings = &live.settings;
+    let snapshot = evaluator.stores().read_snapshot();
+    let mut used: Vec<IpAddr> = snapshot.addresses().collect();
+    used.sort_unstable();
+    used.dedup();
+    let reserved = evaluator.ledger().reservations().into_iter().map(|(address, _)| address);
+    let in_flight: Vec<IpAddr> = reserved.filter(|address| used.binary_search(address).is_err()).collect();
+    let mut wrong: Vec<IpAddr> = Vec::new();
+    let mut external: Vec<IpAddr> = Vec::new();
+    let mut outside: BTreeSet<ServiceKey> = BTreeSet::new();
+    for service in snapshot.all("v1", "Service") {
+        external.extend(recorded(&service, &settings.external));
+        let key = ServiceKey { namespace: namespace(&service).to_owned(), name: name(&service).to_owned() };
+        if misplaced.contains(&key) {
+            wrong.extend(cluster_ips(&service));
+        }
+        if settings.exemption(&key.namespace, &key.name).is_none()
+            && cluster_ips(&service).any(|address| settings.pool_of(address).is_none())
+        {
+            outside.insert(key);
+        }
+    }
+    external.sort_unstable();
+    external.dedup();
+    let holders = |pool: &Pool| -> Vec<(IpAddr, ReservationHolder)> {
+        let of_each = pool.reservations.iter();
+        of_each.map(|reservation| (reservation.address, reservation_holder::of(&snapshot, reservation).0)).collect()
+    };
+    let reservations = settings.pools.iter().map(|pool| (pool.name.clone(), holders(pool))).collect();
+    let blocks = pool_blocks::of(settings, || snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect());
+    drop(snapshot);
+
+    let mut nodes: BTreeMap<String, Blocks> = BTreeMap::new();
+    for fill in blocks {
+        let first = Blocks { usable: i64::MAX, used: 0, free: i64::MAX };
+        let of_pool = nodes.entry(fill.pool).or_insert(first);
+        of_pool.used = of_pool.used.saturating_add(number(fill.used.into()));
+        if number(fill.free.into()) < of_pool.free {
+            (of_pool.usable, of_pool.free) = (number(fill.usable.into()), number(fill.free.into()));
+        }
+    }
+    Usage {
+        services: by_name(
+            &pool_use::of(settings, &used),
+            |address| settings.pool_of(address).map(|pool| &*pool.name),
+            &in_flight,
+            &wrong,
+        ),
+        external: by_name(
+            &pool_use::of_external(&settings.external, &external),
+            |address| settings.external.pool_of(address).map(|pool| &*pool.name),
+            &[],
+            &[],
+        ),
+        nodes,
+        reservations,
+        outside,
+    }
+}
+
+fn cluster_ips(service: &Value) -> impl Iterator<Item = IpAddr> {
+    let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array).into_iter().flatten();
+    addresses.filter_map(|address| parse_address(address.as_str()?))
+}
+
+/// The counts of each pool. `in_flight` and `misplaced` are addresses of any pool.
+fn by_name<'s>(
+    pools: &[PoolUse],
+    pool_of: impl Fn(IpAddr) -> Option<&'s str>,
+    in_flight: &[IpAddr],
+    misplaced: &[IpAddr],
+) -> BTreeMap<String, Addresses> {
+    let inside = |addresses: &[IpAddr], pool: &PoolUse| {
+        let of_family = addresses.iter().filter(|address| Family::of(**address) == pool.family);
+        of_family.filter(|address| pool_of(**address) == Some(&pool.name)).count() as u128
+    };
+    let mut counts: BTreeMap<String, Addresses> = BTreeMap::new();
+    for pool in pools {
+        let in_flight = inside(in_flight, pool);
+        let of_family = AddressCounts {
+            usable: number(pool.usable),
+            used: number(pool.occupied),
+            free: number(pool.usable.saturating_sub(pool.used).saturating_sub(in_flight)),
+            in_flight: number(in_flight),
+            misplaced: number(inside(misplaced, pool)),
+        };
+        let first = Addresses { free: i64::MAX, ..Addresses::default() };
+        let of_pool = counts.entry(pool.name.clone()).or_insert(first);
+        of_pool.used = of_pool.used.saturating_add(of_family.used);
+        of_pool.free = of_pool.free.min(of_family.free);
+        of_pool.misplaced = of_pool.misplaced.saturating_add(of_family.misplaced);
+        match pool.family {
+            Family::V4 => of_pool.ipv4 = Some(of_family),
+            Family::V6 => of_pool.ipv6 = Some(of_family),
+        }
+    }
+    counts
+}
+
+/// A number as the API has it: at most 2^63 - 1.
+fn number(count: u128) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,279 @@
+//! Objects of the API `clusterip-policy.io` that are not read from a cluster: in a settings file, among manifests, or
+//! in a snapshot.
+
+use std::collections::BTreeSet;
+
+use clusterip_api::{Compilation, GROUP, InUse, Kind, ObjectKey, Objects, Reason, compile, mistake_of_type};
+use serde_json::Value;
+
+use super::DocumentError;
+use super::pool_objects::compiled;
+use crate::cluster::watch::service_ranges::ServiceRanges;
+use crate::object::{api_version, kind};
+use crate::yaml::{self, YamlError};
+
+/// Whether an object belongs to the API `clusterip-policy.io`.
+pub fn is_settings_object(object: &Value) -> bool {
+    api_version(object).split_once('/').is_some_and(|(group, _)| group == GROUP)
+}
+
+/// The objects in a text, if some of them are settings: those of all documents, and the items of lists.
+///
+/// # Errors
+/// [`YamlError`] if the text is not YAML.
+pub(super) fn in_text(text: &str) -> Result<Option<Vec<Value>>, YamlError> {
+    if !text.contains(GROUP) {
+        return Ok(None);
+    }
+    let mut objects = Vec::new();
+    for document in yaml::documents(text) {
+        add(document?.to_value(), &mut objects);
+    }
+    Ok(objects.iter().any(is_settings_object).then_some(objects))
+}
+
+/// Adds an object, or the items of a list. The items of a list such as a ServicePoolList may have no type of their own.
+fn add(object: Value, objects: &mut Vec<Value>) {
+    if object.is_null() {
+        return;
+    }
+    let (list_version, list_kind) = (api_version(&object).to_owned(), kind(&object).to_owned());
+    let items = object.get("items").and_then(Value::as_array).cloned();
+    let (Some(item_kind), Some(items)) = (list_kind.strip_suffix("List"), items) else {
+        objects.push(object);
+        return;
+    };
+    for mut item in items {
+        if let Some(fields) = item.as_object_mut().filter(|_| !item_kind.is_empty()) {
+            fields.entry("apiVersion").or_insert_with(|| list_version.clone().into());
+            fields.entry("kind").or_insert_with(|| item_kind.into());
+        }
+        add(item, objects);
+    }
+}
+
+/// The document that the settings objects of a file stand for. Every one of them must be usable. A
+/// `serviceCIDRSelector` selects ServiceCIDR objects among `objects`; other objects are ignored.
+///
+/// # Errors
+/// [`DocumentError::Objects`] with a mistake for each object that can't be used.
+pub fn document_of_objects(objects: &[Value]) -> Result<Value, DocumentError> {
+    let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
+    let mistakes = wrong_names(&own);
+    if !mistakes.is_empty() {
+        return Err(DocumentError::Objects(mistakes));
+    }
+    let service_cidrs = ServiceRanges::of(objects).labelled;
+    // The document is compared with the Service ranges of the cluster later, as every other document is.
+    let compiled = compile(&Objects { objects: own.clone(), service_cidrs, cluster_ranges: Vec::new() }, &InUse::new());
+    let mistakes: Vec<String> = own.iter().filter_map(|object| mistake(object, &compiled)).collect();
+    if mistakes.is_empty() { Ok(compiled.document) } else { Err(DocumentError::Objects(mistakes)) }
+}
+
+/// As [`document_of_objects`], but objects that can't be used are left out.
+pub fn usable_document_of_objects(objects: &[Value]) -> Value {
+    let service_cidrs = ServiceRanges::of(objects).labelled;
+    let objects = Objects { objects: objects.to_vec(), service_cidrs, cluster_ranges: Vec::new() };
+    compile(&objects, &InUse::new()).document
+}
+
+/// The settings that a server with these objects of a cluster uses; `None` if none of them are settings. Objects that
+/// can't be used are left out, or their last good version is used.
+pub fn compiled_as_in_cluster(objects: &[Value]) -> Option<Compilation> {
+    let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
+    (!own.is_empty()).then(|| compiled(&own, &ServiceRanges::of(objects), None))
+}
+
+/// The objects whose kinds or names the API server would refuse.
+fn wrong_names(objects: &[Value]) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let mut mistakes = Vec::new();
+    for object in objects {
+        let Some(key) = ObjectKey::of(object) else {
+            mistakes.push(match Kind::parse(kind(object)) {
+                Some(kind) => format!("{}: Invalid: metadata.name is missing", kind.as_str()),
+                None => {
+                    let known = Kind::ALL.map(Kind::as_str).join(", ");
+                    format!("{}: Invalid: unknown kind {:?}: known are {known}", api_version(object), kind(object))
+                }
+            });
+            continue;
+        };
+        if key.kind == Kind::ClusterIPPolicy && key != ObjectKey::policy() {
+            mistakes.push(format!("{key}: Invalid: the name must be {}", ObjectKey::policy().name));
+        }
+        if !seen.insert(key.clone()) {
+            mistakes.push(format!("{key}: Invalid: a second object of this kind and name"));
+        }
+    }
+    mistakes
+}
+
+/// Why an object is not in use.
+fn mistake(object: &Value, compiled: &Compilation) -> Option<String> {
+    let key = ObjectKey::of(object)?;
+    let verdict = compiled.verdicts.get(&key)?;
+    let (reason, message) = match verdict.reason {
+        Reason::InUse => (Reason::Invalid, mistake_of_type(object)?),
+        Reason::NoRanges => {
+            (Reason::NoRanges, format!("{}; in files, the ServiceCIDR objects belong beside the pool", verdict.message))
+        }
+        other => (other, verdict.message.clone()),
+    };
+    Some(format!("{key}: {}: {message}", reason.as_str()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const LINUX: &str = "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: linux}\n";
+    const TEAM: &str = "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: team}\n\
+                        spec: {serviceCIDRSelector: {matchLabels: {team: a}}}\n";
+
+    fn document(text: &str) -> Result<Value, String> {
+        document_of_objects(&in_text(text).unwrap().unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn objects_are_found_in_documents_and_lists() {
+        struct Case {
+            name: &'static str,
+            text: String,
+            /// The kinds of the objects; `None` if none is of the API.
+            expected: Option<&'static str>,
+        }
+        let item = r#"{"apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool"}"#;
+        let cases = [
+            Case { name: "nothing", text: String::new(), expected: None },
+            Case { name: "a document", text: "services: {} # for clusterip-policy.io\n".to_owned(), expected: None },
+            Case { name: "one", text: LINUX.to_owned(), expected: Some("ServicePool") },
+            Case {
+                name: "several, an empty document, and another object",
+                text: format!("---\n{LINUX}---\n---\n{TEAM}---\napiVersion: v1\nkind: Service\n"),
+                expected: Some("ServicePool ServicePool Service"),
+            },
+            Case {
+                name: "a list",
+                text: format!(r#"{{"apiVersion": "v1", "kind": "List", "items": [{item}, {item}]}}"#),
+                expected: Some("ServicePool ServicePool"),
+            },
+            Case {
+                name: "a list whose items have no type",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ExternalPoolList\n\
+                       items: [{metadata: {name: a}}]\n"
+                    .to_owned(),
+                expected: Some("ExternalPool"),
+            },
+        ];
+        for Case { name, text, expected } in cases {
+            let found = in_text(&text).unwrap();
+            let kinds = found.map(|objects| objects.iter().map(kind).collect::<Vec<_>>().join(" "));
+            assert_eq!(kinds.as_deref(), expected, "{name}");
+        }
+        assert!(in_text("clusterip-policy.io: [").is_err(), "no YAML");
+    }
+
+    #[test]
+    fn objects_of_a_file_must_all_be_usable() {
+        struct Case {
+            name: &'static str,
+            text: String,
+            expected: Result<Value, &'static str>,
+        }
+        let pool = |name: &str, spec: &str| {
+            format!(
+                "---\napiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {{name: {name}}}\n\
+                 spec: {spec}\n"
+            )
+        };
+        let policy = |name: &str| {
+            format!(
+                "---\napiVersion: clusterip-policy.io/v1alpha1\nkind: ClusterIPPolicy\nmetadata: {{name: {name}}}\n\
+                 spec: {{order: Lowest}}\n"
+            )
+        };
+        let cidr = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\n\
+                    metadata: {name: a, labels: {team: a}}\nspec: {cidrs: [10.97.0.0/24]}\n";
+        let cases = [
+            Case {
+                name: "a pool and settings",
+                text: pool("all", "{cidrs: [10.96.1.0/24], fence: Deny, priority: 3}") + &policy("default"),
+                expected: Ok(json!({"services": {
+                    "order": "lowest", "pools": [{"name": "all", "cidrs": ["10.96.1.0/24"]}],
+                }})),
+            },
+            Case {
+                name: "a labelled ServiceCIDR in the same file",
+                text: TEAM.to_owned() + cidr,
+                expected: Ok(json!({"services": {"pools": [{"name": "team", "cidrs": ["10.97.0.0/24"]}]}})),
+            },
+            Case {
+                name: "no such ServiceCIDR",
+                text: TEAM.to_owned(),
+                expected: Err("ServicePool team: NoRanges: spec.serviceCIDRSelector: no ServiceCIDR object has these \
+                               labels: label one with kubectl label servicecidr, or list cidrs; in files, the \
+                               ServiceCIDR objects belong beside the pool"),
+            },
+            Case {
+                name: "mistakes of several objects, in the order of the file",
+                text: pool("b", "{cidrs: [10.96.1.7/24]}") + &pool("a", "{cidrs: [10.96.2.0/24], fence: Denny}"),
+                expected: Err("ServicePool b: Invalid: spec.cidrs[0]: 10.96.1.7/24 has host bits set: did you mean \
+                               10.96.1.0/24?\nServicePool a: Invalid: spec: unknown variant `Denny`, expected one of \
+                               `Off`, `Warn`, `Deny`"),
+            },
+            Case {
+                name: "overlapping pools",
+                text: pool("a", "{cidrs: [10.96.1.0/24], match: {os: linux}}")
+                    + &pool("b", "{cidrs: [10.96.1.128/25]}"),
+                expected: Err("ServicePool b: Overlaps: spec.cidrs[0]: 10.96.1.128/25 overlaps 10.96.1.0/24 of pool \
+                               \"a\""),
+            },
+            Case {
+                name: "another name of the settings",
+                text: policy("other"),
+                expected: Err("ClusterIPPolicy other: Invalid: the name must be default"),
+            },
+            Case {
+                name: "two pools of one name",
+                text: pool("a", "{cidrs: [10.96.1.0/24]}") + &pool("a", "{cidrs: [10.96.2.0/24]}"),
+                expected: Err("ServicePool a: Invalid: a second object of this kind and name"),
+            },
+            Case {
+                name: "no name",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ExternalPool\n".to_owned(),
+                expected: Err("ExternalPool: Invalid: metadata.name is missing"),
+            },
+            Case {
+                name: "an unknown kind",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: Pool\nmetadata: {name: a}\n".to_owned(),
+                expected: Err("clusterip-policy.io/v1alpha1: Invalid: unknown kind \"Pool\": known are ServicePool, \
+                               ExternalPool, NodeBlockPool, ClusterIPPolicy"),
+            },
+        ];
+        for Case { name, text, expected } in cases {
+            assert_eq!(document(&text), expected.map_err(str::to_owned), "{name}");
+        }
+    }
+
+    #[test]
+    fn objects_of_a_cluster_that_can_not_be_used_are_left_out() {
+        assert_eq!(compiled_as_in_cluster(&[json!({"apiVersion": "v1", "kind": "Service"})]), None);
+        let good = json!({
+            "apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool", "metadata": {"name": "good"},
+            "spec": {"cidrs": ["10.96.1.0/24"]},
+        });
+        let mut bad = good.clone();
+        bad["metadata"]["name"] = json!("bad");
+        bad["spec"]["cidrs"] = json!(["10.97.0.0/24"]);
+        let cidr = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+                          "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16"]}});
+        let compiled = compiled_as_in_cluster(&[good, bad, cidr]).unwrap();
+        let expected = json!({"services": {"pools": [{"name": "good", "cidrs": ["10.96.1.0/24"]}]}});
+        assert_eq!(compiled.document, expected);
+        assert_eq!(compiled.verdicts.len(), 2);
+    }
+}

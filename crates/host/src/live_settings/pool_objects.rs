@@ -1,0 +1,189 @@
+//! Reads and watches the objects of the API `clusterip-policy.io`, and translates them into the settings document.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clusterip_api::{Compilation, InUse, Kind, Objects, compile, in_use_before};
+use clusterip_runtime::api_error::error_chain;
+use futures::stream::{BoxStream, SelectAll, StreamExt};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::Store;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Error as KubeError};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use crate::cluster::watch::service_ranges::ServiceRanges;
+use crate::host_metrics::ClusterMetrics;
+
+/// Several objects are often applied together. The settings are compiled when no object has changed for this time, so
+/// that a half of them is not put into use.
+const QUIET: Duration = Duration::from_millis(100);
+/// Objects that change all the time are compiled at least this often.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+/// The page size of lists.
+const PAGE: u32 = 500;
+
+/// All objects of this API, sorted, without the parts that do not matter to the settings.
+///
+/// # Errors
+/// If they can't be listed; with status 404 if the definitions of the custom resources are not installed.
+pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
+    let mut objects = Vec::new();
+    for kind in Kind::ALL {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let found = api.list(&page).await?;
+            objects.extend(found.items.iter().map(|object| reduced(kind, object)));
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page.continue_token = Some(token),
+                None => break,
+            }
+        }
+    }
+    Ok(objects)
+}
+
+/// The Service ranges of the cluster; none before Kubernetes 1.33, which has no ServiceCIDRs.
+///
+/// # Errors
+/// If they can't be listed.
+pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, KubeError> {
+    let found = match Api::<ServiceCIDR>::all(client.clone()).list(&ListParams::default()).await {
+        Ok(found) => found.items,
+        Err(KubeError::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let objects = found.into_iter().filter_map(|object| {
+        let mut object = serde_json::to_value(object).ok()?;
+        object["kind"] = json!("ServiceCIDR");
+        Some(object)
+    });
+    Ok(ServiceRanges::of(objects.collect::<Vec<_>>()))
+}
+
+/// All objects each time some of them have changed.
+pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'static, Vec<Value>> {
+    let mut watch = Watch { events: SelectAll::new(), stores: Vec::new(), listed: BTreeSet::new(), last: None };
+    for kind in Kind::ALL {
+        let resource = kind.api_resource();
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let writer = Writer::new(resource);
+        watch.stores.push((kind, writer.as_reader()));
+        let metrics = metrics.clone();
+        let seen = move |event: Result<Event<DynamicObject>, watcher::Error>| {
+            let seen = match event {
+                Ok(event) => Some((kind, matches!(event, Event::InitDone))),
+                Err(error) => {
+                    metrics.watch_error(kind.as_str());
+                    tracing::warn!(
+                        kind = kind.as_str(),
+                        error = error_chain(&error),
+                        "watching the settings failed, trying again"
+                    );
+                    None
+                }
+            };
+            futures::future::ready(seen)
+        };
+        let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer).filter_map(seen);
+        watch.events.push(events.boxed());
+    }
+    futures::stream::unfold(watch, |mut watch| async move {
+        let objects = watch.next().await?;
+        Some((objects, watch))
+    })
+    .boxed()
+}
+
+struct Watch {
+    /// The kind of each object that changed, and whether the list of that kind is complete.
+    events: SelectAll<BoxStream<'static, (Kind, bool)>>,
+    stores: Vec<(Kind, Store<DynamicObject>)>,
+    /// The kinds whose lists are complete.
+    listed: BTreeSet<Kind>,
+    last: Option<Vec<Value>>,
+}
+
+impl Watch {
+    /// The next version of the objects; `None` if all watches ended, which they never do.
+    async fn next(&mut self) -> Option<Vec<Value>> {
+        loop {
+            let event = self.events.next().await?;
+            self.see(event);
+            let end = Instant::now() + MAX_DELAY;
+            while let Ok(Some(event)) = timeout_at(end.min(Instant::now() + QUIET), self.events.next()).await {
+                self.see(event);
+                if Instant::now() >= end {
+                    break;
+                }
+            }
+            if self.listed.len() < Kind::ALL.len() {
+                continue;
+            }
+            let objects = self.objects();
+            if self.last.as_ref() != Some(&objects) {
+                self.last = Some(objects.clone());
+                return Some(objects);
+            }
+        }
+    }
+
+    fn see(&mut self, (kind, is_listed): (Kind, bool)) {
+        if is_listed {
+            self.listed.insert(kind);
+        }
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        let mut objects = Vec::new();
+        for (kind, store) in &self.stores {
+            let mut found = store.state();
+            found.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+            objects.extend(found.iter().map(|object| reduced(*kind, object)));
+        }
+        objects
+    }
+}
+
+/// The parts of an object that matter to the settings. Without the numbers in its status, which change with every
+/// Service.
+fn reduced(kind: Kind, object: &DynamicObject) -> Value {
+    let resource = kind.api_resource();
+    let metadata = &object.metadata;
+    let metadata = json!({"name": metadata.name, "uid": metadata.uid, "generation": metadata.generation});
+    let mut status = Map::new();
+    for field in ["observedGeneration", "inUse"] {
+        if let Some(value) = object.data.pointer(&format!("/status/{field}")) {
+            status.insert(field.to_owned(), value.clone());
+        }
+    }
+    let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let part = |condition: &Value| json!({"type": condition.get("type"), "status": condition.get("status")});
+    status.insert("conditions".to_owned(), conditions.map(part).collect());
+    json!({
+        "apiVersion": resource.api_version,
+        "kind": kind.as_str(),
+        "metadata": metadata,
+        "spec": object.data.get("spec"),
+        "status": status,
+    })
+}
+
+/// Compiles objects in a cluster with these Service ranges. `in_use` are the parts of the compilation before, if this
+/// process has made one.
+pub(super) fn compiled(objects: &[Value], ranges: &ServiceRanges, in_use: Option<&InUse>) -> Compilation {
+    let objects = Objects {
+        objects: objects.to_vec(),
+        service_cidrs: ranges.labelled.clone(),
+        cluster_ranges: ranges.all.clone(),
+    };
+    match in_use {
+        Some(in_use) => compile(&objects, in_use),
+        None => compile(&objects, &in_use_before(&objects)),
+    }
+}

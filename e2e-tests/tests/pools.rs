@@ -1,0 +1,11 @@
+//! Pools as objects: a `clusterip serve` follows them and writes their status.
+
+mod access;
+mod conditions;
+mod in_use;
+mod leader;
+mod placement;
+mod reservations;
+mod service_cidrs;
+mod status;
+mod support;

@@ -1,0 +1,79 @@
+//! Pools belong to administrators: a user with the role `edit` in a namespace has no access to them.
+
+use axum::http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::support::{PoolCluster, path, policy};
+use crate::support::control_plane::Options;
+use crate::support::eventually::eventually;
+use crate::support::move_helpers;
+use crate::support::pools::pool;
+use crate::support::webhook_cluster::service;
+
+/// The status code of a request.
+async fn code(client: &Client, method: Method, path: &str, body: &Value) -> u16 {
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
+    match client.request::<Value>(request).await {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+#[tokio::test]
+async fn user_with_the_role_edit_in_a_namespace_has_no_access_to_pools() {
+    // The controller manager gives the role `edit` its rules.
+    let options = Options { controller_manager: true, audit: false, ..Options::default() };
+    let cluster = PoolCluster::start(options).await;
+    let namespace = cluster.plane.namespace("mallory").await;
+    let user = format!("--user={namespace}");
+    let binding = ["create", "rolebinding", "edit", "--clusterrole=edit", &user, "--namespace", &namespace];
+    cluster.plane.kubectl(&binding).await.ok();
+    let mallory = cluster.plane.client_as(&namespace);
+    let services = format!("/api/v1/namespaces/{namespace}/services?dryRun=All");
+    eventually("the permissions of the user", async || {
+        (code(&mallory, Method::POST, &services, &service("web", json!({}))).await == 200).then_some(())
+    })
+    .await;
+
+    let objects = [
+        pool("ServicePool", "one", json!({"cidrs": ["172.21.8.0/24"]})),
+        pool("ExternalPool", "one", json!({"cidrs": ["192.0.2.0/24"]})),
+        pool("NodeBlockPool", "one", json!({"cidrs": ["10.244.0.0/16"]})),
+        policy(&cluster.plane, json!({})),
+    ];
+    cluster.apply(&objects).await;
+    let mut wrong = Vec::new();
+    for object in &objects {
+        let kind = object["kind"].as_str().unwrap();
+        let one = path(kind, object["metadata"]["name"].as_str().unwrap());
+        let status = format!("{one}/status");
+        let (one, status) = (one.as_str(), status.as_str());
+        let (all, _) = one.rsplit_once('/').unwrap();
+        let change = json!({"metadata": {"labels": {"owner": "mallory"}}});
+        let conditions = json!({"status": {"conditions": []}});
+        let requests = [
+            (Method::GET, all, &Value::Null),
+            (Method::GET, one, &Value::Null),
+            (Method::POST, all, object),
+            (Method::PATCH, one, &change),
+            (Method::DELETE, one, &Value::Null),
+            (Method::DELETE, all, &Value::Null),
+            (Method::GET, status, &Value::Null),
+            (Method::PATCH, status, &conditions),
+        ];
+        for (method, path, body) in requests {
+            let code = code(&mallory, method.clone(), path, body).await;
+            if code != 403 {
+                wrong.push(format!("{method} {path}: {code}"));
+            }
+        }
+        // The administrator finds the object as it was.
+        let found = move_helpers::send(&cluster.plane.client(), Method::GET, one, None).await.unwrap();
+        assert_eq!(found["metadata"]["labels"], Value::Null, "{found}");
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

@@ -1,0 +1,126 @@
+//! The condition `Ready` of pools.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::support::{PoolCluster, condition, path, pool_of};
+use crate::support::move_helpers::send;
+use crate::support::pools::pool;
+
+struct Case {
+    name: &'static str,
+    spec: Value,
+    reason: &'static str,
+    /// A part of the message.
+    message: &'static str,
+}
+
+fn cases(namespace: &str) -> Vec<Case> {
+    let of = |namespace: &str| json!({"namespaces": [namespace]});
+    vec![
+        Case {
+            name: "judged-good",
+            spec: json!({"cidrs": ["172.21.70.0/24"], "match": of(namespace)}),
+            reason: "InUse",
+            message: "the pool is in use",
+        },
+        Case {
+            name: "judged-empty",
+            spec: json!({"cidrs": ["172.21.71.0/24"], "reserved": 256, "match": of("judged-empty")}),
+            reason: "Invalid",
+            message: "spec.cidrs[0]: 172.21.71.0/24 has no usable address",
+        },
+        Case {
+            name: "judged-inside",
+            spec: json!({"cidrs": ["172.21.70.128/25"], "match": of("judged-inside")}),
+            reason: "Overlaps",
+            message: "spec.cidrs[0]: 172.21.70.128/25 overlaps 172.21.70.0/24 of pool \"judged-good\"",
+        },
+        Case {
+            name: "judged-outside",
+            spec: json!({"cidrs": ["10.99.0.0/24"], "match": of("judged-outside")}),
+            reason: "OutsideServiceCIDRs",
+            message: "spec.cidrs[0]: 10.99.0.0/24 lies outside serviceCIDRs (172.21.0.0/16, fd00:21::/108)",
+        },
+        Case {
+            name: "judged-late",
+            spec: json!({"priority": -1, "cidrs": ["172.21.72.0/24"], "match": of(namespace)}),
+            reason: "NeverUsed",
+            message: "spec.match: never used: the earlier pool \"judged-good\" matches everything",
+        },
+        Case {
+            name: "judged-unlabelled",
+            spec: json!({"serviceCIDRSelector": {"matchLabels": {"team": "nobody"}}, "match": of("judged-unlabelled")}),
+            reason: "NoRanges",
+            message: "spec.serviceCIDRSelector: no ServiceCIDR object has these labels",
+        },
+    ]
+}
+
+#[tokio::test]
+async fn condition_says_why_a_pool_is_not_in_use() {
+    let cluster = PoolCluster::shared().await;
+    let namespace = cluster.plane.namespace("judged").await;
+    let cases = cases(&namespace);
+    // Of two new pools, the one with the higher priority would be used: the good one comes first.
+    for Case { name, spec, reason, message } in &cases {
+        cluster.apply(&[pool("ServicePool", name, spec.clone())]).await;
+        cluster.judged("ServicePool", name, reason, message).await;
+    }
+    for Case { name, reason, message, .. } in &cases {
+        let object = cluster.judged("ServicePool", name, reason, message).await;
+        let ready = condition(&object, "Ready");
+        assert!(ready["lastTransitionTime"].is_string(), "{object}");
+        let (ranges, used) = (&object["status"]["ranges"], &object["status"]["inUse"]);
+        assert_eq!((ranges == &json!([]), used.is_null()), (*reason != "InUse", true), "{object}");
+        let is = if *reason == "InUse" { "True" } else { "False" };
+        let wait = format!("--for=condition=Ready={is}");
+        cluster.plane.kubectl(&["wait", &wait, "--timeout=10s", &format!("servicepool/{name}")]).await.ok();
+    }
+    cluster.plane.kubectl(&["wait", "--for=condition=Ready", "--timeout=10s", "servicepool/judged-good"]).await.ok();
+
+    // A mistake of another pool can go away without an edit of the pool itself.
+    let before = cluster.object("ServicePool", "judged-inside").await;
+    cluster.plane.kubectl(&["delete", "servicepool", "judged-good"]).await.ok();
+    let after = cluster.judged("ServicePool", "judged-inside", "InUse", "").await;
+    assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
+    assert_eq!(after["status"]["ranges"], json!(["172.21.70.128/25"]));
+}
+
+#[tokio::test]
+async fn last_good_version_stays_in_use_after_a_mistake() {
+    const GOOD: &str = "172.21.74.0/24";
+    let cluster = PoolCluster::shared().await;
+    let namespace = cluster.plane.namespace("mistaken").await;
+    cluster.apply(&[pool_of("mistaken", GOOD, &namespace)]).await;
+    let first = cluster.judged("ServicePool", "mistaken", "InUse", "").await;
+    cluster.serves(&namespace, &json!({}), GOOD).await;
+
+    cluster.apply(&[pool_of("mistaken", "10.99.1.0/24", &namespace)]).await;
+    let message = "; the previous version stays in use";
+    let second = cluster.judged("ServicePool", "mistaken", "OutsideServiceCIDRs", message).await;
+    assert_ne!(second["metadata"]["generation"], first["metadata"]["generation"]);
+    assert_eq!(second["status"]["inUse"]["cidrs"], json!([GOOD]), "{second}");
+    assert_eq!(second["status"]["ranges"], json!([GOOD]), "the fence reads these ranges: {second}");
+    cluster.serves(&namespace, &json!({}), GOOD).await;
+
+    cluster.apply(&[pool_of("mistaken", "172.21.75.0/24", &namespace)]).await;
+    let third = cluster.judged("ServicePool", "mistaken", "InUse", "").await;
+    assert_eq!(third["status"]["inUse"], Value::Null, "{third}");
+    cluster.serves(&namespace, &json!({}), "172.21.75.0/24").await;
+}
+
+/// The status of an object that was deleted and created again is written again.
+#[tokio::test]
+async fn pool_that_is_replaced_gets_a_status() {
+    let cluster = PoolCluster::shared().await;
+    let namespace = cluster.plane.namespace("replaced").await;
+    let pool = pool_of("replaced", "172.21.76.0/24", &namespace);
+    cluster.apply(std::slice::from_ref(&pool)).await;
+    let first = cluster.judged("ServicePool", "replaced", "InUse", "").await;
+    let (client, path) = (cluster.plane.client(), path("ServicePool", "replaced"));
+    send(&client, Method::DELETE, &path, None).await.unwrap();
+    cluster.apply(std::slice::from_ref(&pool)).await;
+    let second = cluster.judged("ServicePool", "replaced", "InUse", "").await;
+    assert_ne!(second["metadata"]["uid"], first["metadata"]["uid"]);
+}

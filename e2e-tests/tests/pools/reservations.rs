@@ -1,0 +1,142 @@
+//! Addresses that a pool keeps for single Services.
+
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::support::{PoolCluster, labelled};
+use crate::support::control_plane::Options;
+use crate::support::eventually::eventually;
+use crate::support::pools::pool;
+use crate::support::program;
+use crate::support::webhook_cluster::{address, service, within};
+
+/// A cluster with the pools of these tests only: an audit needs settings that do not change all the time.
+async fn shared() -> &'static PoolCluster {
+    static SHARED: OnceCell<PoolCluster> = OnceCell::const_new();
+    SHARED.get_or_init(|| PoolCluster::start(Options { audit: false, ..Options::default() })).await
+}
+
+/// The only reservation of a pool, as an audit of the cluster shows it; `None` if the server does not use the pools as
+/// they are now.
+async fn audited(cluster: &PoolCluster, name: &str) -> Option<Value> {
+    let mut command = Command::new(program());
+    command.args(["audit", "-o", "json", "--kubeconfig"]).arg(cluster.plane.kubeconfig()).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let audit: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let reservations = audit["reservations"].as_array()?.iter();
+    let mut reservations = reservations.filter(|reservation| reservation["pool"] == name);
+    reservations.next().cloned().filter(|_| reservations.next().is_none())
+}
+
+/// Waits until the status of a pool shows this holder of its only reservation, and an audit this state since the same
+/// time. Returns the time.
+async fn held(cluster: &PoolCluster, name: &str, holder: &str, state: &str) -> Value {
+    let is_expected = |object: &Value| object["status"]["reservations"][0]["holder"] == holder;
+    let object = cluster.status_of("ServicePool", name, is_expected).await;
+    let reservations = object["status"]["reservations"].as_array().unwrap();
+    assert_eq!(reservations.len(), 1, "{object}");
+    let since = reservations[0]["since"].clone();
+    eventually(&format!("an audit with {state} since {since}"), async || {
+        let audited = audited(cluster, name).await?;
+        (audited["state"] == state && audited["since"] == since).then_some(())
+    })
+    .await;
+    since
+}
+
+/// A Service that a webhook behind that of the server refuses, before the API server allocates the address.
+async fn refused_later(cluster: &PoolCluster, namespace: &str, name: &str) {
+    let label = json!({"refused": "later"});
+    let webhook = json!({
+        "name": "later.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "timeoutSeconds": 1,
+        "failurePolicy": "Fail", "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "objectSelector": {"matchLabels": label},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}],
+    });
+    let configuration = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        // The API server calls webhooks in the order of the names of their configurations.
+        "metadata": {"name": "later"}, "webhooks": [webhook],
+    });
+    cluster.plane.apply(&configuration.to_string()).await;
+    eventually("the webhook to be called", async || {
+        let headless = json!({"clusterIP": "None"});
+        let mut trial = service(&format!("{name}-trial"), headless);
+        trial["metadata"]["labels"] = label.clone();
+        let refused = cluster.create(namespace, &trial).await.err();
+        if refused.is_none() {
+            cluster.delete(namespace, &format!("{name}-trial")).await;
+        }
+        refused.filter(|refused| refused.contains("later.example.com"))
+    })
+    .await;
+    let refused = cluster.create(namespace, &labelled(name, &label)).await.unwrap_err();
+    assert!(refused.contains("later.example.com"), "{refused}");
+}
+
+#[tokio::test]
+async fn reinstall_into_a_full_pool_gets_its_address_back() {
+    const RANGE: &str = "172.21.90.0/29";
+    const KEPT: &str = "172.21.90.4";
+    let cluster = shared().await;
+    let namespace = cluster.plane.namespace("reserved").await;
+    let spec = json!({
+        "cidrs": [RANGE], "match": {"namespaces": [namespace]},
+        "reservations": [{"address": KEPT, "namespace": namespace, "name": "db"}],
+    });
+    cluster.apply(&[pool("ServicePool", "reserved", spec)]).await;
+    cluster.serves(&namespace, &json!({}), RANGE).await;
+    let empty = held(cluster, "reserved", "Nobody", "free").await;
+    for nth in 0..5 {
+        let created = cluster.create(&namespace, &service(&format!("web-{nth}"), json!({}))).await.unwrap();
+        assert!(within(address(&created), RANGE) && address(&created).to_string() != KEPT, "{created}");
+    }
+    let is_full = async || {
+        let refused = cluster.create(&namespace, &service("late", json!({}))).await.unwrap_err();
+        assert!(refused.contains("is full"), "{refused}");
+    };
+    is_full().await;
+    assert_eq!(held(cluster, "reserved", "Nobody", "free").await, empty, "nothing has changed since");
+
+    // A create that fails behind the webhook does not take the address away from the next attempt.
+    refused_later(cluster, &namespace, "db").await;
+    let first = cluster.create(&namespace, &service("db", json!({}))).await.unwrap();
+    assert_eq!(address(&first).to_string(), KEPT);
+    held(cluster, "reserved", "Owner", "held").await;
+
+    cluster.delete(&namespace, "db").await;
+    held(cluster, "reserved", "Nobody", "free").await;
+    is_full().await;
+    let by_hand = cluster.create(&namespace, &service("thief", json!({"clusterIP": KEPT}))).await.unwrap_err();
+    let expected = format!("{KEPT} of pool \"reserved\" is reserved for Service {namespace}/db");
+    assert!(by_hand.contains(&expected), "{by_hand}");
+    // The server may still have to learn that the Service was deleted.
+    let again =
+        eventually("the address again", async || cluster.create(&namespace, &service("db", json!({}))).await.ok())
+            .await;
+    assert_eq!(address(&again).to_string(), KEPT);
+    held(cluster, "reserved", "Owner", "held").await;
+}
+
+#[tokio::test]
+async fn another_service_keeps_an_address_that_is_reserved_later() {
+    const RANGE: &str = "172.21.91.0/28";
+    let cluster = shared().await;
+    let namespace = cluster.plane.namespace("late-reserved").await;
+    let spec = |reservations: Value| {
+        let spec = json!({"cidrs": [RANGE], "match": {"namespaces": [namespace]}, "reservations": reservations});
+        pool("ServicePool", "late-reserved", spec)
+    };
+    cluster.apply(&[spec(json!([]))]).await;
+    cluster.serves(&namespace, &json!({}), RANGE).await;
+    let web = cluster.create(&namespace, &service("web", json!({}))).await.unwrap();
+    let taken = address(&web).to_string();
+    cluster.apply(&[spec(json!([{"address": taken, "namespace": namespace, "name": "db"}]))]).await;
+    held(cluster, "late-reserved", "Other", "taken").await;
+    let db = cluster.create(&namespace, &service("db", json!({}))).await.unwrap();
+    assert!(within(address(&db), RANGE) && address(&db).to_string() != taken, "{db}");
+    cluster.delete(&namespace, "web").await;
+    held(cluster, "late-reserved", "Nobody", "free").await;
+}

@@ -1,0 +1,149 @@
+//! A control plane with the definitions of the custom resources, and a `clusterip serve` that follows the objects.
+
+use axum::http::Method;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::{MAX_WAIT, eventually, pause};
+use crate::support::move_helpers::send;
+use crate::support::pools::pool;
+use crate::support::serve_process::{Server, ServerBuilder};
+use crate::support::webhook_cluster::{address, message, service, within};
+
+/// A control plane and a server, which moves no Service.
+pub struct PoolCluster {
+    pub plane: ControlPlane,
+    pub server: Server,
+}
+
+impl PoolCluster {
+    /// The dual-stack cluster that tests share. Each test has namespaces, pools and ranges of its own.
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<PoolCluster> = OnceCell::const_new();
+        SHARED.get_or_init(|| Self::start(Options { audit: false, ..Options::dual_stack() })).await
+    }
+
+    /// Starts a control plane and a server without any pool.
+    pub async fn start(options: Options) -> Self {
+        let plane = ControlPlane::start(options);
+        plane.install_pools().await;
+        if !plane.tells_addresses() {
+            plane.apply(&policy(&plane, json!({})).to_string()).await;
+        }
+        let server = server(&plane).start().await;
+        Self { plane, server }
+    }
+
+    /// Applies objects.
+    pub async fn apply(&self, objects: &[Value]) {
+        self.plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).await;
+    }
+
+    /// An object of the API `clusterip-policy.io`.
+    pub async fn object(&self, kind: &str, name: &str) -> Value {
+        send(&self.plane.client(), Method::GET, &path(kind, name), None).await.unwrap()
+    }
+
+    /// Waits until the status of an object is about its latest version, and its condition `Ready` has this reason and a
+    /// message that contains this text. Returns the object.
+    pub async fn judged(&self, kind: &str, name: &str, reason: &str, message: &str) -> Value {
+        self.status_of(kind, name, |object| {
+            let ready = condition(object, "Ready");
+            let status = if reason == "InUse" { "True" } else { "False" };
+            let generation = &object["metadata"]["generation"];
+            object["status"]["observedGeneration"] == *generation
+                && ready["observedGeneration"] == *generation
+                && ready["status"] == status
+                && ready["reason"] == reason
+                && ready["message"].as_str().is_some_and(|text| text.contains(message))
+        })
+        .await
+    }
+
+    /// Waits until an object is as expected, and returns it.
+    pub async fn status_of(&self, kind: &str, name: &str, is_expected: impl Fn(&Value) -> bool) -> Value {
+        let (begun, mut last) = (std::time::Instant::now(), Value::Null);
+        while begun.elapsed() < MAX_WAIT {
+            last = self.object(kind, name).await;
+            if is_expected(&last) {
+                return last;
+            }
+            tokio::time::sleep(pause(begun)).await;
+        }
+        panic!("waited in vain for {kind} {name}: {last:#}");
+    }
+
+    /// Creates a Service: returns it, or the message of the API server.
+    pub async fn create(&self, namespace: &str, service: &Value) -> Result<Value, String> {
+        self.create_with(namespace, service, &PostParams::default()).await
+    }
+
+    async fn create_with(&self, namespace: &str, service: &Value, params: &PostParams) -> Result<Value, String> {
+        let object: DynamicObject = serde_json::from_value(service.clone()).unwrap();
+        let created = self.services(namespace).create(params, &object).await;
+        created.map(|created| serde_json::to_value(created).unwrap()).map_err(|error| message(&error))
+    }
+
+    /// Deletes a Service.
+    pub async fn delete(&self, namespace: &str, name: &str) {
+        self.services(namespace).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    fn services(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.plane.client(), namespace, &ApiResource::erase::<Service>(&()))
+    }
+
+    /// Waits until a Service with these labels would get an address of this range.
+    pub async fn serves(&self, namespace: &str, labels: &Value, range: &str) {
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let trial = labelled("trial", labels);
+        eventually(&format!("an address of {range} for namespace {namespace}"), async || {
+            let tried = self.create_with(namespace, &trial, &params).await.ok()?;
+            within(address(&tried), range).then_some(())
+        })
+        .await;
+    }
+}
+
+/// A `clusterip serve` that follows the objects of a control plane, is called by its API server, and moves no Service.
+pub fn server(plane: &ControlPlane) -> ServerBuilder {
+    ServerBuilder::new(plane).pools().args(&["--move", "never"]).registered()
+}
+
+/// The ClusterIPPolicy with this spec, and with the Service ranges if this version of Kubernetes does not publish them.
+pub fn policy(plane: &ControlPlane, mut spec: Value) -> Value {
+    if !plane.tells_addresses() {
+        spec["serviceCIDRs"] = json!(plane.service_ranges());
+    }
+    pool("ClusterIPPolicy", "default", spec)
+}
+
+/// A pool of one range, for the Services of one namespace.
+pub fn pool_of(name: &str, range: &str, namespace: &str) -> Value {
+    pool("ServicePool", name, json!({"cidrs": [range], "match": {"namespaces": [namespace]}}))
+}
+
+/// A Service with these labels.
+pub fn labelled(name: &str, labels: &Value) -> Value {
+    let mut service = service(name, json!({}));
+    service["metadata"]["labels"] = labels.clone();
+    service
+}
+
+/// A condition of an object; null if the object does not have it.
+pub fn condition(object: &Value, type_: &str) -> Value {
+    let mut conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.find(|condition| condition["type"] == type_).cloned().unwrap_or_default()
+}
+
+/// The path of an object of the API `clusterip-policy.io`.
+pub fn path(kind: &str, name: &str) -> String {
+    let plural = match kind {
+        "ClusterIPPolicy" => "clusterippolicies".to_owned(),
+        kind => format!("{}s", kind.to_lowercase()),
+    };
+    format!("/apis/clusterip-policy.io/v1alpha1/{plural}/{name}")
+}
