@@ -43,6 +43,7 @@ use crate::status::{Addresses, any_object, conditions};
 pub struct ExternalPoolSpec {
     /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
     #[serde(default)]
+    #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
     /// IPv4 and IPv6 ranges: CIDRs, or ranges such as 10.0.9.10-10.0.9.40. A Service gets one address for each of its
     /// families.

@@ -43,6 +43,7 @@ use crate::status::{any_object, conditions};
 pub struct NodeBlockPoolSpec {
     /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
     #[serde(default)]
+    #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
     /// IPv4 and IPv6 ranges. A Node gets one block for each family, in this order.
     #[schemars(length(min = 1, max = 32), extend("x-kubernetes-list-type" = "set"))]

@@ -55,6 +55,7 @@ use crate::status::{Addresses, any_object, conditions};
 pub struct ServicePoolSpec {
     /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
     #[serde(default)]
+    #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
     /// IPv4 and IPv6 ranges. A Service gets one address for each of its families.
     #[serde(default, skip_serializing_if = "Option::is_none")]
