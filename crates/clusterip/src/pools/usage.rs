@@ -8,7 +8,7 @@ use clusterip_core::address::{Family, parse_address};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Pool;
 use clusterip_host::evaluator::Evaluator;
-use clusterip_host::external::service_fields::recorded;
+use clusterip_host::external::service_fields::addresses_in_pools;
 use clusterip_host::object::{blocks_of, name, namespace};
 use serde_json::Value;
 
@@ -36,13 +36,17 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     let mut used: Vec<IpAddr> = snapshot.addresses().collect();
     used.sort_unstable();
     used.dedup();
-    let reserved = evaluator.ledger().reservations().into_iter().map(|(address, _)| address);
-    let in_flight: Vec<IpAddr> = reserved.filter(|address| used.binary_search(address).is_err()).collect();
+    let reserved: Vec<IpAddr> = evaluator.ledger().reservations().into_iter().map(|(address, _)| address).collect();
+    let in_flight = |used: &[IpAddr]| -> Vec<IpAddr> {
+        reserved.iter().copied().filter(|address| used.binary_search(address).is_err()).collect()
+    };
     let mut wrong: Vec<IpAddr> = Vec::new();
     let mut external: Vec<IpAddr> = Vec::new();
     let mut outside: BTreeSet<ServiceKey> = BTreeSet::new();
     for service in snapshot.all("v1", "Service") {
-        external.extend(recorded(&service, &settings.external));
+        if !settings.external.pools.is_empty() {
+            external.extend(addresses_in_pools(&service, &settings.external));
+        }
         let key = ServiceKey { namespace: namespace(&service).to_owned(), name: name(&service).to_owned() };
         if misplaced.contains(&key) {
             wrong.extend(cluster_ips(&service));
@@ -75,14 +79,14 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     Usage {
         services: by_name(
             &pool_use::of(settings, &used),
+            &pool_use::of(settings, &in_flight(&used)),
             |address| settings.pool_of(address).map(|pool| &*pool.name),
-            &in_flight,
             &wrong,
         ),
         external: by_name(
             &pool_use::of_external(&settings.external, &external),
+            &pool_use::of_external(&settings.external, &in_flight(&external)),
             |address| settings.external.pool_of(address).map(|pool| &*pool.name),
-            &[],
             &[],
         ),
         nodes,
@@ -96,11 +100,12 @@ fn cluster_ips(service: &Value) -> impl Iterator<Item = IpAddr> {
     addresses.filter_map(|address| parse_address(address.as_str()?))
 }
 
-/// The counts of each pool. `in_flight` and `misplaced` are addresses of any pool.
+/// The counts of each pool. `in_flight` has the same pools, with the addresses in flight as the used ones. `misplaced`
+/// are addresses of any pool.
 fn by_name<'s>(
     pools: &[PoolUse],
+    in_flight: &[PoolUse],
     pool_of: impl Fn(IpAddr) -> Option<&'s str>,
-    in_flight: &[IpAddr],
     misplaced: &[IpAddr],
 ) -> BTreeMap<String, Addresses> {
     let inside = |addresses: &[IpAddr], pool: &PoolUse| {
@@ -108,8 +113,9 @@ fn by_name<'s>(
         of_family.filter(|address| pool_of(**address) == Some(&pool.name)).count() as u128
     };
     let mut counts: BTreeMap<String, Addresses> = BTreeMap::new();
-    for pool in pools {
-        let in_flight = inside(in_flight, pool);
+    for (pool, in_flight) in pools.iter().zip(in_flight) {
+        // As in an audit, an address that the pool does not hand out is not in flight.
+        let in_flight = in_flight.used;
         let of_family = AddressCounts {
             usable: number(pool.usable),
             used: number(pool.occupied),

@@ -3,12 +3,17 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use clusterip_core::external::claim::{LOAD_BALANCER_IP, claims};
 use clusterip_core::external::stored;
+use clusterip_core::service::Service;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::Protocol;
 use serde_json::Value;
 
 use crate::cluster::watch::field_limits::MAX_PORTS;
+
+/// The field of an address that only the status of a Service contains.
+const STATUS: &str = "status.loadBalancer.ingress";
 
 /// The external addresses that a Service has recorded; empty if the Service does not get external addresses.
 pub fn recorded(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
@@ -35,6 +40,38 @@ pub fn shown(service: &Value) -> BTreeSet<IpAddr> {
     stored::shown(service.pointer("/status/loadBalancer/ingress")).into_iter().collect()
 }
 
+/// The addresses of the pools that a Service has without recording them, each with its field or annotation. `shown` are
+/// those of its status.
+pub fn claimed(
+    service: &Service,
+    shown: &BTreeSet<IpAddr>,
+    settings: &ExternalSettings,
+) -> Vec<(&'static str, IpAddr)> {
+    let (is_served, recorded) = (settings.is_ours(service), stored::recorded(service));
+    let mut claims = claims(service);
+    // A Service that this product serves requests its address with this field, too.
+    claims.retain(|(place, _)| !is_served || *place != LOAD_BALANCER_IP);
+    // The status of a served Service is written by this product.
+    let by_others =
+        shown.iter().filter(|_| !is_served).filter(|address| !claims.iter().any(|(_, other)| other == *address));
+    let by_others: Vec<_> = by_others.map(|address| (STATUS, *address)).collect();
+    claims.extend(by_others);
+    claims.retain(|(_, address)| settings.pool_of(*address).is_some() && !recorded.contains(address));
+    claims
+}
+
+/// All addresses of the pools that a Service has, recorded or not; empty if the Service is being deleted.
+pub fn addresses_in_pools(service: &Value, settings: &ExternalSettings) -> Vec<IpAddr> {
+    let fields = stored::read(service);
+    if fields.deleting {
+        return Vec::new();
+    }
+    let mut addresses = stored::recorded(&fields);
+    addresses.retain(|address| settings.pool_of(*address).is_some());
+    addresses.extend(claimed(&fields, &shown(service), settings).into_iter().map(|(_, address)| address));
+    addresses
+}
+
 /// The protocols and ports of a Service, from its first [`MAX_PORTS`] ports. Ports that can't be read are left out.
 pub fn ports(service: &Value) -> BTreeSet<(Protocol, u16)> {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array);
@@ -56,6 +93,53 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn addresses_count_wherever_a_service_has_them() {
+        let settings = json!({"external": {"pools": [{"name": "lan", "cidrs": ["10.0.9.10-10.0.9.19"]}]}});
+        let settings = clusterip_core::settings::Settings::from_value(&settings).unwrap().external;
+        struct Case {
+            name: &'static str,
+            service: Value,
+            expected: Vec<&'static str>,
+        }
+        let record = |address: &str| json!({"annotations": {"clusterip-policy/external-addresses": address}});
+        let ours = || json!({"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external"});
+        let status = || json!({"loadBalancer": {"ingress": [{"ip": "10.0.9.12"}]}});
+        let cases = [
+            Case { name: "none", service: json!({"spec": {}}), expected: vec![] },
+            Case {
+                name: "recorded, and in the status",
+                service: json!({"metadata": record("10.0.9.12"), "spec": ours(), "status": status()}),
+                expected: vec!["10.0.9.12"],
+            },
+            Case {
+                name: "the record of a Service that gets no address",
+                service: json!({"metadata": record("10.0.9.12"), "spec": {"type": "ClusterIP"}}),
+                expected: vec!["10.0.9.12"],
+            },
+            Case {
+                name: "externalIPs, one of them outside of all pools",
+                service: json!({"spec": {"externalIPs": ["10.0.9.11", "10.0.7.1"]}}),
+                expected: vec!["10.0.9.11"],
+            },
+            Case {
+                name: "the status that another program writes",
+                service: json!({"spec": {"type": "LoadBalancer"}, "status": status()}),
+                expected: vec!["10.0.9.12"],
+            },
+            Case {
+                name: "a Service that is being deleted",
+                service: json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"},
+                    "spec": {"externalIPs": ["10.0.9.11"]}}),
+                expected: vec![],
+            },
+        ];
+        for Case { name, service, expected } in cases {
+            let expected: Vec<IpAddr> = expected.into_iter().map(|address| address.parse().unwrap()).collect();
+            assert_eq!(addresses_in_pools(&service, &settings), expected, "{name}");
+        }
+    }
 
     #[test]
     fn recorded_addresses_are_read_from_served_services_only() {

@@ -4,22 +4,18 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_core::external::claim::{LOAD_BALANCER_IP, claims};
 use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::external::policy_check::{claim_refusal, refusal};
-use clusterip_host::external::service_fields::shown;
+use clusterip_host::external::service_fields::{claimed, shown};
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::Packed;
 use clusterip_host::policy::module::{Module, ModuleError};
 use serde_json::Value;
 
 use crate::audit::services::evaluate::{EvaluateError, ListedService, listed};
-
-/// The field of an address that only the status of a Service contains.
-const STATUS: &str = "status.loadBalancer.ingress";
 
 /// A Service that has external addresses or is to have some.
 pub struct EvaluatedExternal {
@@ -91,15 +87,7 @@ fn concerned(external: &ExternalSettings, id: ServiceKey, service: Value) -> Opt
     let fields = stored::read(&service);
     let (served, recorded) = (external.is_ours(&fields), stored::recorded(&fields));
     let shown = shown(&service);
-    let mut claims = claims(&fields);
-    // A Service that this product serves requests its address with this field, too.
-    claims.retain(|(place, _)| !served || *place != LOAD_BALANCER_IP);
-    // The status of a served Service is written by this product.
-    let by_others =
-        shown.iter().filter(|_| !served).filter(|address| !claims.iter().any(|(_, other)| other == *address));
-    let by_others: Vec<_> = by_others.map(|address| (STATUS, *address)).collect();
-    claims.extend(by_others);
-    claims.retain(|(_, address)| external.pool_of(*address).is_some() && !recorded.contains(address));
+    let claims = claimed(&fields, &shown, external);
     let concerned = served || !recorded.is_empty() || !claims.is_empty();
     let refused = Refused::default();
     (concerned && !fields.deleting).then_some(EvaluatedExternal {
