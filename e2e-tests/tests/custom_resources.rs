@@ -203,6 +203,16 @@ fn with(kind: &str, violation: &Violation) -> Value {
     object
 }
 
+/// Otherwise a tool that follows kstatus takes a pool for ready before a server has read it.
+#[tokio::test]
+async fn new_object_counts_as_not_observed() {
+    let plane = defined().await;
+    let new = pool("ServicePool", "unobserved", json!({"cidrs": ["172.21.9.0/24"]}));
+    plane.apply(&new.to_string()).await;
+    let observed = ["get", "servicepool", "unobserved", "--output", "jsonpath={.status.observedGeneration}"];
+    assert_eq!(plane.kubectl(&observed).await.ok(), "-1");
+}
+
 #[tokio::test]
 async fn rules_accept_every_field() {
     let plane = defined().await;

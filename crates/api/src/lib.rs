@@ -30,11 +30,12 @@ pub use self::pool_fields::Fence;
 pub use self::resolve::LabelledRanges;
 pub use self::service_pool::{ReservationHolder, ReservationStatus, ServicePool, ServicePoolSpec, ServicePoolStatus};
 pub use self::status::{
-    ADDRESSES_IN_POOLS, AddressCounts, Addresses, READY, Reason, addresses_in_pools_condition, ready_condition,
+    ADDRESSES_IN_POOLS, AddressCounts, Addresses, READY, Reason, STALLED, addresses_in_pools_condition,
+    ready_condition, stalled_condition,
 };
 
 use kube::CustomResourceExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The API group of the custom resources.
 pub const GROUP: &str = "clusterip-policy.io";
@@ -49,9 +50,19 @@ pub fn definitions() -> Vec<Value> {
             // A definition consists of maps with texts as keys, lists and scalars, so this can't fail.
             let mut definition = serde_json::to_value(definition).unwrap_or_default();
             simplify(&mut definition);
+            mark_as_unobserved(&mut definition);
             definition
         })
         .collect()
+}
+
+/// Gives new objects a status without the current generation: for tools that follow kstatus, an object without any
+/// status is ready.
+fn mark_as_unobserved(definition: &mut Value) {
+    let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status";
+    if let Some(Value::Object(status)) = definition.pointer_mut(status) {
+        status.insert("default".to_owned(), json!({"observedGeneration": -1}));
+    }
 }
 
 /// Makes the schemas read as if they were written by hand: no line breaks in descriptions, and no `null` as a value,

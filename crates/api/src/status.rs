@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// The type of the condition that every object has.
 pub const READY: &str = "Ready";
+/// The type of the condition that an object has only while it is not in use as it was written last. For tools that
+/// follow kstatus, the object has failed then, and otherwise they would wait.
+pub const STALLED: &str = "Stalled";
 /// The type of the condition of a ClusterIPPolicy that says whether the addresses of all Services lie in pools.
 pub const ADDRESSES_IN_POOLS: &str = "AddressesInPools";
 
@@ -88,6 +91,18 @@ pub fn ready_condition(
     now: Time,
 ) -> Condition {
     condition((READY, reason == Reason::InUse), reason.as_str(), message, generation, before, now)
+}
+
+/// The condition [`STALLED`] beside a condition [`READY`]; `None` if that one is true. Nothing changes until a user
+/// changes this object or another one, so that the object does not become ready by itself.
+///
+/// The time of the last transition is as in [`ready_condition`].
+pub fn stalled_condition(ready: &Condition, before: Option<&Condition>, now: Time) -> Option<Condition> {
+    let stalled = || {
+        let (reason, message) = (&ready.reason, ready.message.clone());
+        condition((STALLED, true), reason, message, ready.observed_generation, before, now)
+    };
+    (ready.status != "True").then(stalled)
 }
 
 /// The condition [`ADDRESSES_IN_POOLS`] of a ClusterIPPolicy of this generation. `outside` are the Services with an

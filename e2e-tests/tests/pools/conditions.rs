@@ -73,6 +73,11 @@ async fn condition_says_why_a_pool_is_not_in_use() {
         assert!(ready["lastTransitionTime"].is_string(), "{object}");
         let (ranges, used) = (&object["status"]["ranges"], &object["status"]["inUse"]);
         assert_eq!((ranges == &json!([]), used.is_null()), (*reason != "InUse", true), "{object}");
+        let stalled = condition(&object, "Stalled");
+        match *reason {
+            "InUse" => assert_eq!(stalled, Value::Null, "{object}"),
+            reason => assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!(reason))),
+        }
         let is = if *reason == "InUse" { "True" } else { "False" };
         let wait = format!("--for=condition=Ready={is}");
         cluster.plane.kubectl(&["wait", &wait, "--timeout=10s", &format!("servicepool/{name}")]).await.ok();
@@ -107,6 +112,7 @@ async fn last_good_version_stays_in_use_after_a_mistake() {
     cluster.apply(&[pool_of("mistaken", "172.21.75.0/24", &namespace)]).await;
     let third = cluster.judged("ServicePool", "mistaken", "InUse", "").await;
     assert_eq!(third["status"]["inUse"], Value::Null, "{third}");
+    assert_eq!(condition(&third, "Stalled"), Value::Null, "{third}");
     cluster.serves(&namespace, &json!({}), "172.21.75.0/24").await;
 }
 

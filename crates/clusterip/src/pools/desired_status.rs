@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use clusterip_api::{
-    ADDRESSES_IN_POOLS, Compilation, Kind, ObjectKey, READY, Reason, ReservationHolder, ReservationStatus, Verdict,
-    addresses_in_pools_condition, ready_condition,
+    ADDRESSES_IN_POOLS, Compilation, Kind, ObjectKey, READY, Reason, ReservationHolder, ReservationStatus, STALLED,
+    Verdict, addresses_in_pools_condition, ready_condition, stalled_condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
@@ -25,7 +25,9 @@ pub(super) fn of(
         let (generation, before) = (verdict.generation, before.get(key));
         let ready = before.and_then(|before| condition(before, READY));
         let ready = ready_condition(generation, verdict.reason, verdict.message.clone(), ready.as_ref(), now.clone());
-        let mut conditions = vec![ready];
+        let stalled = before.and_then(|before| condition(before, STALLED));
+        let stalled = stalled_condition(&ready, stalled.as_ref(), now.clone());
+        let mut conditions: Vec<Condition> = [ready].into_iter().chain(stalled).collect();
         if key.kind == Kind::ClusterIPPolicy {
             let in_pools = before.and_then(|before| condition(before, ADDRESSES_IN_POOLS));
             conditions.push(addresses_in_pools_condition(generation, &usage.outside, in_pools.as_ref(), now.clone()));
