@@ -39,6 +39,8 @@ Examples:
     clusterip agent --node \"$NODE_NAME\"
   With another interface than that of the default route:
     clusterip agent --node \"$NODE_NAME\" --interface eth1
+  Beside Kubewarden, with the settings of its policy:
+    clusterip agent --node \"$NODE_NAME\" --policy clusterip-policy
 
 The agent needs CAP_NET_ADMIN, CAP_NET_RAW, the network of the node, and the program nft.
 The agent serves /healthz, /readyz and /metrics over plain HTTP.
@@ -60,6 +62,9 @@ pub struct Agent {
     /// cluster]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
+    /// The ClusterAdmissionPolicy of Kubewarden with the settings in `spec.settings`, which is watched for changes
+    #[arg(long, value_name = "NAME", conflicts_with = "settings", value_parser = NonEmptyStringValueParser::new())]
+    policy: Option<String>,
     /// The namespace of the agent, with its Leases [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
     namespace: Option<String>,
@@ -112,7 +117,7 @@ impl Agent {
         let status = StatusServer::bind(self.listen).await?;
         // `clusterip serve` reports overlaps of Service ranges with pools.
         let (_unknown, ranges) = watch::channel(ServiceRanges::default());
-        let source = SettingsSource::chosen(self.settings.as_deref(), None, &client);
+        let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
         let duties = self.duties(&namespace);
         let follower = start_following(source, &module, ranges, &metrics.cluster, &client, &duties).await?;
         let settings = follower.subscribe();
@@ -143,7 +148,13 @@ impl Agent {
     }
 
     fn duties(&self, namespace: &str) -> Duties {
-        Duties { namespace: namespace.to_owned(), agent: true, pools: self.settings.is_none(), ..Duties::default() }
+        Duties {
+            namespace: namespace.to_owned(),
+            agent: true,
+            pools: self.settings.is_none() && self.policy.is_none(),
+            kubewarden_policy: self.policy.clone(),
+            ..Duties::default()
+        }
     }
 }
 

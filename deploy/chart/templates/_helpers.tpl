@@ -43,7 +43,11 @@ namespace is exempt.
 
 {{/* Not empty if there are pools of external addresses. */}}
 {{- define "clusterip.external" -}}
+{{- if .Values.kubewarden.policy -}}
+{{- if .Values.kubewarden.external }}policy{{ end -}}
+{{- else -}}
 {{- range .Values.pools.external }}{{ .name }} {{ end -}}
+{{- end -}}
 {{- end }}
 
 {{/* Not empty if the API server must present a certificate. */}}
@@ -64,8 +68,8 @@ namespace is exempt.
 {{- if and .Values.kubewarden.policy .Values.webhook.enabled -}}
 {{- fail "kubewarden.policy: beside Kubewarden, webhook.enabled must be false" -}}
 {{- end -}}
-{{- if and .Values.kubewarden.policy (include "clusterip.external" .) -}}
-{{- fail "kubewarden.policy: agents read the objects of pools.external, and the server would read the policy: leave kubewarden.policy empty, so that both read objects" -}}
+{{- if and .Values.kubewarden.policy .Values.pools.external -}}
+{{- fail "pools.external: the settings of kubewarden.policy count: write the pools into that policy, and set kubewarden.external" -}}
 {{- end -}}
 {{- with .Values.webhook.clientCA -}}
 {{- if and .configMap .secret -}}

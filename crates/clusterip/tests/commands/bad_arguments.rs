@@ -58,11 +58,12 @@ fn unusable_certificate_files_are_refused_before_a_cluster_is_needed() {
 
 #[test]
 fn empty_name_is_refused() {
-    let commands: [(&[&str], &str); 8] = [
+    let commands: [(&[&str], &str); 9] = [
         (&["agent", "--node", ""], "--node <NAME>"),
         (&["agent", "--node", "a", "--namespace", ""], "--namespace <NAMESPACE>"),
         (&["serve", "--service", ""], "--service <NAME>"),
-        (&["serve", "--settings-configmap", ""], "--settings-configmap <NAME>"),
+        (&["serve", "--no-webhook", "--policy", ""], "--policy <NAME>"),
+        (&["agent", "--node", "a", "--policy", ""], "--policy <NAME>"),
         (&["audit", "-n", ""], "--namespace <NAMESPACE>"),
         (&["audit", "--context", ""], "--context <NAME>"),
         (&["move", "--server-namespace", ""], "--server-namespace <NAMESPACE>"),

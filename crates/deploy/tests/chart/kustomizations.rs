@@ -34,6 +34,8 @@ fn pairs() -> Vec<Pair> {
         "pools": { "services": [], "external": pools("deploy/external/pools.yaml", "ExternalPool") },
     });
     let moves = json!({ "webhook": { "enabled": false }, "kubewarden": { "policy": "clusterip-policy" } });
+    let mut with_agents = moves.clone();
+    with_agents["kubewarden"]["external"] = json!(true);
     let on = json!({ "enabled": true });
     let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
     vec![
@@ -46,6 +48,11 @@ fn pairs() -> Vec<Pair> {
         Pair { name: "with Nodes", folders: vec!["deploy/api", "deploy/nodes"], values: nodes },
         Pair { name: "with external addresses", folders: vec!["deploy/api", "deploy/external"], values: external },
         Pair { name: "beside Kubewarden", folders: vec!["deploy/kubewarden/moves"], values: moves },
+        Pair {
+            name: "beside Kubewarden, with external addresses",
+            folders: vec!["deploy/kubewarden/external"],
+            values: with_agents,
+        },
         Pair {
             name: "with monitoring",
             folders: vec!["deploy/api", "deploy/webhook", "deploy/monitoring"],

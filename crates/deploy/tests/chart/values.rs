@@ -252,13 +252,13 @@ fn invalid_values_are_refused() {
             expected: "webhook.enabled must be false",
         },
         Case {
-            name: "a policy of Kubewarden with agents, which do not read it",
+            name: "a policy of Kubewarden beside pools of external addresses",
             values: json!({
                 "webhook": { "enabled": false },
                 "kubewarden": { "policy": "clusterip-policy" },
                 "pools": { "external": [{ "name": "all", "cidrs": ["192.0.2.0/28"] }] },
             }),
-            expected: "so that both read objects",
+            expected: "write the pools into that policy",
         },
     ];
     for Case { name, values, expected } in cases {

@@ -106,10 +106,7 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
             }
         }
     }
-    if let Some(policy) = &duties.kubewarden_policy {
-        let (group, resource) = ("policies.kubewarden.io", "clusteradmissionpolicies");
-        needs.add(group, resource, None, None, Some(policy), &["get", "list", "watch"]);
-    }
+    needs.kubewarden_policy(duties);
     needs.0
 }
 
@@ -158,6 +155,14 @@ impl Needs {
         self.all_leases(duties);
         if duties.pools {
             self.pools();
+        }
+        self.kubewarden_policy(duties);
+    }
+
+    fn kubewarden_policy(&mut self, duties: &Duties) {
+        if let Some(policy) = &duties.kubewarden_policy {
+            let (group, resource) = ("policies.kubewarden.io", "clusteradmissionpolicies");
+            self.add(group, resource, None, None, Some(policy), &["get", "list", "watch"]);
         }
     }
 

@@ -127,6 +127,8 @@ fn permissions_of_an_agent() {
 - {apiGroups: ["clusterip-policy.io"], resources: ["externalpools"], verbs: ["list", "watch"]}
 - {apiGroups: ["clusterip-policy.io"], resources: ["nodeblockpools"], verbs: ["list", "watch"]}
 - {apiGroups: ["clusterip-policy.io"], resources: ["clusterippolicies"], verbs: ["list", "watch"]}"#;
+    let policy = r#"
+- {apiGroups: ["policies.kubewarden.io"], resources: ["clusteradmissionpolicies"], resourceNames: ["clusterip"], verbs: ["get", "list", "watch"]}"#;
     let own = r#"
 in a Role of namespace own:
 - {apiGroups: ["coordination.k8s.io"], resources: ["leases"], verbs: ["get", "list", "watch", "create", "update", "delete"]}"#;
@@ -136,6 +138,11 @@ in a Role of namespace own:
             name: "with the pools of the cluster",
             duties: Duties { pools: true, ..agent() },
             expected: format!("{watched}{pools}{own}"),
+        },
+        Case {
+            name: "with a policy of Kubewarden",
+            duties: Duties { kubewarden_policy: Some("clusterip".into()), ..agent() },
+            expected: format!("{watched}{policy}{own}"),
         },
         Case {
             name: "duties of a server add nothing",
