@@ -3,6 +3,7 @@
 use clusterip_host::yaml;
 use serde_json::{Value, json};
 
+use crate::command::session_files::{WEB, copy_of};
 use crate::command::{Done, Folder, headless, service_manifest, snapshot_of};
 
 const DOCUMENT: &str = "\
@@ -229,11 +230,17 @@ fn deployed_policy_is_the_same_after_a_conversion() {
 
 #[test]
 fn objects_are_settings_of_every_command() {
-    let folder = Folder::new("settings-of-objects");
+    let folder = copy_of("settings-of-objects", WEB);
     folder.write("in.yaml", service_manifest("web", "{}")).write("document.yaml", DOCUMENT);
     folder.write("objects.yaml", OBJECTS);
     let plan = |settings: &str| folder.run(&["plan", "in.yaml", "--settings", settings]);
     assert_eq!(plan("objects.yaml"), plan("document.yaml"));
+    let evaluate = |settings: &str| {
+        folder.run(&["evaluate", "--request", "request.json", "--settings", settings, "--output", "decoded"])
+    };
+    let (evaluated, expected) = (evaluate("objects.yaml"), evaluate("document.yaml"));
+    assert!(evaluated.status == 0 && evaluated.stdout.contains("10.96.1."), "{evaluated:?}");
+    assert_eq!(evaluated.stdout, expected.stdout);
     assert_eq!(folder.run(&["validate", "objects.yaml"]), Done::ok("objects.yaml: valid\n"));
 
     folder.write("bad.yaml", OBJECTS.replace("10.96.2.0/24", "10.96.1.0/25"));
