@@ -120,7 +120,7 @@ pub struct ServicePoolStatus {
     pub observed_generation: Option<i64>,
     /// The ranges in use: those of cidrs, or of the selected ServiceCIDR objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = 256), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Vec<String>,
     /// The Services that the pool is for, in one line.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
