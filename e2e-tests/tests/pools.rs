@@ -1,6 +1,7 @@
 //! Pools as objects: a `clusterip serve` follows them and writes their status.
 
 mod access;
+mod audit;
 mod conditions;
 mod in_use;
 mod leader;

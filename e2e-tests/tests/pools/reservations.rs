@@ -1,30 +1,16 @@
 //! Addresses that a pool keeps for single Services.
 
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use super::support::{PoolCluster, labelled};
-use crate::support::control_plane::Options;
 use crate::support::eventually::eventually;
 use crate::support::pools::pool;
-use crate::support::program;
 use crate::support::webhook_cluster::{address, service, within};
-
-/// A cluster with the pools of these tests only: an audit needs settings that do not change all the time.
-async fn shared() -> &'static PoolCluster {
-    static SHARED: OnceCell<PoolCluster> = OnceCell::const_new();
-    SHARED.get_or_init(|| PoolCluster::start(Options { audit: false, ..Options::default() })).await
-}
 
 /// The only reservation of a pool, as an audit of the cluster shows it; `None` if the server does not use the pools as
 /// they are now.
 async fn audited(cluster: &PoolCluster, name: &str) -> Option<Value> {
-    let mut command = Command::new(program());
-    command.args(["audit", "-o", "json", "--kubeconfig"]).arg(cluster.plane.kubeconfig()).stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let audit: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let audit = cluster.audit().await?;
     let reservations = audit["reservations"].as_array()?.iter();
     let mut reservations = reservations.filter(|reservation| reservation["pool"] == name);
     reservations.next().cloned().filter(|_| reservations.next().is_none())
@@ -80,7 +66,7 @@ async fn refused_later(cluster: &PoolCluster, namespace: &str, name: &str) {
 async fn reinstall_into_a_full_pool_gets_its_address_back() {
     const RANGE: &str = "172.21.90.0/29";
     const KEPT: &str = "172.21.90.4";
-    let cluster = shared().await;
+    let cluster = PoolCluster::shared_by_audits().await;
     let namespace = cluster.plane.namespace("reserved").await;
     let spec = json!({
         "cidrs": [RANGE], "match": {"namespaces": [namespace]},
@@ -123,7 +109,7 @@ async fn reinstall_into_a_full_pool_gets_its_address_back() {
 #[tokio::test]
 async fn another_service_keeps_an_address_that_is_reserved_later() {
     const RANGE: &str = "172.21.91.0/28";
-    let cluster = shared().await;
+    let cluster = PoolCluster::shared_by_audits().await;
     let namespace = cluster.plane.namespace("late-reserved").await;
     let spec = |reservations: Value| {
         let spec = json!({"cidrs": [RANGE], "match": {"namespaces": [namespace]}, "reservations": reservations});

@@ -1,5 +1,7 @@
 //! A control plane with the definitions of the custom resources, and a `clusterip serve` that follows the objects.
 
+use std::process::{Command, Stdio};
+
 use axum::http::Method;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
@@ -10,6 +12,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{MAX_WAIT, eventually, pause};
 use crate::support::move_helpers::send;
 use crate::support::pools::pool;
+use crate::support::program;
 use crate::support::serve_process::{Server, ServerBuilder};
 use crate::support::webhook_cluster::{address, message, service, within};
 
@@ -24,6 +27,20 @@ impl PoolCluster {
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<PoolCluster> = OnceCell::const_new();
         SHARED.get_or_init(|| Self::start(Options { audit: false, ..Options::dual_stack() })).await
+    }
+
+    /// A cluster with the pools of a few tests: an audit needs settings that do not change all the time.
+    pub async fn shared_by_audits() -> &'static Self {
+        static SHARED: OnceCell<PoolCluster> = OnceCell::const_new();
+        SHARED.get_or_init(|| Self::start(Options { audit: false, ..Options::default() })).await
+    }
+
+    /// An audit of the cluster; `None` if the server does not use the pools as they are now.
+    pub async fn audit(&self) -> Option<Value> {
+        let mut command = Command::new(program());
+        command.args(["audit", "-o", "json", "--kubeconfig"]).arg(self.plane.kubeconfig()).stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        serde_json::from_slice(&output.stdout).ok()
     }
 
     /// Starts a control plane and a server without any pool.
