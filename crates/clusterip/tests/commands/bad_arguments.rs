@@ -62,7 +62,7 @@ fn empty_name_is_refused() {
         (&["agent", "--node", ""], "--node <NAME>"),
         (&["agent", "--node", "a", "--namespace", ""], "--namespace <NAMESPACE>"),
         (&["serve", "--service", ""], "--service <NAME>"),
-        (&["serve", "--settings-configmap", ""], "--settings-configmap <NAME>"),
+        (&["serve", "--no-webhook", "--policy", ""], "--policy <NAME>"),
         (&["audit", "-n", ""], "--namespace <NAMESPACE>"),
         (&["audit", "--context", ""], "--context <NAME>"),
         (&["move", "--server-namespace", ""], "--server-namespace <NAMESPACE>"),
