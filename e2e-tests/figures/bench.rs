@@ -26,6 +26,8 @@ const SETTINGS: &str = "services:
 pub const PARALLEL: usize = 60;
 /// The number of Services that exist besides those of a load.
 pub const OTHERS: usize = 10_000;
+/// The path of the ServicePools.
+pub const SERVICE_POOLS: &str = "/apis/clusterip-policy.io/v1alpha1/servicepools";
 const FIRST_OF_OTHERS: Ipv4Addr = Ipv4Addr::new(172, 21, 66, 0);
 
 /// The control plane of the measurements.

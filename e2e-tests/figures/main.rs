@@ -1,19 +1,21 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
-//! The arguments `load`, `claims`, `helm`, `full`, `nodes`, `crowd` and `memory` after `--` select parts. The result is
-//! a table of figures, each with its bound. A bad figure is not a failure, because the machine may be busy. The two
-//! sides of a comparison are measured in turns on one control plane, so that both have the same conditions.
+//! The arguments `load`, `claims`, `helm`, `full`, `nodes`, `crowd`, `memory`, `pools` and `fence` after `--` select
+//! parts. The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may
+//! be busy. The sides of a comparison are measured in turns on one control plane, so that all have the same conditions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../crates/clusterip/benches/figures/layout.rs"]
 mod layout;
 
 mod bench;
+mod fence;
 mod full;
 mod helm;
 mod large;
 mod manifests;
 mod nodes;
 mod pairs;
+mod pools;
 mod table;
 
 use bench::Bench;
@@ -78,6 +80,16 @@ async fn figures() {
     if asked("memory") {
         table.head("10,000 Services, 2,000 Deployments and 5,000 Pods");
         large::measure(&bench).await.rows(&mut table, &empty);
+    }
+    // The other parts have control planes of their own, without the objects of the parts before.
+    drop(bench);
+    if asked("pools") {
+        table.head("500 ServicePools, 10,000 Services");
+        pools::measure(&Bench::start().await).await.rows(&mut table);
+    }
+    if asked("fence") {
+        table.head("The fence, without a server");
+        fence::measure(&Bench::start().await, pairs).await.rows(&mut table);
     }
     table.end();
 }

@@ -238,7 +238,10 @@ async fn pools_of_both_kinds_admit_by_namespaces_and_labels() {
     for (nth, row) in rows.iter().enumerate() {
         let spec = |cidr: String| json!({"cidrs": [cidr], "fence": "Deny", "match": row.matches});
         pools.push(pool("ServicePool", &format!("row-{nth}"), spec(format!("172.21.{}.0/24", 32 + nth))));
-        pools.push(pool("ExternalPool", &format!("row-{nth}"), spec(format!("198.18.{nth}.0/24"))));
+        let mut external = spec(format!("198.18.{nth}.0/24"));
+        // An ExternalPool has no conditions about nodes.
+        external["match"].as_object_mut().unwrap().retain(|name, _| !["os", "nodeLabels"].contains(&name.as_str()));
+        pools.push(pool("ExternalPool", &format!("row-{nth}"), external));
     }
     plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": pools}).to_string()).await;
     // A policy sees the pools of a kind in the order in which they were written, so it has seen the other ones.
@@ -392,6 +395,34 @@ async fn edit_of_a_pool_takes_effect() {
     comes("refused").await;
     plane.kubectl(&["delete", "servicepool", "edited"]).await.ok();
     comes("allowed").await;
+}
+
+#[tokio::test]
+async fn reserved_address_is_kept_for_its_service() {
+    let plane = fenced().await;
+    let (namespace, client) = tenant(plane, "reserves").await;
+    let reservation = json!({"address": "172.21.20.7", "namespace": namespace, "name": "web"});
+    let spec = json!({"cidrs": ["172.21.20.0/24"], "fence": "Deny", "reservations": [reservation]});
+    plane.apply(&pool("ServicePool", "reserves", spec).to_string()).await;
+    refused(&client, &namespace, &at("other", "172.21.20.7")).await;
+
+    let others = plane.namespace("reserves-others").await;
+    let admin = plane.client();
+    let row =
+        |namespace: &str, name: &str, address: &str, expected| (namespace.to_owned(), at(name, address), expected);
+    let rows = [
+        row(&namespace, "web", "172.21.20.7", "allowed"),
+        row(&namespace, "other", "172.21.20.8", "allowed"),
+        row(&namespace, "other", "172.21.20.7", "refused"),
+        row(&others, "web", "172.21.20.7", "refused"),
+        row(&others, "web", "172.21.20.8", "allowed"),
+    ];
+    let mut seen = Vec::new();
+    for (namespace, service, expected) in rows {
+        let outcome = outcome(dry_run(&admin, &namespace, &service).await);
+        seen.push(Call { request: format!("{namespace}: {service}"), outcome, expected });
+    }
+    assert_calls(seen);
 }
 
 /// The server writes the ranges of the selected ServiceCIDR objects into the status of the pool.

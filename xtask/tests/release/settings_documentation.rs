@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
+use clusterip_host::live_settings::document_of_objects;
 use clusterip_host::yaml;
 use serde_json::{Value, json};
 
@@ -73,11 +74,13 @@ fn documentation_of_settings_has_the_defaults_of_external_addresses() {
     for key in known(json!({"external": {"pools": [{"match": {NONSENSE: 1}}]}})) {
         assert!(rows["pools[].match"].1.contains(&format!("`{key}`")), "match.{key}");
     }
-    // The page about external addresses has an example of every setting.
+    // The page about external addresses has an example of every setting, as objects.
     let page = read("docs/external.md");
     let example =
         page.split("```yaml\n").find(|block| block.contains("loadBalancerClass: clusterip-policy/external  "));
-    let example = yaml::single(example.unwrap().split("```").next().unwrap()).unwrap();
+    let example = yaml::documents(example.unwrap().split("```").next().unwrap());
+    let objects: Vec<Value> = example.map(|object| object.unwrap().to_value()).collect();
+    let example = document_of_objects(&objects).unwrap();
     Settings::from_value(&example).unwrap();
     for setting in settings("external") {
         let shown = match setting.strip_prefix("pools[].") {
