@@ -1,6 +1,6 @@
 //! Pools belong to administrators: a user with the role `edit` in a namespace has no access to them.
 
-use axum::http::{Method, Request};
+use axum::http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -11,12 +11,9 @@ use crate::support::move_helpers;
 use crate::support::pools::pool;
 use crate::support::webhook_cluster::service;
 
-/// The status code of a request.
+/// The status code of the answer to a request; 200 for every success. Without a body, `body` is null.
 async fn code(client: &Client, method: Method, path: &str, body: &Value) -> u16 {
-    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
-    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
-    match client.request::<Value>(request).await {
+    match client.request::<Value>(move_helpers::request(method, path, body)).await {
         Ok(_) => 200,
         Err(kube::Error::Api(status)) => status.code,
         Err(error) => panic!("{path}: {error}"),
