@@ -75,7 +75,7 @@ pub struct AddressRange(pub String);
 )]
 pub struct AddressRangeOrAddress(pub String);
 
-/// What the API server does about a Service that has an address of the pool and is not admitted by the pool.
+/// What the API server does about a Service that gets an address of the pool and is not admitted by the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Fence {
