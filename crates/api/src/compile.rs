@@ -15,7 +15,7 @@ use crate::resolve::{LabelledRanges, resolve};
 use crate::status::{READY, Reason};
 use crate::summary::summary;
 
-/// What the settings document is made of.
+/// All that the settings document is compiled from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
     /// The objects of this API, as JSON with `kind`, `metadata` and `spec`, in any order. Objects of other kinds are
@@ -36,7 +36,7 @@ pub type InUse = BTreeMap<ObjectKey, Value>;
 pub struct Compilation {
     /// The settings document.
     pub document: Value,
-    /// What the document was made of; the `in_use` of the next compilation.
+    /// The parts of the document; the `in_use` of the next compilation.
     pub in_use: InUse,
     /// The state of every object.
     pub verdicts: BTreeMap<ObjectKey, Verdict>,
@@ -64,7 +64,15 @@ pub struct Verdict {
 struct Candidate {
     key: ObjectKey,
     priority: i64,
+    /// The entry in the list of pools.
     entry: Value,
+}
+
+impl Candidate {
+    /// The position in the order in which pools are tried.
+    fn place(&self) -> (Reverse<i64>, &ObjectKey) {
+        (Reverse(self.priority), &self.key)
+    }
 }
 
 /// A pool that can't be part of the document.
@@ -75,7 +83,7 @@ struct Rejection {
 }
 
 /// The parts that the last compilation put into use, as far as the status of the objects tells: of an object that is
-/// ready its spec, and of another one the version in its status. A process that has just started begins with these.
+/// ready its spec, and of every other object `status.inUse`. A process that has just started begins with these.
 pub fn in_use_before(objects: &Objects) -> InUse {
     let mut in_use = InUse::new();
     for object in &objects.objects {
@@ -115,12 +123,12 @@ fn latest(key: &ObjectKey, object: &Value, service_cidrs: &[LabelledRanges]) -> 
     Some(document::entry(key, object, resolve(object, service_cidrs).ok()?))
 }
 
-/// A mistake of a pool in a document.
+/// A mistake in a document, and the pool that has it.
 #[derive(Clone)]
 struct PoolMistake {
-    /// The name of the pool; empty if the mistake is not one of a pool.
+    /// The name of the pool; empty if the mistake is in no pool.
     pool: String,
-    /// The path below the pool.
+    /// The path below the pool, such as `cidrs[0]`; for a mistake in no pool the whole path.
     path: String,
     reason: String,
 }
@@ -141,13 +149,13 @@ impl PoolMistake {
 /// Translates objects into the settings document. `in_use` is that of the compilation before, or at the start
 /// [`in_use_before`].
 ///
-/// Pools are tried in descending order of priority; pools of the same priority in the order of their names. If two pools
-/// exclude each other, the one that is in use without a change stays; if neither is, the one with the higher priority is
-/// used.
+/// Pools are tried in descending order of priority, and pools of the same priority in the order of their names. If two
+/// pools exclude each other, an unchanged pool in use is preferred to an edited one, and an edited one to a new one.
+/// Among equals, the one with the higher priority is used.
 pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
     let mut verdicts = BTreeMap::new();
     let policy = policy_in_use(objects, in_use, &mut verdicts);
-    let builder = Builder { policy: policy.as_ref(), cluster_ranges: &objects.cluster_ranges };
+    let builder = DocumentBuilder { policy: policy.as_ref(), cluster_ranges: &objects.cluster_ranges };
 
     let mut latest = Vec::new();
     for object in &objects.objects {
@@ -172,7 +180,7 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
             latest.push(Candidate { key, priority, entry });
         }
     }
-    latest.sort_by(|a, b| (Reverse(a.priority), &a.key).cmp(&(Reverse(b.priority), &b.key)));
+    latest.sort_by(|a, b| a.place().cmp(&b.place()));
 
     let (known, new): (Vec<_>, Vec<_>) = latest.into_iter().partition(|pool| in_use.contains_key(&pool.key));
     let (unchanged, changed): (Vec<_>, Vec<_>) =
@@ -230,16 +238,19 @@ fn policy_in_use(objects: &Objects, in_use: &InUse, verdicts: &mut BTreeMap<Obje
     used
 }
 
-struct Builder<'a> {
+/// Builds documents of pools, and checks which pools can be used together.
+struct DocumentBuilder<'a> {
+    /// The spec of the ClusterIPPolicy to use.
     policy: Option<&'a Value>,
     cluster_ranges: &'a [String],
 }
 
-impl Builder<'_> {
-    /// The document of these pools, in the order in which they are tried.
+impl DocumentBuilder<'_> {
+    /// The document of these pools, which it lists in the order in which they are tried. The Service ranges of the
+    /// cluster belong only into a document that is checked.
     fn document(&self, pools: &[Candidate], with_cluster_ranges: bool) -> Value {
         let mut sorted: Vec<&Candidate> = pools.iter().collect();
-        sorted.sort_by(|a, b| (Reverse(a.priority), &a.key).cmp(&(Reverse(b.priority), &b.key)));
+        sorted.sort_by(|a, b| a.place().cmp(&b.place()));
         let of = |kind: Kind| -> Vec<Value> {
             sorted.iter().filter(|pool| pool.key.kind == kind).map(|pool| pool.entry.clone()).collect()
         };
@@ -251,13 +262,15 @@ impl Builder<'_> {
         document
     }
 
+    /// The mistakes of a document of these pools.
     fn mistakes(&self, pools: &[Candidate]) -> Vec<PoolMistake> {
         let document = self.document(pools, true);
         let Err(invalid) = Settings::from_value(&document) else { return Vec::new() };
         invalid.mistakes.into_iter().map(|mistake| PoolMistake::of(mistake, &document)).collect()
     }
 
-    /// Adds the pools of `group` to `accepted` that can be used together with it, and returns the others.
+    /// Adds those pools of `group` to `accepted` that can be used together with the accepted ones. Returns the other
+    /// ones.
     ///
     /// Tries all of them first and then halves, so that one unusable pool among many costs few checks.
     fn admit(&self, accepted: &mut Vec<Candidate>, mut group: Vec<Candidate>) -> Vec<Rejection> {
@@ -280,10 +293,10 @@ impl Builder<'_> {
         group.into_iter().map(|candidate| self.rejection(candidate, mistakes.clone())).collect()
     }
 
-    /// Finds out which of the conditions that a pool must meet it does not meet.
+    /// Why a pool can't be used. `with_others` are the mistakes of the document of all accepted pools and this one.
     fn rejection(&self, candidate: Candidate, with_others: Vec<PoolMistake>) -> Rejection {
         let alone = std::slice::from_ref(&candidate);
-        let without_ranges = Builder { policy: None, cluster_ranges: &[] }.mistakes(alone);
+        let without_ranges = DocumentBuilder { policy: None, cluster_ranges: &[] }.mistakes(alone);
         let (reason, mistakes) = if !without_ranges.is_empty() {
             (Reason::Invalid, without_ranges)
         } else {

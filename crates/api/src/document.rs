@@ -32,7 +32,8 @@ pub(crate) fn ranges(entry: &Value) -> Vec<String> {
     cidrs.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// The document of a ClusterIPPolicy's spec and of entries of pools, in the order in which they are tried.
+/// The document of a ClusterIPPolicy's spec and of the entries of pools. Each list is in the order in which its pools
+/// are tried. `external` and `nodes` are absent if they have no pools.
 pub(crate) fn document(
     policy: Option<&Value>,
     service_pools: Vec<Value>,
