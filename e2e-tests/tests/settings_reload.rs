@@ -60,8 +60,8 @@ impl Followed {
     async fn judged(&mut self, name: &str, reason: Reason, message: &str) {
         let key = ObjectKey { kind: Kind::ServicePool, name: name.to_owned() };
         let judged = self.compilation.wait_for(|compilation| {
-            let verdict = compilation.as_ref().and_then(|compilation| compilation.verdicts.get(&key));
-            verdict.is_some_and(|verdict| verdict.reason == reason && verdict.message.contains(message))
+            let state = compilation.as_ref().and_then(|compilation| compilation.states.get(&key));
+            state.is_some_and(|state| state.reason == reason && state.message.contains(message))
         });
         let judged = tokio::time::timeout(MAX_WAIT, judged).await.is_ok_and(|seen| seen.is_ok());
         assert!(judged, "{key} is not {}: {message:?}: {:#?}", reason.as_str(), self.compilation.borrow());

@@ -39,12 +39,12 @@ pub struct Compilation {
     /// The parts of the document; the `in_use` of the next compilation.
     pub in_use: InUse,
     /// The state of every object.
-    pub verdicts: BTreeMap<ObjectKey, Verdict>,
+    pub states: BTreeMap<ObjectKey, ObjectState>,
 }
 
-/// Whether an object is in use.
+/// Whether an object is in use, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ObjectState {
     /// `metadata.uid` of the object: an object that was deleted and created again is another one.
     pub uid: Option<String>,
     /// `metadata.generation` of the object.
@@ -153,8 +153,8 @@ impl PoolMistake {
 /// pools exclude each other, an unchanged pool in use is preferred to an edited one, and an edited one to a new one.
 /// Among equals, the one with the higher priority is used.
 pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
-    let mut verdicts = BTreeMap::new();
-    let policy = policy_in_use(objects, in_use, &mut verdicts);
+    let mut states = BTreeMap::new();
+    let policy = policy_in_use(objects, in_use, &mut states);
     let builder = DocumentBuilder { policy: policy.as_ref(), cluster_ranges: &objects.cluster_ranges };
 
     let mut latest = Vec::new();
@@ -166,7 +166,7 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
             Ok(cidrs) => (document::entry(&key, object, cidrs), None),
             Err(message) => (document::entry(&key, object, Some(Vec::new())), Some(message)),
         };
-        let verdict = Verdict {
+        let state = ObjectState {
             uid: uid(object),
             generation,
             reason: if missing.is_some() { Reason::NoRanges } else { Reason::InUse },
@@ -174,7 +174,7 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
             ranges: document::ranges(&entry),
             selects: summary(key.kind, &entry),
         };
-        verdicts.insert(key.clone(), verdict);
+        states.insert(key.clone(), state);
         if missing.is_none() {
             let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
             latest.push(Candidate { key, priority, entry });
@@ -197,9 +197,9 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
                     message.push_str("; the previous version stays in use");
                 }
             }
-            if let Some(verdict) = verdicts.get_mut(&key) {
-                verdict.reason = rejection.reason;
-                verdict.message = message;
+            if let Some(state) = states.get_mut(&key) {
+                state.reason = rejection.reason;
+                state.message = message;
             }
         }
     }
@@ -207,17 +207,17 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
     if let Some(policy) = &policy {
         in_use.insert(ObjectKey::policy(), policy.clone());
     }
-    Compilation { document: builder.document(&accepted, false), in_use, verdicts }
+    Compilation { document: builder.document(&accepted, false), in_use, states }
 }
 
 /// The spec of the ClusterIPPolicy to use: the latest one, or if that has a mistake, the one in use.
-fn policy_in_use(objects: &Objects, in_use: &InUse, verdicts: &mut BTreeMap<ObjectKey, Verdict>) -> Option<Value> {
+fn policy_in_use(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<ObjectKey, ObjectState>) -> Option<Value> {
     let is_policy = |object: &&Value| ObjectKey::of(object).is_some_and(|key| key == ObjectKey::policy());
     let object = objects.objects.iter().find(is_policy)?;
     let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
     // Sections of pools are checked only with pools, so check all settings with a pool of each kind.
     let mistakes = document::policy_mistakes(&spec);
-    let mut verdict = Verdict {
+    let mut state = ObjectState {
         uid: uid(object),
         generation: object.pointer("/metadata/generation").and_then(Value::as_i64),
         reason: Reason::InUse,
@@ -227,14 +227,14 @@ fn policy_in_use(objects: &Objects, in_use: &InUse, verdicts: &mut BTreeMap<Obje
     };
     let mut used = Some(spec);
     if !mistakes.is_empty() {
-        verdict.reason = Reason::Invalid;
-        verdict.message = mistakes.join("; ");
+        state.reason = Reason::Invalid;
+        state.message = mistakes.join("; ");
         used = in_use.get(&ObjectKey::policy()).cloned();
         let instead = if used.is_some() { "the previous settings stay in use" } else { "the defaults are in use" };
-        verdict.message.push_str("; ");
-        verdict.message.push_str(instead);
+        state.message.push_str("; ");
+        state.message.push_str(instead);
     }
-    verdicts.insert(ObjectKey::policy(), verdict);
+    states.insert(ObjectKey::policy(), state);
     used
 }
 

@@ -42,8 +42,8 @@ pub fn unusable(name: &str, error: &DocumentError) -> anyhow::Error {
 pub fn of_snapshot(objects: &[Value]) -> Option<Value> {
     let compiled = compiled_as_in_cluster(objects)?;
     notice(&format!("settings: {OF_SNAPSHOT}"));
-    for (key, verdict) in compiled.verdicts.iter().filter(|(_, verdict)| verdict.reason != Reason::InUse) {
-        warn(&format!("{key}: {}: {}", verdict.reason.as_str(), verdict.message));
+    for (key, state) in compiled.states.iter().filter(|(_, state)| state.reason != Reason::InUse) {
+        warn(&format!("{key}: {}: {}", state.reason.as_str(), state.message));
     }
     Some(compiled.document)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use clusterip_api::{
-    ADDRESSES_IN_POOLS, Compilation, Kind, ObjectKey, READY, Reason, ReservationHolder, ReservationStatus, Verdict,
+    ADDRESSES_IN_POOLS, Compilation, Kind, ObjectKey, ObjectState, READY, Reason, ReservationHolder, ReservationStatus,
     addresses_in_pools_condition, ready_condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -21,10 +21,10 @@ pub(super) fn of(
     now: &Time,
 ) -> BTreeMap<ObjectKey, Value> {
     let pools = compilation.in_use.keys().filter(|key| key.kind != Kind::ClusterIPPolicy).count();
-    let status = |(key, verdict): (&ObjectKey, &Verdict)| {
-        let (generation, before) = (verdict.generation, before.get(key));
+    let status = |(key, state): (&ObjectKey, &ObjectState)| {
+        let (generation, before) = (state.generation, before.get(key));
         let ready = before.and_then(|before| condition(before, READY));
-        let ready = ready_condition(generation, verdict.reason, verdict.message.clone(), ready.as_ref(), now.clone());
+        let ready = ready_condition(generation, state.reason, state.message.clone(), ready.as_ref(), now.clone());
         let mut conditions = vec![ready];
         if key.kind == Kind::ClusterIPPolicy {
             let in_pools = before.and_then(|before| condition(before, ADDRESSES_IN_POOLS));
@@ -32,7 +32,7 @@ pub(super) fn of(
         }
         let mut status = json!({"observedGeneration": generation, "conditions": conditions});
         let used = compilation.in_use.get(key);
-        if verdict.reason != Reason::InUse
+        if state.reason != Reason::InUse
             && let Some(used) = used
         {
             status["inUse"] = used.clone();
@@ -51,7 +51,7 @@ pub(super) fn of(
                 Some(cidrs) => cidrs.clone(),
                 None => json!([]),
             };
-            status["for"] = json!(verdict.selects);
+            status["for"] = json!(state.selects);
         }
         let counts = match key.kind {
             Kind::ServicePool => usage.services.get(&key.name).map(|counts| ("addresses", json!(counts))),
@@ -64,7 +64,7 @@ pub(super) fn of(
         }
         (key.clone(), status)
     };
-    compilation.verdicts.iter().map(status).collect()
+    compilation.states.iter().map(status).collect()
 }
 
 /// The condition of this type in a status.

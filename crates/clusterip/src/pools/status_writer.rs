@@ -84,7 +84,7 @@ impl StatusWriter {
         let usage = usage::count(evaluator, &self.reconciler.misplaced_services());
         let hash = evaluator.settings().hash.clone();
         // An object that was deleted and created again has no status.
-        written.uids.retain(|key, uid| compilation.verdicts.get(key).is_some_and(|verdict| verdict.uid == *uid));
+        written.uids.retain(|key, uid| compilation.states.get(key).is_some_and(|state| state.uid == *uid));
         written.statuses.retain(|key, _| written.uids.contains_key(key));
         let desired = desired_status::of(compilation, &usage, &hash, &written.statuses, &Time(Timestamp::now()));
         let changed = desired.into_iter().filter(|(key, status)| written.statuses.get(key) != Some(status));

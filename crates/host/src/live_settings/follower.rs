@@ -182,13 +182,13 @@ fn document(
 
 /// Logs the objects that can't be used, each once, and those that can be used again.
 fn log_changes(before: Option<&Compilation>, now: &Compilation) {
-    for (key, verdict) in &now.verdicts {
-        let last = before.and_then(|before| before.verdicts.get(key));
-        if last.is_some_and(|last| last.reason == verdict.reason && last.message == verdict.message) {
+    for (key, state) in &now.states {
+        let last = before.and_then(|before| before.states.get(key));
+        if last.is_some_and(|last| last.reason == state.reason && last.message == state.message) {
             continue;
         }
-        if verdict.reason != Reason::InUse {
-            tracing::error!(object = %key, reason = verdict.reason.as_str(), why = verdict.message, "not in use");
+        if state.reason != Reason::InUse {
+            tracing::error!(object = %key, reason = state.reason.as_str(), why = state.message, "not in use");
         } else if last.is_some() {
             tracing::info!(object = %key, "in use again");
         }

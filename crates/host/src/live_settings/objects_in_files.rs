@@ -112,13 +112,13 @@ fn wrong_names(objects: &[Value]) -> Vec<String> {
 /// Why an object is not in use.
 fn mistake(object: &Value, compiled: &Compilation) -> Option<String> {
     let key = ObjectKey::of(object)?;
-    let verdict = compiled.verdicts.get(&key)?;
-    let (reason, message) = match verdict.reason {
+    let state = compiled.states.get(&key)?;
+    let (reason, message) = match state.reason {
         Reason::InUse => (Reason::Invalid, mistake_of_type(object)?),
         Reason::NoRanges => {
-            (Reason::NoRanges, format!("{}; in files, the ServiceCIDR objects belong beside the pool", verdict.message))
+            (Reason::NoRanges, format!("{}; in files, the ServiceCIDR objects belong beside the pool", state.message))
         }
-        other => (other, verdict.message.clone()),
+        other => (other, state.message.clone()),
     };
     Some(format!("{key}: {}: {message}", reason.as_str()))
 }
@@ -274,6 +274,6 @@ mod tests {
         let compiled = compiled_as_in_cluster(&[good, bad, cidr]).unwrap();
         let expected = json!({"services": {"pools": [{"name": "good", "cidrs": ["10.96.1.0/24"]}]}});
         assert_eq!(compiled.document, expected);
-        assert_eq!(compiled.verdicts.len(), 2);
+        assert_eq!(compiled.states.len(), 2);
     }
 }
