@@ -324,7 +324,7 @@ async fn start_fails_with_invalid_settings() {
         Case {
             name: "a ConfigMap without the key",
             text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yml: '{}'}",
-            expected: Some("the ConfigMap has no key settings.yaml, but settings.yml"),
+            expected: Some("the ConfigMap has no key settings.yaml: it has settings.yml"),
         },
         Case {
             name: "a ConfigMap with mistakes",

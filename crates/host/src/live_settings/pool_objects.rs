@@ -20,14 +20,14 @@ use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 
 /// Several objects are often applied together. The settings are compiled when no object has changed for this time, so
-/// that a half of them is not put into use.
+/// that no version with only some of these objects is put into use.
 const QUIET: Duration = Duration::from_millis(100);
 /// Objects that change all the time are compiled at least this often.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 /// The page size of lists.
 const PAGE: u32 = 500;
 
-/// All objects of this API, sorted, without the parts that do not matter to the settings.
+/// All objects of this API, sorted by kind and name. Each has only the parts that matter to the settings.
 ///
 /// # Errors
 /// If they can't be listed; with status 404 if the definitions of the custom resources are not installed.
@@ -68,7 +68,7 @@ pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, Kub
 
 /// All objects each time some of them have changed.
 pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'static, Vec<Value>> {
-    let mut watch = Watch { events: SelectAll::new(), stores: Vec::new(), listed: BTreeSet::new(), last: None };
+    let mut watch = ObjectWatch { events: SelectAll::new(), stores: Vec::new(), listed: BTreeSet::new(), last: None };
     for kind in Kind::ALL {
         let resource = kind.api_resource();
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -100,16 +100,18 @@ pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'
     .boxed()
 }
 
-struct Watch {
+/// Watches the objects of all kinds.
+struct ObjectWatch {
     /// The kind of each object that changed, and whether the list of that kind is complete.
     events: SelectAll<BoxStream<'static, (Kind, bool)>>,
     stores: Vec<(Kind, Store<DynamicObject>)>,
     /// The kinds whose lists are complete.
     listed: BTreeSet<Kind>,
+    /// The objects of the last version.
     last: Option<Vec<Value>>,
 }
 
-impl Watch {
+impl ObjectWatch {
     /// The next version of the objects; `None` if all watches ended, which they never do.
     async fn next(&mut self) -> Option<Vec<Value>> {
         loop {
@@ -133,12 +135,14 @@ impl Watch {
         }
     }
 
+    /// Notes whether the list of a kind is complete.
     fn see(&mut self, (kind, is_listed): (Kind, bool)) {
         if is_listed {
             self.listed.insert(kind);
         }
     }
 
+    /// All objects as [`list`] returns them.
     fn objects(&self) -> Vec<Value> {
         let mut objects = Vec::new();
         for (kind, store) in &self.stores {
@@ -150,8 +154,8 @@ impl Watch {
     }
 }
 
-/// The parts of an object that matter to the settings. Without the numbers in its status, which change with every
-/// Service.
+/// The parts of an object that matter to the settings. The numbers in its status, which change with every Service, do
+/// not.
 fn reduced(kind: Kind, object: &DynamicObject) -> Value {
     let resource = kind.api_resource();
     let metadata = &object.metadata;
