@@ -53,8 +53,6 @@ pub struct ObjectState {
     pub reason: Reason,
     /// The reason in a sentence.
     pub message: String,
-    /// The ranges of the latest version; empty for a [`Kind::ClusterIPPolicy`].
-    pub ranges: Vec<String>,
     /// What the latest version is for, in one line; empty for a [`Kind::ClusterIPPolicy`].
     pub selects: String,
 }
@@ -104,6 +102,10 @@ pub fn in_use_before(objects: &Objects) -> InUse {
 
 fn uid(object: &Value) -> Option<String> {
     object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
+}
+
+fn generation(object: &Value) -> Option<i64> {
+    object.pointer("/metadata/generation").and_then(Value::as_i64)
 }
 
 fn is_ready(object: &Value) -> bool {
@@ -156,33 +158,8 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
     let mut states = BTreeMap::new();
     let policy = policy_in_use(objects, in_use, &mut states);
     let builder = DocumentBuilder { policy: policy.as_ref(), cluster_ranges: &objects.cluster_ranges };
-
-    let mut latest = Vec::new();
-    for object in &objects.objects {
-        let Some(key) = ObjectKey::of(object).filter(|key| key.kind != Kind::ClusterIPPolicy) else { continue };
-        let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
-        let resolved = resolve(object, &objects.service_cidrs);
-        let (entry, missing) = match resolved {
-            Ok(cidrs) => (document::entry(&key, object, cidrs), None),
-            Err(message) => (document::entry(&key, object, Some(Vec::new())), Some(message)),
-        };
-        let state = ObjectState {
-            uid: uid(object),
-            generation,
-            reason: if missing.is_some() { Reason::NoRanges } else { Reason::InUse },
-            message: missing.clone().unwrap_or_else(|| "the pool is in use".to_owned()),
-            ranges: document::ranges(&entry),
-            selects: summary(key.kind, &entry),
-        };
-        states.insert(key.clone(), state);
-        if missing.is_none() {
-            let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
-            latest.push(Candidate { key, priority, entry });
-        }
-    }
-    latest.sort_by(|a, b| a.place().cmp(&b.place()));
-
-    let (known, new): (Vec<_>, Vec<_>) = latest.into_iter().partition(|pool| in_use.contains_key(&pool.key));
+    let (known, new): (Vec<_>, Vec<_>) =
+        candidates(objects, &mut states).into_iter().partition(|pool| in_use.contains_key(&pool.key));
     let (unchanged, changed): (Vec<_>, Vec<_>) =
         known.into_iter().partition(|pool| in_use.get(&pool.key) == Some(&pool.entry));
     let mut accepted = Vec::new();
@@ -210,6 +187,30 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
     Compilation { document: builder.document(&accepted, false), in_use, states }
 }
 
+/// The latest versions of the pools whose ranges are known, in the order in which pools are tried. Adds the state of
+/// every pool to `states`.
+fn candidates(objects: &Objects, states: &mut BTreeMap<ObjectKey, ObjectState>) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    for object in &objects.objects {
+        let Some(key) = ObjectKey::of(object).filter(|key| key.kind != Kind::ClusterIPPolicy) else { continue };
+        let resolved = resolve(object, &objects.service_cidrs);
+        let (reason, message) = match &resolved {
+            Ok(_) => (Reason::InUse, "the pool is in use".to_owned()),
+            Err(message) => (Reason::NoRanges, message.clone()),
+        };
+        let entry = document::entry(&key, object, resolved.unwrap_or_default());
+        let selects = summary(key.kind, &entry);
+        let state = ObjectState { uid: uid(object), generation: generation(object), reason, message, selects };
+        states.insert(key.clone(), state);
+        if reason == Reason::InUse {
+            let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
+            candidates.push(Candidate { key, priority, entry });
+        }
+    }
+    candidates.sort_by(|a, b| a.place().cmp(&b.place()));
+    candidates
+}
+
 /// The spec of the ClusterIPPolicy to use: the latest one, or if that has a mistake, the one in use.
 fn policy_in_use(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<ObjectKey, ObjectState>) -> Option<Value> {
     let is_policy = |object: &&Value| ObjectKey::of(object).is_some_and(|key| key == ObjectKey::policy());
@@ -219,10 +220,9 @@ fn policy_in_use(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<Object
     let mistakes = document::policy_mistakes(&spec);
     let mut state = ObjectState {
         uid: uid(object),
-        generation: object.pointer("/metadata/generation").and_then(Value::as_i64),
+        generation: generation(object),
         reason: Reason::InUse,
         message: "the settings are in use".to_owned(),
-        ranges: Vec::new(),
         selects: String::new(),
     };
     let mut used = Some(spec);

@@ -26,12 +26,6 @@ pub(crate) fn entry(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>)
     Value::Object(entry)
 }
 
-/// The ranges of an entry.
-pub(crate) fn ranges(entry: &Value) -> Vec<String> {
-    let cidrs = entry.get("cidrs").and_then(Value::as_array).into_iter().flatten();
-    cidrs.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
 /// The document of a ClusterIPPolicy's spec and of the entries of pools. Each list is in the order in which its pools
 /// are tried. `external` and `nodes` are absent if they have no pools.
 pub(crate) fn document(
