@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-// The rules compare texts, of which `self` is bounded: Kubernetes 1.31 estimates that it costs too much to compare two
-// CIDRs. An IPv6 range in another than its canonical form passes here, and the core checks it.
+// The rules compare texts, because Kubernetes 1.31 estimates that comparing two CIDRs costs too much. They accept every
+// IPv6 range that is not in its canonical form. The core checks such a range.
 
 /// A CIDR without host bits, such as 10.96.1.0/24 or fd00:1::/112.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]

@@ -76,7 +76,8 @@ fn objects_become_a_document() {
                 ),
             ],
             document: json!({"services": {"pools": [
-                {"name": "z", "cidrs": ["10.96.3.0/24"], "match": {"namespaces": ["shop"]}, "reserved": 5, "bands": true},
+                {"name": "z", "cidrs": ["10.96.3.0/24"], "match": {"namespaces": ["shop"]}, "reserved": 5,
+                 "bands": true},
                 {"name": "a", "cidrs": ["10.96.2.0/24"], "match": {"os": "windows"}},
                 {"name": "b", "cidrs": ["10.96.1.0/24"], "match": {"os": "linux"}},
             ]}}),
@@ -154,7 +155,8 @@ fn objects_become_a_document() {
             ],
             document: json!({"services": {"pools": [{"name": "old", "cidrs": ["10.96.1.128/25"]}]}}),
             states: &[
-                "ServicePool new: Overlaps: with this pool, pool \"old\" has spec.cidrs[0]: 10.96.1.128/25 overlaps 10.96.1.0/24 of pool \"new\"",
+                "ServicePool new: Overlaps: with this pool, pool \"old\" has spec.cidrs[0]: 10.96.1.128/25 overlaps \
+                 10.96.1.0/24 of pool \"new\"",
                 "ServicePool old: InUse: the pool is in use",
             ],
             ..Case::default()
@@ -227,8 +229,8 @@ fn objects_become_a_document() {
             document: json!({"services": {"pools": [{"name": "all", "cidrs": ["10.96.1.0/24"]}]}}),
             states: &[
                 "ServicePool all: InUse: the pool is in use",
-                "ServicePool late: NeverUsed: spec.match: never used: the earlier pool \"all\" matches everything that it \
-                 matches",
+                "ServicePool late: NeverUsed: spec.match: never used: the earlier pool \"all\" matches everything that \
+                 it matches",
             ],
             ..Case::default()
         },

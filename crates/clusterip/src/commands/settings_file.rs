@@ -48,7 +48,8 @@ pub fn of_snapshot(objects: &[Value]) -> Option<Value> {
     Some(compiled.document)
 }
 
-/// The settings with this name in a cluster with these ranges, as `clusterip serve` checks them.
+/// Checks settings as `clusterip serve` does in a cluster with these Service ranges. `name` is the name of the settings
+/// in the error.
 ///
 /// # Errors
 /// If the settings have mistakes; the error names the settings, and lists all mistakes, one per line.
@@ -56,14 +57,14 @@ pub fn check(module: &Module, written: Value, ranges: &ServiceRanges, name: &str
     check_settings(module, written, ranges).map_err(|mistakes| anyhow::anyhow!("settings: {name}\n{mistakes}"))
 }
 
-/// Prints the warnings about the settings with this name.
+/// Prints the warnings about settings, each with their name.
 pub fn print_warnings(settings: &LiveSettings, name: &str) {
     for warning in &settings.warnings {
         warn(&format!("{name}: {warning}"));
     }
 }
 
-/// The name of the settings in messages.
+/// The name of the settings of a file in messages; without a file, that of the default settings.
 pub fn name_of(file: Option<&Path>) -> String {
     file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
 }

@@ -79,6 +79,7 @@ impl StatusWriter {
         }
     }
 
+    /// Writes the status of each object that differs from `written`, and notes it there.
     async fn write(&self, compilation: &Compilation, written: &mut Written) {
         let evaluator = self.reconciler.evaluator();
         let usage = usage::count(evaluator, &self.reconciler.misplaced_services());
@@ -102,7 +103,8 @@ impl StatusWriter {
                 // The object was deleted.
                 Err(KubeError::Api(status)) if status.code == 404 => {}
                 Err(error) => {
-                    tracing::warn!(object = %key, error = error_message(&error), "the status was not written, trying again");
+                    let error = error_message(&error);
+                    tracing::warn!(object = %key, error, "the status was not written, trying again");
                 }
             }
         }
@@ -123,7 +125,7 @@ impl StatusWriter {
         Ok(object.metadata.uid)
     }
 
-    /// The status of all objects; `None` if they can't be listed.
+    /// The status of all objects as the API server has it; `None` if they can't be listed, which is logged.
     async fn read(&self) -> Option<Written> {
         let mut written = Written::default();
         for kind in Kind::ALL {
@@ -131,7 +133,11 @@ impl StatusWriter {
             let found = match api.list(&ListParams::default()).await {
                 Ok(found) => found.items,
                 Err(error) => {
-                    tracing::warn!(kind = kind.as_str(), error = error_message(&error), "the status was not read");
+                    tracing::warn!(
+                        kind = kind.as_str(),
+                        error = error_message(&error),
+                        "the status was not read, trying again"
+                    );
                     return None;
                 }
             };
