@@ -60,8 +60,8 @@ impl Followed {
     async fn judged(&mut self, name: &str, reason: Reason, message: &str) {
         let key = ObjectKey { kind: Kind::ServicePool, name: name.to_owned() };
         let judged = self.compilation.wait_for(|compilation| {
-            let verdict = compilation.as_ref().and_then(|compilation| compilation.verdicts.get(&key));
-            verdict.is_some_and(|verdict| verdict.reason == reason && verdict.message.contains(message))
+            let state = compilation.as_ref().and_then(|compilation| compilation.states.get(&key));
+            state.is_some_and(|state| state.reason == reason && state.message.contains(message))
         });
         let judged = tokio::time::timeout(MAX_WAIT, judged).await.is_ok_and(|seen| seen.is_ok());
         assert!(judged, "{key} is not {}: {message:?}: {:#?}", reason.as_str(), self.compilation.borrow());
@@ -324,7 +324,7 @@ async fn start_fails_with_invalid_settings() {
         Case {
             name: "a ConfigMap without the key",
             text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yml: '{}'}",
-            expected: Some("the ConfigMap has no key settings.yaml, but settings.yml"),
+            expected: Some("the ConfigMap has no key settings.yaml: it has settings.yml"),
         },
         Case {
             name: "a ConfigMap with mistakes",

@@ -19,8 +19,8 @@ use crate::status::{any_object, conditions};
     category = "clusterip-policy",
     status = "ClusterIPPolicyStatus",
     derive = "PartialEq",
-    doc = "ClusterIPPolicy has the settings that belong to no pool. The one that counts is named default; without it, \
-           the defaults of all fields are in use.",
+    doc = "ClusterIPPolicy has the settings that belong to no pool. The only one is named default. Without it, the \
+           defaults of all fields are in use.",
     validation = Rule::new("self.metadata.name == 'default'").message("the name must be default"),
     printcolumn(name = "Pools", type_ = "integer", json_path = ".status.pools",
         description = "Pools in use, of all kinds."),
@@ -36,15 +36,13 @@ pub struct ClusterIPPolicySpec {
     #[serde(default, rename = "assumeOS", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub assume_os: Option<String>,
-    /// The order in which addresses are tried: Spread (the default) or Lowest.
+    /// The order in which addresses are tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
-    /// What happens to an address set by hand that lies outside of the pool of the Service: Warn (the default), Allow or
-    /// Deny.
+    /// What happens to an address set by hand that lies outside of the pool of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explicit: Option<Explicit>,
-    /// What happens to a Service whose pool has no free address: Deny (the default), or Unmanaged, which lets
-    /// Kubernetes pick an address.
+    /// What happens to a Service whose pool has no free address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_full: Option<WhenFull>,
     /// Whether a new Service gets the annotation clusterip-policy/reason, which says why it has its address.
@@ -70,7 +68,10 @@ pub struct ClusterIPPolicySpec {
     pub external: Option<ExternalSettings>,
 }
 
-/// The order in which addresses are tried.
+// `kubectl explain` shows the description of the type for a field that is an optional enum, so each of these three
+// descriptions names the values and the default.
+
+/// The order in which addresses are tried: Spread (the default) or Lowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Order {
@@ -80,7 +81,7 @@ pub enum Order {
     Lowest,
 }
 
-/// What happens to an address or a pod CIDR that was set by hand and is wrong.
+/// What happens to an address or a pod CIDR that was set by hand and is wrong: Warn (the default), Allow or Deny.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Explicit {
@@ -92,7 +93,8 @@ pub enum Explicit {
     Deny,
 }
 
-/// What happens to a Service whose pool has no free address.
+/// What happens to a Service whose pool has no free address: Deny (the default), or Unmanaged, which lets Kubernetes
+/// pick an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum WhenFull {
@@ -117,7 +119,7 @@ pub struct Evidence {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSettings {
-    /// What happens to a pod CIDR that clusterip did not assign and that is wrong: Warn (the default), Allow or Deny.
+    /// What happens to a pod CIDR that clusterip did not assign and that is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explicit: Option<Explicit>,
 }

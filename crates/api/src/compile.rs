@@ -15,7 +15,7 @@ use crate::resolve::{LabelledRanges, resolve};
 use crate::status::{READY, Reason};
 use crate::summary::summary;
 
-/// What the settings document is made of.
+/// All that the settings document is compiled from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
     /// The objects of this API, as JSON with `kind`, `metadata` and `spec`, in any order. Objects of other kinds are
@@ -36,15 +36,15 @@ pub type InUse = BTreeMap<ObjectKey, Value>;
 pub struct Compilation {
     /// The settings document.
     pub document: Value,
-    /// What the document was made of; the `in_use` of the next compilation.
+    /// The parts of the document; the `in_use` of the next compilation.
     pub in_use: InUse,
     /// The state of every object.
-    pub verdicts: BTreeMap<ObjectKey, Verdict>,
+    pub states: BTreeMap<ObjectKey, ObjectState>,
 }
 
-/// Whether an object is in use.
+/// Whether an object is in use, and why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ObjectState {
     /// `metadata.uid` of the object: an object that was deleted and created again is another one.
     pub uid: Option<String>,
     /// `metadata.generation` of the object.
@@ -53,8 +53,6 @@ pub struct Verdict {
     pub reason: Reason,
     /// The reason in a sentence.
     pub message: String,
-    /// The ranges of the latest version; empty for a [`Kind::ClusterIPPolicy`].
-    pub ranges: Vec<String>,
     /// What the latest version is for, in one line; empty for a [`Kind::ClusterIPPolicy`].
     pub selects: String,
 }
@@ -64,7 +62,15 @@ pub struct Verdict {
 struct Candidate {
     key: ObjectKey,
     priority: i64,
+    /// The entry in the list of pools.
     entry: Value,
+}
+
+impl Candidate {
+    /// The position in the order in which pools are tried.
+    fn place(&self) -> (Reverse<i64>, &ObjectKey) {
+        (Reverse(self.priority), &self.key)
+    }
 }
 
 /// A pool that can't be part of the document.
@@ -75,7 +81,7 @@ struct Rejection {
 }
 
 /// The parts that the last compilation put into use, as far as the status of the objects tells: of an object that is
-/// ready its spec, and of another one the version in its status. A process that has just started begins with these.
+/// ready its spec, and of every other object `status.inUse`. A process that has just started begins with these.
 pub fn in_use_before(objects: &Objects) -> InUse {
     let mut in_use = InUse::new();
     for object in &objects.objects {
@@ -98,6 +104,10 @@ fn uid(object: &Value) -> Option<String> {
     object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned)
 }
 
+fn generation(object: &Value) -> Option<i64> {
+    object.pointer("/metadata/generation").and_then(Value::as_i64)
+}
+
 fn is_ready(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let text = |condition: &Value, field: &str| condition.get(field).and_then(Value::as_str).map(str::to_owned);
@@ -115,12 +125,12 @@ fn latest(key: &ObjectKey, object: &Value, service_cidrs: &[LabelledRanges]) -> 
     Some(document::entry(key, object, resolve(object, service_cidrs).ok()?))
 }
 
-/// A mistake of a pool in a document.
+/// A mistake in a document, and the pool that has it.
 #[derive(Clone)]
 struct PoolMistake {
-    /// The name of the pool; empty if the mistake is not one of a pool.
+    /// The name of the pool; empty if the mistake is in no pool.
     pool: String,
-    /// The path below the pool.
+    /// The path below the pool, such as `cidrs[0]`; for a mistake in no pool the whole path.
     path: String,
     reason: String,
 }
@@ -141,40 +151,15 @@ impl PoolMistake {
 /// Translates objects into the settings document. `in_use` is that of the compilation before, or at the start
 /// [`in_use_before`].
 ///
-/// Pools are tried in descending order of priority; pools of the same priority in the order of their names. If two pools
-/// exclude each other, the one that is in use without a change stays; if neither is, the one with the higher priority is
-/// used.
+/// Pools are tried in descending order of priority, and pools of the same priority in the order of their names. If two
+/// pools exclude each other, an unchanged pool in use is preferred to an edited one, and an edited one to a new one.
+/// Among equals, the one with the higher priority is used.
 pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
-    let mut verdicts = BTreeMap::new();
-    let policy = policy_in_use(objects, in_use, &mut verdicts);
-    let builder = Builder { policy: policy.as_ref(), cluster_ranges: &objects.cluster_ranges };
-
-    let mut latest = Vec::new();
-    for object in &objects.objects {
-        let Some(key) = ObjectKey::of(object).filter(|key| key.kind != Kind::ClusterIPPolicy) else { continue };
-        let generation = object.pointer("/metadata/generation").and_then(Value::as_i64);
-        let resolved = resolve(object, &objects.service_cidrs);
-        let (entry, missing) = match resolved {
-            Ok(cidrs) => (document::entry(&key, object, cidrs), None),
-            Err(message) => (document::entry(&key, object, Some(Vec::new())), Some(message)),
-        };
-        let verdict = Verdict {
-            uid: uid(object),
-            generation,
-            reason: if missing.is_some() { Reason::NoRanges } else { Reason::InUse },
-            message: missing.clone().unwrap_or_else(|| "the pool is in use".to_owned()),
-            ranges: document::ranges(&entry),
-            selects: summary(key.kind, &entry),
-        };
-        verdicts.insert(key.clone(), verdict);
-        if missing.is_none() {
-            let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
-            latest.push(Candidate { key, priority, entry });
-        }
-    }
-    latest.sort_by(|a, b| (Reverse(a.priority), &a.key).cmp(&(Reverse(b.priority), &b.key)));
-
-    let (known, new): (Vec<_>, Vec<_>) = latest.into_iter().partition(|pool| in_use.contains_key(&pool.key));
+    let mut states = BTreeMap::new();
+    let policy = policy_in_use(objects, in_use, &mut states);
+    let builder = DocumentBuilder { policy: policy.as_ref(), cluster_ranges: &objects.cluster_ranges };
+    let (known, new): (Vec<_>, Vec<_>) =
+        candidates(objects, &mut states).into_iter().partition(|pool| in_use.contains_key(&pool.key));
     let (unchanged, changed): (Vec<_>, Vec<_>) =
         known.into_iter().partition(|pool| in_use.get(&pool.key) == Some(&pool.entry));
     let mut accepted = Vec::new();
@@ -189,9 +174,9 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
                     message.push_str("; the previous version stays in use");
                 }
             }
-            if let Some(verdict) = verdicts.get_mut(&key) {
-                verdict.reason = rejection.reason;
-                verdict.message = message;
+            if let Some(state) = states.get_mut(&key) {
+                state.reason = rejection.reason;
+                state.message = message;
             }
         }
     }
@@ -199,47 +184,73 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
     if let Some(policy) = &policy {
         in_use.insert(ObjectKey::policy(), policy.clone());
     }
-    Compilation { document: builder.document(&accepted, false), in_use, verdicts }
+    Compilation { document: builder.document(&accepted, false), in_use, states }
+}
+
+/// The latest versions of the pools whose ranges are known, in the order in which pools are tried. Adds the state of
+/// every pool to `states`.
+fn candidates(objects: &Objects, states: &mut BTreeMap<ObjectKey, ObjectState>) -> Vec<Candidate> {
+    let mut candidates = Vec::new();
+    for object in &objects.objects {
+        let Some(key) = ObjectKey::of(object).filter(|key| key.kind != Kind::ClusterIPPolicy) else { continue };
+        let resolved = resolve(object, &objects.service_cidrs);
+        let (reason, message) = match &resolved {
+            Ok(_) => (Reason::InUse, "the pool is in use".to_owned()),
+            Err(message) => (Reason::NoRanges, message.clone()),
+        };
+        let entry = document::entry(&key, object, resolved.unwrap_or_default());
+        let selects = summary(key.kind, &entry);
+        let state = ObjectState { uid: uid(object), generation: generation(object), reason, message, selects };
+        states.insert(key.clone(), state);
+        if reason == Reason::InUse {
+            let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
+            candidates.push(Candidate { key, priority, entry });
+        }
+    }
+    candidates.sort_by(|a, b| a.place().cmp(&b.place()));
+    candidates
 }
 
 /// The spec of the ClusterIPPolicy to use: the latest one, or if that has a mistake, the one in use.
-fn policy_in_use(objects: &Objects, in_use: &InUse, verdicts: &mut BTreeMap<ObjectKey, Verdict>) -> Option<Value> {
+fn policy_in_use(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<ObjectKey, ObjectState>) -> Option<Value> {
     let is_policy = |object: &&Value| ObjectKey::of(object).is_some_and(|key| key == ObjectKey::policy());
     let object = objects.objects.iter().find(is_policy)?;
     let spec = object.get("spec").cloned().unwrap_or_else(|| json!({}));
     // Sections of pools are checked only with pools, so check all settings with a pool of each kind.
     let mistakes = document::policy_mistakes(&spec);
-    let mut verdict = Verdict {
+    let mut state = ObjectState {
         uid: uid(object),
-        generation: object.pointer("/metadata/generation").and_then(Value::as_i64),
+        generation: generation(object),
         reason: Reason::InUse,
         message: "the settings are in use".to_owned(),
-        ranges: Vec::new(),
         selects: String::new(),
     };
     let mut used = Some(spec);
     if !mistakes.is_empty() {
-        verdict.reason = Reason::Invalid;
-        verdict.message = mistakes.join("; ");
+        state.reason = Reason::Invalid;
+        state.message = mistakes.join("; ");
         used = in_use.get(&ObjectKey::policy()).cloned();
         let instead = if used.is_some() { "the previous settings stay in use" } else { "the defaults are in use" };
-        verdict.message.push_str("; ");
-        verdict.message.push_str(instead);
+        state.message.push_str("; ");
+        state.message.push_str(instead);
     }
-    verdicts.insert(ObjectKey::policy(), verdict);
+    states.insert(ObjectKey::policy(), state);
     used
 }
 
-struct Builder<'a> {
+/// Builds documents of pools, and checks which pools can be used together.
+struct DocumentBuilder<'a> {
+    /// The spec of the ClusterIPPolicy to use.
     policy: Option<&'a Value>,
     cluster_ranges: &'a [String],
 }
 
-impl Builder<'_> {
-    /// The document of these pools, in the order in which they are tried.
+impl DocumentBuilder<'_> {
+    /// The document of these pools, which it lists in the order in which they are tried. The Service ranges of the
+    /// cluster belong only into a document that is checked.
     fn document(&self, pools: &[Candidate], with_cluster_ranges: bool) -> Value {
         let mut sorted: Vec<&Candidate> = pools.iter().collect();
-        sorted.sort_by(|a, b| (Reverse(a.priority), &a.key).cmp(&(Reverse(b.priority), &b.key)));
+        sorted.sort_by(|a, b| a.place().cmp(&b.place()));
         let of = |kind: Kind| -> Vec<Value> {
             sorted.iter().filter(|pool| pool.key.kind == kind).map(|pool| pool.entry.clone()).collect()
         };
@@ -251,13 +262,15 @@ impl Builder<'_> {
         document
     }
 
+    /// The mistakes of a document of these pools.
     fn mistakes(&self, pools: &[Candidate]) -> Vec<PoolMistake> {
         let document = self.document(pools, true);
         let Err(invalid) = Settings::from_value(&document) else { return Vec::new() };
         invalid.mistakes.into_iter().map(|mistake| PoolMistake::of(mistake, &document)).collect()
     }
 
-    /// Adds the pools of `group` to `accepted` that can be used together with it, and returns the others.
+    /// Adds those pools of `group` to `accepted` that can be used together with the accepted ones. Returns the other
+    /// ones.
     ///
     /// Tries all of them first and then halves, so that one unusable pool among many costs few checks.
     fn admit(&self, accepted: &mut Vec<Candidate>, mut group: Vec<Candidate>) -> Vec<Rejection> {
@@ -280,10 +293,10 @@ impl Builder<'_> {
         group.into_iter().map(|candidate| self.rejection(candidate, mistakes.clone())).collect()
     }
 
-    /// Finds out which of the conditions that a pool must meet it does not meet.
+    /// Why a pool can't be used. `with_others` are the mistakes of the document of all accepted pools and this one.
     fn rejection(&self, candidate: Candidate, with_others: Vec<PoolMistake>) -> Rejection {
         let alone = std::slice::from_ref(&candidate);
-        let without_ranges = Builder { policy: None, cluster_ranges: &[] }.mistakes(alone);
+        let without_ranges = DocumentBuilder { policy: None, cluster_ranges: &[] }.mistakes(alone);
         let (reason, mistakes) = if !without_ranges.is_empty() {
             (Reason::Invalid, without_ranges)
         } else {

@@ -21,7 +21,7 @@ mod status;
 mod summary;
 
 pub use self::cluster_ip_policy::{ClusterIPPolicy, ClusterIPPolicySpec, ClusterIPPolicyStatus};
-pub use self::compile::{Compilation, InUse, Objects, Verdict, compile, in_use_before};
+pub use self::compile::{Compilation, InUse, ObjectState, Objects, compile, in_use_before};
 pub use self::external_pool::{ExternalPool, ExternalPoolSpec, ExternalPoolStatus};
 pub use self::node_block_pool::{Blocks, NodeBlockPool, NodeBlockPoolSpec, NodeBlockPoolStatus};
 pub use self::object_key::{Kind, ObjectKey};

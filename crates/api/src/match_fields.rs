@@ -69,7 +69,7 @@ pub struct NodeMatch {
     pub node_selector: Option<LabelSelector>,
 }
 
-// The bounds keep the rules of the fence, which read these fields in the API server, below its cost limits.
+// The maximum lengths keep the rules of the fence, which read these fields, below the cost limits of the API server.
 
 fn namespaces(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
@@ -88,7 +88,7 @@ fn labels(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A label selector. That of k8s-openapi has no bounds.
+/// A label selector with maximum lengths, which the schema of k8s-openapi does not have.
 pub(crate) fn selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",

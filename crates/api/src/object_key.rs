@@ -24,7 +24,7 @@ impl Kind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::ServicePool, Self::ExternalPool, Self::NodeBlockPool, Self::ClusterIPPolicy];
 
-    /// The name of the kind.
+    /// The kind as manifests have it, such as `ServicePool`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ServicePool => "ServicePool",
@@ -34,7 +34,7 @@ impl Kind {
         }
     }
 
-    /// The kind as the API server serves it.
+    /// The group, version, kind and plural, for a client without types.
     pub fn api_resource(self) -> ApiResource {
         match self {
             Self::ServicePool => ApiResource::erase::<ServicePool>(&()),
@@ -44,23 +44,23 @@ impl Kind {
         }
     }
 
-    /// The kind of this name.
+    /// The kind with this name; `None` if it is not one of this API. The opposite of [`Self::as_str`].
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
 }
 
-/// The kind and name of an object; all objects of this API are cluster-scoped.
+/// The kind and the name of an object. No object of this API has a namespace. Displayed as `ServicePool linux`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// The kind.
+    /// `kind`.
     pub kind: Kind,
-    /// The name.
+    /// `metadata.name`.
     pub name: String,
 }
 
 impl ObjectKey {
-    /// The only ClusterIPPolicy that counts.
+    /// The only ClusterIPPolicy that is read: `default`.
     pub fn policy() -> Self {
         Self { kind: Kind::ClusterIPPolicy, name: "default".to_owned() }
     }

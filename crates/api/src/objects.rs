@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::document::NAMES;
+use crate::document::ENUM_FIELDS;
 use crate::object_key::Kind;
 use crate::pool_fields::Fence;
 use crate::{ClusterIPPolicySpec, ExternalPoolSpec, GROUP, NodeBlockPoolSpec, ObjectKey, ServicePoolSpec, VERSION};
@@ -37,7 +37,7 @@ pub fn objects(document: &Value) -> Vec<Value> {
         }
     }
     for fields in [&mut services, &mut nodes] {
-        for name in NAMES {
+        for name in ENUM_FIELDS {
             if let Some(Value::String(value)) = fields.get_mut(name) {
                 *value = upper_camel(value);
             }
@@ -63,13 +63,15 @@ pub fn objects(document: &Value) -> Vec<Value> {
     objects
 }
 
-/// The paths of the settings in a document that its [`objects`] do not have: `clusterip` sets them itself.
+/// The paths of the settings in a document that its [`objects`] do not have, such as `services.evidence.lookups`:
+/// `clusterip` sets them itself.
 pub fn not_in_objects(document: &Value) -> Vec<String> {
     let is_set = |path: &&str| document.pointer(path).is_some_and(|value| !value.is_null());
     NOT_IN_OBJECTS.into_iter().filter(is_set).map(|path| path.trim_start_matches('/').replace('/', ".")).collect()
 }
 
-/// The fields of objects that the document does not have, each with its object and what the document has instead.
+/// A message for each field of these objects that the document does not have: the object, the field, and what the
+/// document has instead.
 pub fn not_in_document(objects: &[Value]) -> Vec<String> {
     let mut lost = Vec::new();
     for object in objects {
@@ -88,9 +90,9 @@ pub fn not_in_document(objects: &[Value]) -> Vec<String> {
     lost
 }
 
-/// Why the API server would refuse the type or the value of a field, if the core has found no mistake in the object;
-/// `None` if it would not. The core does not read the fields that the document lacks, and the document has other names
-/// for some values.
+/// Why the API server would refuse the type or the value of a field of an object in which the core has found no
+/// mistake; `None` if the API server would accept it. The core does not find such mistakes: it does not read the fields
+/// that the document lacks, and the document has other names for some values.
 pub fn mistake_of_type(object: &Value) -> Option<String> {
     let spec = Value::Object(fields(object.get("spec")));
     let read = match ObjectKey::of(object)?.kind {
@@ -117,7 +119,7 @@ fn default_pools() -> Value {
     ])
 }
 
-/// The objects of a list of pools.
+/// The objects of a list of pools of the document.
 fn pool_objects(kind: Kind, pools: &Value) -> Vec<Value> {
     let pools = pools.as_array().map(Vec::as_slice).unwrap_or_default();
     let with_priority = |(index, pool): (usize, &Value)| {

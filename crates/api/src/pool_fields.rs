@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-// The rules compare texts, of which `self` is bounded: Kubernetes 1.31 estimates that it costs too much to compare two
-// CIDRs. An IPv6 range in another than its canonical form passes here, and the core checks it.
+// The rules compare texts, because Kubernetes 1.31 estimates that comparing two CIDRs costs too much. They accept every
+// IPv6 range that is not in its canonical form. The core checks such a range.
 
 /// A CIDR without host bits, such as 10.96.1.0/24 or fd00:1::/112.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -75,7 +75,7 @@ pub struct AddressRange(pub String);
 )]
 pub struct AddressRangeOrAddress(pub String);
 
-/// What the API server does about a Service that has an address of the pool and is not admitted by the pool.
+/// What the API server does about a Service that gets an address of the pool and is not admitted by the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Fence {

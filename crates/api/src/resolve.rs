@@ -7,10 +7,10 @@ use kube::core::{Selector, SelectorExt};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The labels of a ServiceCIDR object and its ranges.
+/// The labels and the ranges of a ServiceCIDR object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelledRanges {
-    /// The labels.
+    /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// `spec.cidrs`.
     pub cidrs: Vec<String>,
@@ -20,7 +20,8 @@ pub struct LabelledRanges {
 /// no `serviceCIDRSelector`.
 ///
 /// # Errors
-/// The reason in words if there are none, or if the selector can't be read.
+/// A message with the path of the field: if no ServiceCIDR object has these labels, if the selector can't be read, or
+/// if the pool also has `cidrs`.
 pub(crate) fn resolve(pool: &Value, service_cidrs: &[LabelledRanges]) -> Result<Option<Vec<String>>, String> {
     let Some(selector) = pool.pointer("/spec/serviceCIDRSelector").filter(|selector| !selector.is_null()) else {
         return Ok(None);

@@ -41,8 +41,8 @@ use crate::status::{Addresses, any_object, conditions};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-// Two ranges overlap if one contains the first address of the other. `containsCIDR` of Kubernetes 1.31 compares the whole
-// address and so finds almost no range.
+// Two ranges overlap if one contains the first address of the other. `containsCIDR` of Kubernetes 1.31 compares the
+// whole address and so finds almost no range.
 #[x_kube(
     validation = Rule::new("has(self.cidrs) != has(self.serviceCIDRSelector)")
         .message("give either cidrs or serviceCIDRSelector"),
@@ -80,8 +80,9 @@ pub struct ServicePoolSpec {
     /// The Services that the pool is for. Without it, the pool is for all Services.
     #[serde(default, rename = "match", skip_serializing_if = "Option::is_none")]
     pub matches: Option<ServiceMatch>,
-    /// What the API server does about a Service that has an address of the pool although namespaces, namespaceSelector
-    /// or serviceSelector of the pool do not match it: Off, Warn or Deny.
+    /// What the API server does about a Service that gets an address of the pool although namespaces,
+    /// namespaceSelector or serviceSelector of the pool do not match it, or although the address is reserved for
+    /// another Service: Off, Warn or Deny.
     #[serde(default)]
     pub fence: Fence,
     /// Addresses that are kept for one Service, whether that Service exists or not.

@@ -41,7 +41,7 @@ pub struct AddressCounts {
     pub usable: i64,
     /// Addresses that objects have, including those that the pool may not hand out.
     pub used: i64,
-    /// Usable addresses that nobody has.
+    /// Usable addresses that no object has and that are not in flight.
     pub free: i64,
     /// Addresses that were handed out in the last moments and are not yet in any object.
     pub in_flight: i64,

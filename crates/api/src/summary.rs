@@ -7,7 +7,8 @@ use crate::object_key::Kind;
 /// The longest line, in characters.
 const MAX_LENGTH: usize = 256;
 
-/// The conditions of a pool's entry in one line, such as `os=windows` or `namespaces (a,b)`.
+/// The conditions of a pool's entry in one line, such as `os=windows` or `namespace in (a,b)`. A longer line than
+/// [`MAX_LENGTH`] ends in `...`.
 pub(crate) fn summary(kind: Kind, entry: &Value) -> String {
     let mut conditions = Vec::new();
     if let Some(matches) = entry.get("match").and_then(Value::as_object) {

@@ -28,11 +28,11 @@ fn ready(mut object: Value) -> Value {
 }
 
 /// The state of each object: the reason and the message.
-fn verdicts(compilation: &Compilation) -> Vec<String> {
-    let verdict = |(key, verdict): (&ObjectKey, &clusterip_api::Verdict)| {
-        format!("{key}: {}: {}", verdict.reason.as_str(), verdict.message)
+fn states(compilation: &Compilation) -> Vec<String> {
+    let state = |(key, state): (&ObjectKey, &clusterip_api::ObjectState)| {
+        format!("{key}: {}: {}", state.reason.as_str(), state.message)
     };
-    compilation.verdicts.iter().map(verdict).collect()
+    compilation.states.iter().map(state).collect()
 }
 
 struct Case {
@@ -41,7 +41,7 @@ struct Case {
     service_cidrs: Vec<(&'static str, &'static str)>,
     cluster_ranges: &'static [&'static str],
     document: Value,
-    verdicts: &'static [&'static str],
+    states: &'static [&'static str],
 }
 
 impl Default for Case {
@@ -52,7 +52,7 @@ impl Default for Case {
             service_cidrs: Vec::new(),
             cluster_ranges: &["10.96.0.0/16"],
             document: json!({"services": {"pools": []}}),
-            verdicts: &[],
+            states: &[],
         }
     }
 }
@@ -76,11 +76,12 @@ fn objects_become_a_document() {
                 ),
             ],
             document: json!({"services": {"pools": [
-                {"name": "z", "cidrs": ["10.96.3.0/24"], "match": {"namespaces": ["shop"]}, "reserved": 5, "bands": true},
+                {"name": "z", "cidrs": ["10.96.3.0/24"], "match": {"namespaces": ["shop"]}, "reserved": 5,
+                 "bands": true},
                 {"name": "a", "cidrs": ["10.96.2.0/24"], "match": {"os": "windows"}},
                 {"name": "b", "cidrs": ["10.96.1.0/24"], "match": {"os": "linux"}},
             ]}}),
-            verdicts: &[
+            states: &[
                 "ServicePool a: InUse: the pool is in use",
                 "ServicePool b: InUse: the pool is in use",
                 "ServicePool z: InUse: the pool is in use",
@@ -110,7 +111,7 @@ fn objects_become_a_document() {
                 "nodes": {"explicit": "allow", "pools": [{"name": "nodes", "cidrs": ["10.244.0.0/16"]}]},
                 "external": {"default": true, "pools": [{"name": "edge", "cidrs": ["10.0.9.10-10.0.9.40"]}]},
             }),
-            verdicts: &[
+            states: &[
                 "ServicePool all: InUse: the pool is in use",
                 "ExternalPool edge: InUse: the pool is in use",
                 "NodeBlockPool nodes: InUse: the pool is in use",
@@ -125,7 +126,7 @@ fn objects_become_a_document() {
                 pool("good", json!({"cidrs": ["10.96.1.0/24"]})),
             ],
             document: json!({"services": {"pools": [{"name": "good", "cidrs": ["10.96.1.0/24"]}]}}),
-            verdicts: &[
+            states: &[
                 "ServicePool bad: Invalid: spec.cidrs[0]: 10.96.2.7/24 has host bits set: did you mean 10.96.2.0/24?",
                 "ServicePool good: InUse: the pool is in use",
             ],
@@ -140,7 +141,7 @@ fn objects_become_a_document() {
             document: json!({"services": {"pools": [
                 {"name": "first", "cidrs": ["10.96.1.0/24"], "match": {"os": "linux"}},
             ]}}),
-            verdicts: &[
+            states: &[
                 "ServicePool first: InUse: the pool is in use",
                 "ServicePool second: Overlaps: spec.cidrs[0]: 10.96.1.128/25 overlaps 10.96.1.0/24 of pool \"first\"",
             ],
@@ -153,8 +154,9 @@ fn objects_become_a_document() {
                 ready(pool("old", json!({"cidrs": ["10.96.1.128/25"]}))),
             ],
             document: json!({"services": {"pools": [{"name": "old", "cidrs": ["10.96.1.128/25"]}]}}),
-            verdicts: &[
-                "ServicePool new: Overlaps: with this pool, pool \"old\" has spec.cidrs[0]: 10.96.1.128/25 overlaps 10.96.1.0/24 of pool \"new\"",
+            states: &[
+                "ServicePool new: Overlaps: with this pool, pool \"old\" has spec.cidrs[0]: 10.96.1.128/25 overlaps \
+                 10.96.1.0/24 of pool \"new\"",
                 "ServicePool old: InUse: the pool is in use",
             ],
             ..Case::default()
@@ -172,7 +174,7 @@ fn objects_become_a_document() {
                 {"name": "other", "cidrs": ["10.96.1.0/24"], "match": {"os": "linux"}},
                 {"name": "edited", "cidrs": ["10.96.2.0/24"]},
             ]}}),
-            verdicts: &[
+            states: &[
                 "ServicePool edited: OutsideServiceCIDRs: spec.cidrs[0]: 10.97.0.0/24 lies outside serviceCIDRs \
                  (10.96.0.0/16): the API server would refuse its addresses; the previous version stays in use",
                 "ServicePool other: InUse: the pool is in use",
@@ -187,7 +189,7 @@ fn objects_become_a_document() {
             ],
             cluster_ranges: &[],
             document: json!({"services": {"serviceCIDRs": ["10.96.0.0/16"], "pools": []}}),
-            verdicts: &[
+            states: &[
                 "ServicePool far: OutsideServiceCIDRs: spec.cidrs[0]: 10.97.0.0/24 lies outside serviceCIDRs \
                  (10.96.0.0/16): the API server would refuse its addresses",
                 "ClusterIPPolicy default: InUse: the settings are in use",
@@ -197,7 +199,7 @@ fn objects_become_a_document() {
         Case {
             name: "external addresses in a Service range",
             objects: vec![object("ExternalPool", "edge", json!({"cidrs": ["10.96.9.0/24"]}))],
-            verdicts: &[
+            states: &[
                 "ExternalPool edge: Overlaps: spec.cidrs[0]: 10.96.9.0/24 overlaps the Service range 10.96.0.0/16: an \
                  address is either inside of the cluster or external",
             ],
@@ -211,7 +213,7 @@ fn objects_become_a_document() {
             ],
             service_cidrs: vec![("a", "10.96.128.0/20"), ("a", "10.96.64.0/20"), ("c", "10.96.0.0/20")],
             document: json!({"services": {"pools": [{"name": "team", "cidrs": ["10.96.128.0/20", "10.96.64.0/20"]}]}}),
-            verdicts: &[
+            states: &[
                 "ServicePool nobody: NoRanges: spec.serviceCIDRSelector: no ServiceCIDR object has these labels: label \
                  one with kubectl label servicecidr, or list cidrs",
                 "ServicePool team: InUse: the pool is in use",
@@ -225,10 +227,10 @@ fn objects_become_a_document() {
                 pool("late", json!({"cidrs": ["10.96.2.0/24"], "match": {"os": "linux"}})),
             ],
             document: json!({"services": {"pools": [{"name": "all", "cidrs": ["10.96.1.0/24"]}]}}),
-            verdicts: &[
+            states: &[
                 "ServicePool all: InUse: the pool is in use",
-                "ServicePool late: NeverUsed: spec.match: never used: the earlier pool \"all\" matches everything that it \
-                 matches",
+                "ServicePool late: NeverUsed: spec.match: never used: the earlier pool \"all\" matches everything that \
+                 it matches",
             ],
             ..Case::default()
         },
@@ -239,7 +241,7 @@ fn objects_become_a_document() {
                 pool("all", json!({"cidrs": ["10.96.1.0/24"]})),
             ],
             document: json!({"services": {"pools": [{"name": "all", "cidrs": ["10.96.1.0/24"]}]}}),
-            verdicts: &[
+            states: &[
                 "ServicePool all: InUse: the pool is in use",
                 "ClusterIPPolicy default: Invalid: spec.order: unknown value \"sideways\": known are spread, lowest; \
                  the defaults are in use",
@@ -268,7 +270,7 @@ fn objects_become_a_document() {
         };
         let compilation = compile(&objects, &in_use_before(&objects));
         assert_eq!(compilation.document, case.document, "{}", case.name);
-        assert_eq!(verdicts(&compilation), case.verdicts, "{}", case.name);
+        assert_eq!(states(&compilation), case.states, "{}", case.name);
     }
 }
 
@@ -294,7 +296,7 @@ fn pools_may_exchange_their_ranges() {
     let before = compile(&pools("10.96.1.0/24", "10.96.2.0/24"), &InUse::new());
     let after = compile(&pools("10.96.2.0/24", "10.96.1.0/24"), &before.in_use);
     assert_eq!(
-        verdicts(&after),
+        states(&after),
         ["ServicePool a: InUse: the pool is in use", "ServicePool b: InUse: the pool is in use"]
     );
 }

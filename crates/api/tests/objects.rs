@@ -23,10 +23,10 @@ fn document(name: &str, objects: Vec<Value>) -> Value {
     assert_eq!(wrong, Vec::<String>::new(), "{name}");
     let compiled = compile(&Objects { objects, ..Objects::default() }, &InUse::new());
     let unused: Vec<String> = compiled
-        .verdicts
+        .states
         .iter()
-        .filter(|(_, verdict)| verdict.reason.as_str() != "InUse")
-        .map(|(key, verdict)| format!("{key}: {}", verdict.message))
+        .filter(|(_, state)| state.reason.as_str() != "InUse")
+        .map(|(key, state)| format!("{key}: {}", state.message))
         .collect();
     assert_eq!(unused, Vec::<String>::new(), "{name}");
     compiled.document

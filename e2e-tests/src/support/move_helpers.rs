@@ -101,12 +101,16 @@ pub fn addresses(service: &Value) -> Vec<IpAddr> {
     list.iter().map(|address| address.as_str().unwrap().parse().unwrap()).collect()
 }
 
+/// A request with this body; without a body if it is null. A `PATCH` is a merge patch.
+pub fn request(method: Method, path: &str, body: &Value) -> Request<Vec<u8>> {
+    let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap()
+}
+
 /// Sends a JSON request; `None` if the answer is 404.
 pub async fn send(client: &Client, method: Method, path: &str, body: Option<&Value>) -> Option<Value> {
-    let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
-    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
-    match client.request(request).await {
+    match client.request(request(method, path, body.unwrap_or(&Value::Null))).await {
         Ok(value) => Some(value),
         Err(kube::Error::Api(status)) if status.code == 404 => None,
         Err(error) => panic!("{path}: {error}"),

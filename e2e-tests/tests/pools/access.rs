@@ -1,6 +1,6 @@
 //! Pools belong to administrators: a user with the role `edit` in a namespace has no access to them.
 
-use axum::http::{Method, Request};
+use axum::http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -11,12 +11,9 @@ use crate::support::move_helpers;
 use crate::support::pools::pool;
 use crate::support::webhook_cluster::service;
 
-/// The status code of a request.
-async fn code(client: &Client, method: Method, path: &str, body: &Value) -> u16 {
-    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-    let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
-    let request = Request::builder().method(method).uri(path).header("content-type", kind).body(body).unwrap();
-    match client.request::<Value>(request).await {
+/// The status code of the answer to a request; 200 for every success. Without a body, `body` is null.
+async fn status_code(client: &Client, method: Method, path: &str, body: &Value) -> u16 {
+    match client.request::<Value>(move_helpers::request(method, path, body)).await {
         Ok(_) => 200,
         Err(kube::Error::Api(status)) => status.code,
         Err(error) => panic!("{path}: {error}"),
@@ -35,7 +32,7 @@ async fn user_with_the_role_edit_in_a_namespace_has_no_access_to_pools() {
     let mallory = cluster.plane.client_as(&namespace);
     let services = format!("/api/v1/namespaces/{namespace}/services?dryRun=All");
     eventually("the permissions of the user", async || {
-        (code(&mallory, Method::POST, &services, &service("web", json!({}))).await == 200).then_some(())
+        (status_code(&mallory, Method::POST, &services, &service("web", json!({}))).await == 200).then_some(())
     })
     .await;
 
@@ -66,7 +63,7 @@ async fn user_with_the_role_edit_in_a_namespace_has_no_access_to_pools() {
             (Method::PATCH, status, &conditions),
         ];
         for (method, path, body) in requests {
-            let code = code(&mallory, method.clone(), path, body).await;
+            let code = status_code(&mallory, method.clone(), path, body).await;
             if code != 403 {
                 wrong.push(format!("{method} {path}: {code}"));
             }

@@ -41,7 +41,8 @@ async fn settled(proxy: &Proxy) -> usize {
     .await
 }
 
-async fn range(plane: &ControlPlane, cidr: &str) -> Value {
+/// Gives the pool this range, waits until its status shows that the range is in use, and returns the pool.
+async fn use_range(plane: &ControlPlane, cidr: &str) -> Value {
     plane.apply(&pool("ServicePool", "led", json!({"cidrs": [cidr]})).to_string()).await;
     eventually(&format!("the status with {cidr}"), async || {
         let object = send(&plane.client(), Method::GET, &path("ServicePool", "led"), None).await?;
@@ -61,7 +62,7 @@ async fn only_the_leader_writes_a_status_and_only_what_has_changed() {
     leader.logged(" leading").await;
     let other = replica(&plane, &proxies[1], 1).await;
 
-    range(&plane, "172.21.8.0/24").await;
+    use_range(&plane, "172.21.8.0/24").await;
     let before = settled(&proxies[0]).await;
     let first = send(&plane.client(), Method::GET, &path("ServicePool", "led"), None).await.unwrap();
     let managers = first["metadata"]["managedFields"].as_array().unwrap().iter();
@@ -75,7 +76,7 @@ async fn only_the_leader_writes_a_status_and_only_what_has_changed() {
     assert_eq!(same["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"], "{same}");
     assert_eq!((written(&proxies[0]), written(&proxies[1])), (before, 0));
 
-    let second = range(&plane, "172.21.9.0/24").await;
+    let second = use_range(&plane, "172.21.9.0/24").await;
     let time = |object: &Value| condition(object, "Ready")["lastTransitionTime"].clone();
     assert_eq!(time(&second), time(&first), "the pool was ready all the time");
     assert_eq!(written(&proxies[1]), 0);
@@ -83,7 +84,7 @@ async fn only_the_leader_writes_a_status_and_only_what_has_changed() {
     // The next leader continues with the status that it finds.
     assert_eq!(leader.terminate().await, 0);
     other.logged(" leading").await;
-    let third = range(&plane, "172.21.10.0/24").await;
+    let third = use_range(&plane, "172.21.10.0/24").await;
     assert_eq!(time(&third), time(&first));
     assert!(written(&proxies[1]) > 0);
 }

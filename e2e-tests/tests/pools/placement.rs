@@ -1,4 +1,4 @@
-//! Pools place Services.
+//! A Service gets an address of the first pool that matches it, also after the pools have changed.
 
 use serde_json::json;
 

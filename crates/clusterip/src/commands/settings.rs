@@ -21,12 +21,12 @@ use super::terminal_options::{TerminalOptions, warn};
 /// The text at the end of `clusterip settings --help`.
 pub const HELP: &str = "\
 Examples:
-  Migrate the document of a server to objects:
+  Convert the document of a server to objects, and apply them:
     clusterip settings settings.yaml --to objects | kubectl apply -f -
-  The document of the objects of a cluster:
+  Print the objects of a cluster as a document:
     kubectl get servicepools,externalpools,nodeblockpools,clusterippolicies \\
       -o yaml | clusterip settings - --to document
-  A policy for Kubewarden, with a module in your own registry:
+  Print a policy for Kubewarden, with a module in your own registry:
     clusterip settings settings.yaml --to policy \\
       --module registry://registry.example.com/clusterip-policy:v0.1.0
 
@@ -34,8 +34,8 @@ Settings have three forms: the settings document, objects of clusterip-policy.io
 ClusterAdmissionPolicy of Kubewarden. FILE may have any of them, or a ConfigMap with the document in its key \
 settings.yaml. Objects may be several documents, or a List. Every setting must be valid.
 
-A document has no spec.fence, and the ranges of selected ServiceCIDRs instead of spec.serviceCIDRSelector. Objects \
-have no evidence.lookups and no unusableServiceCIDRs. A warning names each setting that is lost.
+A document has no spec.fence. Instead of spec.serviceCIDRSelector, it has the ranges of the selected ServiceCIDRs. \
+Objects have no evidence.lookups and no unusableServiceCIDRs. A warning names each setting that is lost.
 
 Exit status: 0; 2 if the settings can't be read or have mistakes, or the result can't be written.";
 
@@ -96,6 +96,7 @@ impl Settings {
         Ok(ExitCode::SUCCESS)
     }
 
+    /// The text of the settings in the other form. Prints a warning for each setting that the form does not have.
     fn converted(&self) -> anyhow::Result<String> {
         if self.module.is_some() && self.to != Form::Policy {
             bail!("--module needs --to policy");
@@ -124,7 +125,7 @@ impl Settings {
             warn(&format!("{}: {lost}", source.name));
         }
         match self.to {
-            Form::Document => self.one(&document),
+            Form::Document => self.text_of(&document),
             Form::Policy => {
                 if !settings.nodes.pools.is_empty() {
                     warn(&format!(
@@ -133,19 +134,20 @@ impl Settings {
                         source.name
                     ));
                 }
-                self.one(&policy(&document, &settings, self.module.as_deref())?)
+                self.text_of(&policy(&document, &settings, self.module.as_deref())?)
             }
             Form::Objects => match written {
-                SettingsFile::Document(_) => self.several(objects(&document)),
+                SettingsFile::Document(_) => self.text_of_all(objects(&document)),
                 SettingsFile::Objects(objects) => {
-                    self.several(objects.iter().filter(|object| is_settings_object(object)).map(as_written).collect())
+                    let own = objects.iter().filter(|object| is_settings_object(object));
+                    self.text_of_all(own.map(as_written).collect())
                 }
             },
         }
     }
 
     /// The text of one object or document.
-    fn one(&self, value: &Value) -> anyhow::Result<String> {
+    fn text_of(&self, value: &Value) -> anyhow::Result<String> {
         Ok(match self.output {
             Output::Yaml => serde_saphyr::to_string(value)?,
             Output::Json => serde_json::to_string_pretty(value)? + "\n",
@@ -153,18 +155,18 @@ impl Settings {
     }
 
     /// The text of several objects.
-    fn several(&self, objects: Vec<Value>) -> anyhow::Result<String> {
+    fn text_of_all(&self, objects: Vec<Value>) -> anyhow::Result<String> {
         match self.output {
             Output::Yaml => {
-                let texts: Vec<String> = objects.iter().map(|object| self.one(object)).collect::<Result<_, _>>()?;
+                let texts: Vec<String> = objects.iter().map(|object| self.text_of(object)).collect::<Result<_, _>>()?;
                 Ok(texts.join("---\n"))
             }
-            Output::Json => self.one(&json!({"apiVersion": "v1", "kind": "List", "items": objects})),
+            Output::Json => self.text_of(&json!({"apiVersion": "v1", "kind": "List", "items": objects})),
         }
     }
 }
 
-/// An object without the fields that the API server sets.
+/// An object with only the fields that users write: its type, name, labels, annotations and spec.
 fn as_written(object: &Value) -> Value {
     const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     let mut metadata = Map::new();

@@ -42,13 +42,14 @@ pub fn unusable(name: &str, error: &DocumentError) -> anyhow::Error {
 pub fn of_snapshot(objects: &[Value]) -> Option<Value> {
     let compiled = compiled_as_in_cluster(objects)?;
     notice(&format!("settings: {OF_SNAPSHOT}"));
-    for (key, verdict) in compiled.verdicts.iter().filter(|(_, verdict)| verdict.reason != Reason::InUse) {
-        warn(&format!("{key}: {}: {}", verdict.reason.as_str(), verdict.message));
+    for (key, state) in compiled.states.iter().filter(|(_, state)| state.reason != Reason::InUse) {
+        warn(&format!("{key}: {}: {}", state.reason.as_str(), state.message));
     }
     Some(compiled.document)
 }
 
-/// The settings with this name in a cluster with these ranges, as `clusterip serve` checks them.
+/// Checks settings as `clusterip serve` does in a cluster with these Service ranges. `name` is the name of the settings
+/// in the error.
 ///
 /// # Errors
 /// If the settings have mistakes; the error names the settings, and lists all mistakes, one per line.
@@ -56,14 +57,14 @@ pub fn check(module: &Module, written: Value, ranges: &ServiceRanges, name: &str
     check_settings(module, written, ranges).map_err(|mistakes| anyhow::anyhow!("settings: {name}\n{mistakes}"))
 }
 
-/// Prints the warnings about the settings with this name.
+/// Prints the warnings about settings, each with their name.
 pub fn print_warnings(settings: &LiveSettings, name: &str) {
     for warning in &settings.warnings {
         warn(&format!("{name}: {warning}"));
     }
 }
 
-/// The name of the settings in messages.
+/// The name of the settings of a file in messages; without a file, that of the default settings.
 pub fn name_of(file: Option<&Path>) -> String {
     file.map_or_else(|| "the default settings".to_owned(), |file| file.display().to_string())
 }

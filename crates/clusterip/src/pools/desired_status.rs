@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use clusterip_api::{
-    ADDRESSES_IN_POOLS, Compilation, Kind, ObjectKey, READY, Reason, ReservationHolder, ReservationStatus, STALLED,
-    Verdict, addresses_in_pools_condition, ready_condition, stalled_condition,
+    ADDRESSES_IN_POOLS, Compilation, Kind, ObjectKey, ObjectState, READY, Reason, ReservationHolder, ReservationStatus,
+    STALLED, addresses_in_pools_condition, ready_condition, stalled_condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
@@ -21,10 +21,10 @@ pub(super) fn of(
     now: &Time,
 ) -> BTreeMap<ObjectKey, Value> {
     let pools = compilation.in_use.keys().filter(|key| key.kind != Kind::ClusterIPPolicy).count();
-    let status = |(key, verdict): (&ObjectKey, &Verdict)| {
-        let (generation, before) = (verdict.generation, before.get(key));
+    let status = |(key, state): (&ObjectKey, &ObjectState)| {
+        let (generation, before) = (state.generation, before.get(key));
         let ready = before.and_then(|before| condition(before, READY));
-        let ready = ready_condition(generation, verdict.reason, verdict.message.clone(), ready.as_ref(), now.clone());
+        let ready = ready_condition(generation, state.reason, state.message.clone(), ready.as_ref(), now.clone());
         let stalled = before.and_then(|before| condition(before, STALLED));
         let stalled = stalled_condition(&ready, stalled.as_ref(), now.clone());
         let mut conditions: Vec<Condition> = [ready].into_iter().chain(stalled).collect();
@@ -34,7 +34,7 @@ pub(super) fn of(
         }
         let mut status = json!({"observedGeneration": generation, "conditions": conditions});
         let used = compilation.in_use.get(key);
-        if verdict.reason != Reason::InUse
+        if state.reason != Reason::InUse
             && let Some(used) = used
         {
             status["inUse"] = used.clone();
@@ -53,7 +53,7 @@ pub(super) fn of(
                 Some(cidrs) => cidrs.clone(),
                 None => json!([]),
             };
-            status["for"] = json!(verdict.selects);
+            status["for"] = json!(state.selects);
         }
         let counts = match key.kind {
             Kind::ServicePool => usage.services.get(&key.name).map(|counts| ("addresses", json!(counts))),
@@ -66,7 +66,7 @@ pub(super) fn of(
         }
         (key.clone(), status)
     };
-    compilation.verdicts.iter().map(status).collect()
+    compilation.states.iter().map(status).collect()
 }
 
 /// The condition of this type in a status.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clusterip_api::{Compilation, Kind, ObjectKey};
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::list_pages::visit_pages;
 use futures::StreamExt;
 use futures::stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -79,12 +80,13 @@ impl StatusWriter {
         }
     }
 
+    /// Writes the status of each object that differs from `written`, and notes it there.
     async fn write(&self, compilation: &Compilation, written: &mut Written) {
         let evaluator = self.reconciler.evaluator();
         let usage = usage::count(evaluator, &self.reconciler.misplaced_services());
         let hash = evaluator.settings().hash.clone();
         // An object that was deleted and created again has no status.
-        written.uids.retain(|key, uid| compilation.verdicts.get(key).is_some_and(|verdict| verdict.uid == *uid));
+        written.uids.retain(|key, uid| compilation.states.get(key).is_some_and(|state| state.uid == *uid));
         written.statuses.retain(|key, _| written.uids.contains_key(key));
         let desired = desired_status::of(compilation, &usage, &hash, &written.statuses, &Time(Timestamp::now()));
         let changed = desired.into_iter().filter(|(key, status)| written.statuses.get(key) != Some(status));
@@ -102,7 +104,8 @@ impl StatusWriter {
                 // The object was deleted.
                 Err(KubeError::Api(status)) if status.code == 404 => {}
                 Err(error) => {
-                    tracing::warn!(object = %key, error = error_message(&error), "the status was not written, trying again");
+                    let error = error_message(&error);
+                    tracing::warn!(object = %key, error, "the status was not written, trying again");
                 }
             }
         }
@@ -123,25 +126,30 @@ impl StatusWriter {
         Ok(object.metadata.uid)
     }
 
-    /// The status of all objects; `None` if they can't be listed.
+    /// The status of all objects as the API server has it; `None` if they can't be listed, which is logged.
     async fn read(&self) -> Option<Written> {
         let mut written = Written::default();
         for kind in Kind::ALL {
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &kind.api_resource());
-            let found = match api.list(&ListParams::default()).await {
-                Ok(found) => found.items,
-                Err(error) => {
-                    tracing::warn!(kind = kind.as_str(), error = error_message(&error), "the status was not read");
-                    return None;
-                }
+            let list = |page| {
+                let api = api.clone();
+                async move { api.list(&page).await }
             };
-            for mut object in found {
-                let Some(name) = object.metadata.name else { continue };
+            let visit = |mut object: DynamicObject| {
+                let Some(name) = object.metadata.name else { return };
                 let key = ObjectKey { kind, name };
                 written.uids.insert(key.clone(), object.metadata.uid);
                 if let Some(status) = object.data.get_mut("status") {
                     written.statuses.insert(key, status.take());
                 }
+            };
+            if let Err(error) = visit_pages(ListParams::default(), list, visit).await {
+                tracing::warn!(
+                    kind = kind.as_str(),
+                    error = error_message(&error),
+                    "the status was not read, trying again"
+                );
+                return None;
             }
         }
         Some(written)

@@ -86,7 +86,7 @@ impl Follower {
         let mut shutdown = pin!(shutdown);
         let mut versions = versions(&self.source, self.metrics.clone(), self.latest.clone());
         // If the sender of the ranges is gone, everything else continues.
-        let mut told = true;
+        let mut ranges_may_change = true;
         loop {
             tokio::select! {
                 () = &mut shutdown => return,
@@ -94,9 +94,9 @@ impl Follower {
                     self.latest = version;
                     self.apply_latest().await;
                 }
-                changed = self.ranges.changed(), if told => match changed {
+                changed = self.ranges.changed(), if ranges_may_change => match changed {
                     Ok(()) => self.apply_latest().await,
-                    Err(_) => told = false,
+                    Err(_) => ranges_may_change = false,
                 },
             }
         }
@@ -160,7 +160,7 @@ impl Follower {
     }
 }
 
-/// The document of a version. Objects are compiled, and the result is published.
+/// The document of a version. Objects are compiled with these ranges, and the result is sent to `compilation`.
 fn document(
     version: &Version,
     ranges: &ServiceRanges,
@@ -182,15 +182,16 @@ fn document(
 
 /// Logs the objects that can't be used, each once, and those that can be used again.
 fn log_changes(before: Option<&Compilation>, now: &Compilation) {
-    for (key, verdict) in &now.verdicts {
-        let last = before.and_then(|before| before.verdicts.get(key));
-        if last.is_some_and(|last| last.reason == verdict.reason && last.message == verdict.message) {
+    for (key, state) in &now.states {
+        let last = before.and_then(|before| before.states.get(key));
+        if last.is_some_and(|last| last.reason == state.reason && last.message == state.message) {
             continue;
         }
-        if verdict.reason != Reason::InUse {
-            tracing::error!(object = %key, reason = verdict.reason.as_str(), why = verdict.message, "not in use");
+        if state.reason != Reason::InUse {
+            let reason = state.reason.as_str();
+            tracing::error!(object = %key, reason, why = state.message, "the object is not in use");
         } else if last.is_some() {
-            tracing::info!(object = %key, "in use again");
+            tracing::info!(object = %key, "the object is in use again");
         }
     }
 }

@@ -27,9 +27,9 @@ pub enum DocumentError {
     #[error("{0}")]
     ConfigMap(String),
     /// The ConfigMap has no settings.
-    #[error("the ConfigMap has no key {KEY}, but {keys}")]
+    #[error("the ConfigMap has no key {KEY}: {keys}")]
     NoKey {
-        /// The keys of the ConfigMap.
+        /// Which keys the ConfigMap has, in words.
         keys: String,
     },
     /// The policy of Kubewarden was deleted.
@@ -56,7 +56,10 @@ pub enum DocumentError {
         kind: String,
     },
     /// A settings document and objects are in the same file.
-    #[error("the file has objects of {GROUP}, and a document that is not an object: use one or the other")]
+    #[error(
+        "the file has objects of {GROUP} and a document without apiVersion or kind: remove the document, or write its \
+         settings as objects"
+    )]
     DocumentBesideObjects,
     /// Objects of the API `clusterip-policy.io` have mistakes. Contains a mistake for each object.
     #[error("{}", .0.join("\n"))]

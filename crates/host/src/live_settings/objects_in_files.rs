@@ -32,7 +32,8 @@ pub(super) fn in_text(text: &str) -> Result<Option<Vec<Value>>, YamlError> {
     Ok(objects.iter().any(is_settings_object).then_some(objects))
 }
 
-/// Adds an object, or the items of a list. The items of a list such as a ServicePoolList may have no type of their own.
+/// Adds an object, or the items of a list. Items of a list such as a ServicePoolList that have no type get that of the
+/// list.
 fn add(object: Value, objects: &mut Vec<Value>) {
     if object.is_null() {
         return;
@@ -70,7 +71,7 @@ pub fn document_of_objects(objects: &[Value]) -> Result<Value, DocumentError> {
     if mistakes.is_empty() { Ok(compiled.document) } else { Err(DocumentError::Objects(mistakes)) }
 }
 
-/// As [`document_of_objects`], but objects that can't be used are left out.
+/// The document of the objects that can be used, as [`document_of_objects`] compiles it. Other objects are left out.
 pub fn usable_document_of_objects(objects: &[Value]) -> Value {
     let service_cidrs = ServiceRanges::of(objects).labelled;
     let objects = Objects { objects: objects.to_vec(), service_cidrs, cluster_ranges: Vec::new() };
@@ -84,7 +85,7 @@ pub fn compiled_as_in_cluster(objects: &[Value]) -> Option<Compilation> {
     (!own.is_empty()).then(|| compiled(&own, &ServiceRanges::of(objects), None))
 }
 
-/// The objects whose kinds or names the API server would refuse.
+/// A mistake for each object whose kind or name the API server would refuse, or that is there twice.
 fn wrong_names(objects: &[Value]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut mistakes = Vec::new();
@@ -103,22 +104,22 @@ fn wrong_names(objects: &[Value]) -> Vec<String> {
             mistakes.push(format!("{key}: Invalid: the name must be {}", ObjectKey::policy().name));
         }
         if !seen.insert(key.clone()) {
-            mistakes.push(format!("{key}: Invalid: a second object of this kind and name"));
+            mistakes.push(format!("{key}: Invalid: there is another object of this kind and name: remove one"));
         }
     }
     mistakes
 }
 
-/// Why an object is not in use.
+/// The mistake of an object, with the object and the reason; `None` if it can be used.
 fn mistake(object: &Value, compiled: &Compilation) -> Option<String> {
     let key = ObjectKey::of(object)?;
-    let verdict = compiled.verdicts.get(&key)?;
-    let (reason, message) = match verdict.reason {
+    let state = compiled.states.get(&key)?;
+    let (reason, message) = match state.reason {
         Reason::InUse => (Reason::Invalid, mistake_of_type(object)?),
         Reason::NoRanges => {
-            (Reason::NoRanges, format!("{}; in files, the ServiceCIDR objects belong beside the pool", verdict.message))
+            (Reason::NoRanges, format!("{}; in files, add the ServiceCIDR objects beside the pool", state.message))
         }
-        other => (other, verdict.message.clone()),
+        other => (other, state.message.clone()),
     };
     Some(format!("{key}: {}: {message}", reason.as_str()))
 }
@@ -215,8 +216,8 @@ mod tests {
                 name: "no such ServiceCIDR",
                 text: TEAM.to_owned(),
                 expected: Err("ServicePool team: NoRanges: spec.serviceCIDRSelector: no ServiceCIDR object has these \
-                               labels: label one with kubectl label servicecidr, or list cidrs; in files, the \
-                               ServiceCIDR objects belong beside the pool"),
+                               labels: label one with kubectl label servicecidr, or list cidrs; in files, add \
+                               the ServiceCIDR objects beside the pool"),
             },
             Case {
                 name: "mistakes of several objects, in the order of the file",
@@ -240,7 +241,7 @@ mod tests {
             Case {
                 name: "two pools of one name",
                 text: pool("a", "{cidrs: [10.96.1.0/24]}") + &pool("a", "{cidrs: [10.96.2.0/24]}"),
-                expected: Err("ServicePool a: Invalid: a second object of this kind and name"),
+                expected: Err("ServicePool a: Invalid: there is another object of this kind and name: remove one"),
             },
             Case {
                 name: "no name",
@@ -274,6 +275,6 @@ mod tests {
         let compiled = compiled_as_in_cluster(&[good, bad, cidr]).unwrap();
         let expected = json!({"services": {"pools": [{"name": "good", "cidrs": ["10.96.1.0/24"]}]}});
         assert_eq!(compiled.document, expected);
-        assert_eq!(compiled.verdicts.len(), 2);
+        assert_eq!(compiled.states.len(), 2);
     }
 }

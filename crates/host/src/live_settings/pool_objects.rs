@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clusterip_api::{Compilation, InUse, Kind, Objects, compile, in_use_before};
 use clusterip_runtime::api_error::error_chain;
+use clusterip_runtime::list_pages::visit_pages;
 use futures::stream::{BoxStream, SelectAll, StreamExt};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -20,14 +21,12 @@ use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 
 /// Several objects are often applied together. The settings are compiled when no object has changed for this time, so
-/// that a half of them is not put into use.
+/// that no version with only some of these objects is put into use.
 const QUIET: Duration = Duration::from_millis(100);
 /// Objects that change all the time are compiled at least this often.
 const MAX_DELAY: Duration = Duration::from_secs(1);
-/// The page size of lists.
-const PAGE: u32 = 500;
 
-/// All objects of this API, sorted, without the parts that do not matter to the settings.
+/// All objects of this API, sorted by kind and name. Each has only the parts that matter to the settings.
 ///
 /// # Errors
 /// If they can't be listed; with status 404 if the definitions of the custom resources are not installed.
@@ -35,15 +34,11 @@ pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
     let mut objects = Vec::new();
     for kind in Kind::ALL {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let found = api.list(&page).await?;
-            objects.extend(found.items.iter().map(|object| reduced(kind, object)));
-            match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page.continue_token = Some(token),
-                None => break,
-            }
-        }
+        let list = |page| {
+            let api = api.clone();
+            async move { api.list(&page).await }
+        };
+        visit_pages(ListParams::default(), list, |object| objects.push(reduced(kind, &object))).await?;
     }
     Ok(objects)
 }
@@ -68,7 +63,7 @@ pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, Kub
 
 /// All objects each time some of them have changed.
 pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'static, Vec<Value>> {
-    let mut watch = Watch { events: SelectAll::new(), stores: Vec::new(), listed: BTreeSet::new(), last: None };
+    let mut watch = ObjectWatch { events: SelectAll::new(), stores: Vec::new(), listed: BTreeSet::new(), last: None };
     for kind in Kind::ALL {
         let resource = kind.api_resource();
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -100,16 +95,18 @@ pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'
     .boxed()
 }
 
-struct Watch {
+/// Watches the objects of all kinds.
+struct ObjectWatch {
     /// The kind of each object that changed, and whether the list of that kind is complete.
     events: SelectAll<BoxStream<'static, (Kind, bool)>>,
     stores: Vec<(Kind, Store<DynamicObject>)>,
     /// The kinds whose lists are complete.
     listed: BTreeSet<Kind>,
+    /// The objects of the last version.
     last: Option<Vec<Value>>,
 }
 
-impl Watch {
+impl ObjectWatch {
     /// The next version of the objects; `None` if all watches ended, which they never do.
     async fn next(&mut self) -> Option<Vec<Value>> {
         loop {
@@ -133,12 +130,14 @@ impl Watch {
         }
     }
 
+    /// Notes whether the list of a kind is complete.
     fn see(&mut self, (kind, is_listed): (Kind, bool)) {
         if is_listed {
             self.listed.insert(kind);
         }
     }
 
+    /// All objects as [`list`] returns them.
     fn objects(&self) -> Vec<Value> {
         let mut objects = Vec::new();
         for (kind, store) in &self.stores {
@@ -150,8 +149,8 @@ impl Watch {
     }
 }
 
-/// The parts of an object that matter to the settings. Without the numbers in its status, which change with every
-/// Service.
+/// The parts of an object that matter to the settings. The numbers in its status, which change with every Service, do
+/// not.
 fn reduced(kind: Kind, object: &DynamicObject) -> Value {
     let resource = kind.api_resource();
     let metadata = &object.metadata;

@@ -24,7 +24,7 @@ pub enum SettingsFile {
 
 impl SettingsFile {
     /// Reads the text of a file: the document itself, the settings in it if it is a policy of Kubewarden
-    /// (`spec.settings`) or a ConfigMap (the key [`KEY`]), or objects of the API `clusterip-policy.io`.
+    /// (`spec.settings`) or a ConfigMap (the key `settings.yaml`), or objects of the API `clusterip-policy.io`.
     ///
     /// # Errors
     /// [`DocumentError`] if the text is empty or not YAML, or if an object is of another kind or has no settings.
@@ -58,6 +58,7 @@ fn is_service_cidr(object: &Value) -> bool {
     kind(object) == "ServiceCIDR" && api_version(object).starts_with("networking.k8s.io/")
 }
 
+/// The error about an object or a document that may not be in a file with objects of the API `clusterip-policy.io`.
 fn why_not_among_objects(other: &Value) -> DocumentError {
     let (api_version, kind) = (api_version(other).to_owned(), kind(other).to_owned());
     if api_version.is_empty() || kind.is_empty() {
@@ -66,6 +67,7 @@ fn why_not_among_objects(other: &Value) -> DocumentError {
     DocumentError::OtherObject { api_version, kind }
 }
 
+/// The settings document in a document that may be a policy of Kubewarden or a ConfigMap.
 fn settings_of(document: Value) -> Written {
     let (api_version, kind) = (api_version(&document), kind(&document));
     if api_version.is_empty() || kind.is_empty() {
@@ -97,9 +99,9 @@ pub(super) fn of_policy(spec: Option<&Value>) -> Value {
 fn of_config_map(config_map: &ConfigMap) -> Written {
     let data = config_map.data.as_ref();
     let Some(text) = data.and_then(|data| data.get(KEY)) else {
-        let there: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
-        let there = if there.is_empty() { "no key".to_owned() } else { there.join(", ") };
-        return Err(DocumentError::NoKey { keys: there });
+        let keys: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
+        let keys = if keys.is_empty() { "it has no keys".to_owned() } else { format!("it has {}", keys.join(", ")) };
+        return Err(DocumentError::NoKey { keys });
     };
     parse(text)
 }
@@ -163,22 +165,22 @@ mod tests {
             Case {
                 name: "a ConfigMap with another key",
                 text: "apiVersion: v1\nkind: ConfigMap\ndata: {pools.yaml: x}",
-                expected: Err("the ConfigMap has no key settings.yaml, but pools.yaml"),
+                expected: Err("the ConfigMap has no key settings.yaml: it has pools.yaml"),
             },
             Case {
                 name: "a ConfigMap with several other keys",
                 text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yml: x, a: x}",
-                expected: Err("the ConfigMap has no key settings.yaml, but a, settings.yml"),
+                expected: Err("the ConfigMap has no key settings.yaml: it has a, settings.yml"),
             },
             Case {
                 name: "a ConfigMap without keys",
                 text: "apiVersion: v1\nkind: ConfigMap\ndata: {}",
-                expected: Err("the ConfigMap has no key settings.yaml, but no key"),
+                expected: Err("the ConfigMap has no key settings.yaml: it has no keys"),
             },
             Case {
                 name: "a ConfigMap without data",
                 text: "apiVersion: v1\nkind: ConfigMap",
-                expected: Err("the ConfigMap has no key settings.yaml, but no key"),
+                expected: Err("the ConfigMap has no key settings.yaml: it has no keys"),
             },
             Case {
                 name: "a ConfigMap of the wrong shape",
@@ -219,7 +221,7 @@ mod tests {
                 name: "a document beside objects",
                 text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
                        ---\nservices: {order: lowest}\n",
-                expected: Err("the file has objects of clusterip-policy.io, and a document that is not an object"),
+                expected: Err("the file has objects of clusterip-policy.io and a document without apiVersion"),
             },
             Case { name: "two documents", text: "services: {}\n---\nnodes: {}", expected: Err("line 3: more than") },
             Case { name: "no YAML", text: "services: [", expected: Err("line 2: ") },

@@ -81,11 +81,12 @@ pub(super) enum Version {
 /// A document, or why a text is not a document.
 pub(super) type Written = Result<Value, DocumentError>;
 
-/// Parses a version.
+/// Parses the text of a settings document. An empty text is null.
 pub(super) fn parse(text: &str) -> Written {
     Ok(yaml::single(text)?)
 }
 
+/// The document in a file, which may have it in one of the forms of [`settings_in`].
 fn of_file(file: &Path) -> Written {
     let read = || -> Written {
         let source = manifests::read_file(file).map_err(|error| {
@@ -103,11 +104,11 @@ fn of_file(file: &Path) -> Written {
     read()
 }
 
-/// The document of the current version. If it consists of objects, they are compiled with the Service ranges of the
-/// cluster.
+/// The document of the current version. If the version consists of objects, they are compiled with the Service ranges
+/// of the cluster.
 ///
 /// # Errors
-/// [`SettingsError`] if it can't be read.
+/// [`SettingsError`] if the source or the Service ranges can't be read, or if the source has no document.
 pub async fn written(source: &SettingsSource) -> Result<Value, SettingsError> {
     match read(source).await? {
         Version::Written(written) => {
@@ -122,6 +123,9 @@ pub async fn written(source: &SettingsSource) -> Result<Value, SettingsError> {
 }
 
 /// The current version of the settings.
+///
+/// # Errors
+/// [`SettingsError`] if the source can't be read. A file that can't be read is a version with a mistake.
 pub(super) async fn read(source: &SettingsSource) -> Result<Version, SettingsError> {
     match source {
         SettingsSource::File(file) => Ok(Version::Written(of_file(file))),

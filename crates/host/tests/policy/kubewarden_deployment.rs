@@ -279,8 +279,8 @@ fn node_policy_has_the_pools_of_the_deployment_without_kubewarden() {
 fn compiled(files: &[&str]) -> Value {
     let objects = Objects { objects: files.iter().flat_map(|file| documents(file)).collect(), ..Objects::default() };
     let compilation = compile(&objects, &InUse::new());
-    for (key, verdict) in compilation.verdicts {
-        assert_eq!(verdict.reason, Reason::InUse, "{key}: {}", verdict.message);
+    for (key, state) in compilation.states {
+        assert_eq!(state.reason, Reason::InUse, "{key}: {}", state.message);
     }
     compilation.document
 }

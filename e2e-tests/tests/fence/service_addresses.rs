@@ -1,0 +1,179 @@
+//! ClusterIPs of ServicePools with a fence.
+
+use axum::http::Method;
+use futures::stream::{self, StreamExt as _};
+use serde_json::{Value, json};
+
+use super::support::{
+    BY_POLICY, create, dry_run, fenced, fenced_pool, outcome, patch, send, service_at, tenant, until_refused,
+};
+use crate::support::eventually::eventually;
+use crate::support::move_helpers::path;
+use crate::support::pools::pool;
+use crate::support::service_webhook_rules::{Call, assert_calls};
+use crate::support::webhook_cluster::{addresses, service, within};
+
+/// How many requests run at once.
+const AT_ONCE: usize = 16;
+
+#[tokio::test]
+async fn thousand_creates_of_a_tenant_get_no_address_of_another_team() {
+    const RANGE: &str = "172.21.8.0/22";
+    let plane = fenced().await;
+    plane.namespace("blue").await;
+    plane.apply(&fenced_pool("ServicePool", "blue", &[RANGE], "blue").to_string()).await;
+    let (namespace, mallory) = tenant(plane, "mallory").await;
+    until_refused(&mallory, &namespace, &service_at("trial", "172.21.8.1")).await;
+
+    let address = |nth: usize| format!("172.21.{}.{}", 8 + nth / 250, 1 + nth % 250);
+    let creates = stream::iter(0..1000).map(async |nth| {
+        let name = format!("web-{nth}");
+        create(&mallory, &namespace, &service_at(&name, &address(nth))).await
+    });
+    let results: Vec<_> = creates.buffer_unordered(AT_ONCE).collect().await;
+    let expected = "lies in ServicePool \"blue\", which does not admit this Service of namespace mallory: \
+                    match.namespaces does not match; choose another address, or remove spec.clusterIP and create the \
+                    Service again";
+    let others: Vec<_> =
+        results.into_iter().filter(|result| !result.as_ref().is_err_and(|error| error.contains(expected))).collect();
+    assert!(others.is_empty(), "{others:?}");
+
+    // The API server may pick an address of this or another pool by itself; then it refuses the Service.
+    let picks = stream::iter(0..100).map(async |nth| {
+        let result = create(&mallory, &namespace, &service(&format!("any-{nth}"), json!({}))).await;
+        result.map(|created| addresses(&created)).map_err(|error| error.contains(BY_POLICY))
+    });
+    let picks: Vec<_> = picks.buffer_unordered(AT_ONCE).collect().await;
+    let wrong = |pick: &Result<Vec<_>, bool>| match pick {
+        Ok(addresses) => addresses.iter().any(|address| within(*address, RANGE)),
+        Err(by_policy) => !by_policy,
+    };
+    assert!(!picks.iter().any(wrong), "{picks:?}");
+
+    // A Service without an address gets one in an update.
+    let external_name = service("alias", json!({"type": "ExternalName", "externalName": "example.com"}));
+    create(&mallory, &namespace, &external_name).await.unwrap();
+    let change = json!({"spec": {"type": "ClusterIP", "externalName": null, "clusterIP": "172.21.8.7"}});
+    assert_eq!(outcome(patch(&mallory, &namespace, "alias", change).await), "refused");
+
+    let all: Value = send(&plane.client(), Method::GET, "/api/v1/services", &json!(null)).await.unwrap();
+    let services = all["items"].as_array().unwrap();
+    let intruders: Vec<_> = services
+        .iter()
+        .filter(|service| addresses(service).iter().any(|address| within(*address, RANGE)))
+        .map(|service| &service["metadata"])
+        .collect();
+    assert!(intruders.is_empty(), "{intruders:?}");
+    // The addresses are free for the team that they belong to.
+    create(&plane.client(), "blue", &service_at("web", "172.21.8.7")).await.unwrap();
+}
+
+#[tokio::test]
+async fn both_families_count() {
+    let plane = fenced().await;
+    let (namespace, client) = tenant(plane, "families").await;
+    plane.apply(&fenced_pool("ServicePool", "families", &["fd00:21::f00/120"], "nobody").to_string()).await;
+    let dual = |second: &str| {
+        service(
+            "web",
+            json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "172.21.13.7",
+            "clusterIPs": ["172.21.13.7", second]}),
+        )
+    };
+    until_refused(&client, &namespace, &dual("fd00:21::f07")).await;
+    let error = dry_run(&client, &namespace, &dual("fd00:21::f07")).await.unwrap_err();
+    assert!(error.contains("fd00:21::f07 lies in ServicePool \"families\""), "{error}");
+    dry_run(&client, &namespace, &dual("fd00:21::e07")).await.unwrap();
+    dry_run(&client, &namespace, &service("headless", json!({"clusterIP": "None"}))).await.unwrap();
+}
+
+#[tokio::test]
+async fn edit_of_a_pool_takes_effect() {
+    let plane = fenced().await;
+    let (namespace, client) = tenant(plane, "edited").await;
+    let web = service_at("web", "172.21.15.7");
+    let until = async |expected: &'static str| {
+        eventually(expected, async || (outcome(dry_run(&client, &namespace, &web).await) == expected).then_some(()))
+            .await;
+    };
+    plane.apply(&fenced_pool("ServicePool", "edited", &["172.21.15.0/24"], "nobody").to_string()).await;
+    until("refused").await;
+    plane.apply(&fenced_pool("ServicePool", "edited", &["172.21.15.0/24"], &namespace).to_string()).await;
+    until("allowed").await;
+    plane.apply(&fenced_pool("ServicePool", "edited", &["172.21.15.0/24"], "nobody").to_string()).await;
+    until("refused").await;
+    let off = r#"{"spec": {"fence": "Off"}}"#;
+    plane.kubectl(&["patch", "servicepool", "edited", "--type=merge", "--patch", off]).await.ok();
+    until("allowed").await;
+    let deny = r#"{"spec": {"fence": "Deny"}}"#;
+    plane.kubectl(&["patch", "servicepool", "edited", "--type=merge", "--patch", deny]).await.ok();
+    until("refused").await;
+    plane.kubectl(&["delete", "servicepool", "edited"]).await.ok();
+    until("allowed").await;
+}
+
+#[tokio::test]
+async fn reserved_address_is_kept_for_its_service() {
+    let plane = fenced().await;
+    let (namespace, client) = tenant(plane, "reserves").await;
+    let reservation = json!({"address": "172.21.20.7", "namespace": namespace, "name": "web"});
+    let spec = json!({"cidrs": ["172.21.20.0/24"], "fence": "Deny", "reservations": [reservation]});
+    plane.apply(&pool("ServicePool", "reserves", spec).to_string()).await;
+    until_refused(&client, &namespace, &service_at("other", "172.21.20.7")).await;
+
+    let others = plane.namespace("reserves-others").await;
+    let admin = plane.client();
+    let row = |namespace: &str, name: &str, address: &str, expected| {
+        (namespace.to_owned(), service_at(name, address), expected)
+    };
+    let rows = [
+        row(&namespace, "web", "172.21.20.7", "allowed"),
+        row(&namespace, "other", "172.21.20.8", "allowed"),
+        row(&namespace, "other", "172.21.20.7", "refused"),
+        row(&others, "web", "172.21.20.7", "refused"),
+        row(&others, "web", "172.21.20.8", "allowed"),
+    ];
+    let mut seen = Vec::new();
+    for (namespace, service, expected) in rows {
+        let outcome = outcome(dry_run(&admin, &namespace, &service).await);
+        seen.push(Call { request: format!("{namespace}: {service}"), outcome, expected });
+    }
+    assert_calls(seen);
+}
+
+/// The server writes the ranges of the selected ServiceCIDR objects into the status of the pool.
+#[tokio::test]
+async fn pool_of_service_cidrs_has_the_ranges_of_its_status() {
+    let plane = fenced().await;
+    let (namespace, client) = tenant(plane, "selected").await;
+    let spec = json!({"serviceCIDRSelector": {"matchLabels": {"team": "a"}}, "fence": "Deny",
+        "match": {"namespaces": ["nobody"]}});
+    plane.apply(&pool("ServicePool", "selected", spec).to_string()).await;
+    dry_run(&client, &namespace, &service_at("web", "172.21.16.7")).await.unwrap();
+    let status = r#"{"status": {"ranges": ["172.21.16.0/24", "not a range"]}}"#;
+    let arguments = ["patch", "servicepool", "selected", "--subresource=status", "--type=merge", "--patch", status];
+    plane.kubectl(&arguments).await.ok();
+    until_refused(&client, &namespace, &service_at("web", "172.21.16.7")).await;
+    dry_run(&client, &namespace, &service_at("web", "172.21.17.7")).await.unwrap();
+}
+
+/// The API server creates this Service itself, and would have no address for its clients otherwise.
+#[tokio::test]
+async fn service_of_the_api_server_is_exempt() {
+    let plane = fenced().await;
+    let (namespace, client) = tenant(plane, "beside-kubernetes").await;
+    plane.apply(&fenced_pool("ServicePool", "first", &["172.21.0.0/29"], "nobody").to_string()).await;
+    until_refused(&client, &namespace, &service_at("web", "172.21.0.7")).await;
+    // In a dry run, the API server does not pick an address, but shows the first one of the range.
+    dry_run(&client, &namespace, &service("web", json!({}))).await.unwrap();
+    let admin = plane.client();
+    let kubernetes = path("default", "kubernetes");
+    let read = async || send(&admin, Method::GET, &kubernetes, &json!(null)).await;
+    let before = read().await.unwrap()["metadata"]["uid"].clone();
+    send(&admin, Method::DELETE, &kubernetes, &json!(null)).await.unwrap();
+    let after = eventually("the API server to create its Service again", async || {
+        read().await.ok().filter(|service| service["metadata"]["uid"] != before)
+    })
+    .await;
+    assert_eq!(after["spec"]["clusterIP"], "172.21.0.1");
+}
