@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use crate::object_key::ObjectKey;
 
 /// The fields of pool objects that the document does not have.
-const OBJECT_FIELDS: [&str; 3] = ["priority", "serviceCIDRSelector", "fence"];
-/// The fields of a ClusterIPPolicy with names as values. The API writes them in upper camel case, as all of Kubernetes
-/// does, and the document in lower case.
-pub(crate) const NAMES: [&str; 3] = ["order", "explicit", "whenFull"];
+const ONLY_IN_OBJECTS: [&str; 3] = ["priority", "serviceCIDRSelector", "fence"];
+/// The fields of a ClusterIPPolicy with one of several names as their value. Objects have these names in upper camel
+/// case, as all of Kubernetes does, and the document has them in lower camel case.
+pub(crate) const ENUM_FIELDS: [&str; 3] = ["order", "explicit", "whenFull"];
 
 /// The entry of a pool object in the document: its spec, with the name and with the given ranges in place of
 /// `serviceCIDRSelector`.
@@ -17,7 +17,8 @@ pub(crate) fn entry(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>)
     let mut entry = Map::new();
     entry.insert("name".to_owned(), json!(key.name));
     if let Some(spec) = object.get("spec").and_then(Value::as_object) {
-        let fields = spec.iter().filter(|(field, value)| !OBJECT_FIELDS.contains(&field.as_str()) && !value.is_null());
+        let fields =
+            spec.iter().filter(|(field, value)| !ONLY_IN_OBJECTS.contains(&field.as_str()) && !value.is_null());
         entry.extend(fields.map(|(field, value)| (field.clone(), value.clone())));
     }
     if let Some(cidrs) = cidrs {
@@ -44,7 +45,7 @@ pub(crate) fn document(
     };
     let (mut nodes, mut external) = (section("nodes"), section("external"));
     for fields in [&mut services, &mut nodes] {
-        for name in NAMES {
+        for name in ENUM_FIELDS {
             if let Some(Value::String(value)) = fields.get_mut(name) {
                 *value = lower_camel(value);
             }

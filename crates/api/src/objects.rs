@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::document::NAMES;
+use crate::document::ENUM_FIELDS;
 use crate::object_key::Kind;
 use crate::pool_fields::Fence;
 use crate::{ClusterIPPolicySpec, ExternalPoolSpec, GROUP, NodeBlockPoolSpec, ObjectKey, ServicePoolSpec, VERSION};
@@ -37,7 +37,7 @@ pub fn objects(document: &Value) -> Vec<Value> {
         }
     }
     for fields in [&mut services, &mut nodes] {
-        for name in NAMES {
+        for name in ENUM_FIELDS {
             if let Some(Value::String(value)) = fields.get_mut(name) {
                 *value = upper_camel(value);
             }
