@@ -34,6 +34,10 @@ pub(super) fn misplaced(
     manifests: &[Manifest],
     selector: Option<&ServiceSelector>,
 ) -> anyhow::Result<MisplacedServices> {
+    let is_existing = |manifest: &Manifest| manifest.is_service() && is_of_cluster(&manifest.object.value());
+    if cluster.is_empty() && !manifests.iter().any(is_existing) {
+        return Ok(MisplacedServices::default());
+    }
     let called = callers(cluster)?;
     let mut snapshot = Snapshot::default();
     for object in cluster {
