@@ -74,6 +74,8 @@ async fn custom_kinds_are_found_by_their_plural() {
     for pool in planned["pools"]["services"].as_array_mut().unwrap() {
         assert!(pool["used"].take().is_u64(), "{pool}");
     }
+    // Which existing Services are misplaced with these settings depends on them, too.
+    planned.as_object_mut().unwrap().remove("misplaced");
     // The first address of the Service range belongs to `default/kubernetes`. Before Kubernetes 1.33, the API does not
     // show that range.
     let shows_ranges = plane.kubectl(&["get", "servicecidrs"]).await.status == 0;

@@ -7,6 +7,7 @@ use clusterip_api::ReservationHolder;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::settings::{self, Settings};
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_host::object::{self, name};
 use serde_json::Value;
 
@@ -49,7 +50,7 @@ impl AuditInput<'_> {
         let external = external::audit::audit(self, cache, &mut findings, &mut notes)?;
         sort(settings, &mut findings);
         notes.extend(unknown_owners(&evaluated));
-        notes.extend(self.unknown_callers(&findings));
+        notes.extend(unknown_callers(&self.called, &findings));
         let services = evaluated.iter().filter(|evaluated| has_address(evaluated)).count();
         let reservations = self.reservations();
         Ok(Audit { pools, reservations, nodes, external, findings, services, notes })
@@ -132,17 +133,6 @@ impl AuditInput<'_> {
         used
     }
 
-    /// A note if Services could move and it is unknown whether the control plane calls them.
-    fn unknown_callers(&self, findings: &[Finding]) -> Option<String> {
-        let reason = self.called.missing()?;
-        let movable = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::NoPool);
-        findings.iter().any(movable).then(|| {
-            format!(
-                "it is unknown whether the control plane calls a misplaced Service, which then does not move: {reason}"
-            )
-        })
-    }
-
     /// The addresses of `default/kubernetes`.
     fn kubernetes(&self) -> Vec<IpAddr> {
         let snapshot = Snapshot::read(self.snapshot);
@@ -217,8 +207,20 @@ fn sort(settings: &Settings, findings: &mut [Finding]) {
     });
 }
 
+/// A note if Services could move and it is unknown whether the control plane calls them.
+pub(in crate::audit) fn unknown_callers<'f>(
+    called: &ControlPlaneServices,
+    findings: impl IntoIterator<Item = &'f Finding>,
+) -> Option<String> {
+    let reason = called.missing()?;
+    let is_movable = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::NoPool);
+    findings.into_iter().any(is_movable).then(|| {
+        format!("it is unknown whether the control plane calls a misplaced Service, which then does not move: {reason}")
+    })
+}
+
 /// One note for all Services whose addresses may have been set by hand.
-fn unknown_owners(evaluated: &[EvaluatedService]) -> Option<String> {
+pub(in crate::audit) fn unknown_owners(evaluated: &[EvaluatedService]) -> Option<String> {
     let unknown = |evaluated: &&EvaluatedService| {
         matches!(evaluated.evaluation.as_ref(), Evaluation::Placed(_))
             && is_set_by_hand(&evaluated.service.value()).is_none()

@@ -240,15 +240,23 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
         return Ok(());
     }
     if kinds::callers().any(|caller| caller == kind) {
-        collector.called.take(&kind, serde_json::from_value(object)?);
-        // Every cluster has APIServices: a snapshot with some was taken with all objects that refer to Services.
-        if kind.1 == "APIService" {
-            kinds::callers().for_each(|kind| collector.called.listed(&kind));
-        }
-        return Ok(());
+        return add_caller(&collector.called, &kind, object);
     }
     if collector.keepers.contains_key(&kind) {
         collector.take(&kind, serde_json::from_value(object)?);
+    }
+    Ok(())
+}
+
+/// Adds an object of a snapshot that makes the control plane call Services. `kind` is one of [`kinds::callers`].
+///
+/// # Errors
+/// If the object can't be read.
+pub fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: Value) -> Result<(), serde_json::Error> {
+    called.take(kind, serde_json::from_value(object)?);
+    // Every cluster has APIServices: a snapshot with some was taken with all objects that refer to Services.
+    if kind.1 == "APIService" {
+        kinds::callers().for_each(|kind| called.listed(&kind));
     }
     Ok(())
 }

@@ -1,20 +1,16 @@
 //! `clusterip plan`
 
 use std::borrow::Cow;
-use std::io::{self, IsTerminal};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::api_server_lists;
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
+use clusterip_host::cluster::manifests::{Manifest, ManifestText};
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{
@@ -23,13 +19,18 @@ use clusterip_host::live_settings::{
 use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
+mod existing_services;
+mod progress;
+mod warnings;
+
+use self::progress::Bar;
 use super::missing_permissions::Reads;
-use super::terminal_options::{TerminalOptions, is_quiet, notice, warn};
+use super::terminal_options::{TerminalOptions, notice};
 use super::{scope, settings_file};
 use crate::api_server_rules::is_namespace;
+use crate::audit::services::misplaced::MisplacedServices;
 use crate::kustomization::{self, Built};
 use crate::manifest_planner::Planner;
 use crate::report;
@@ -47,11 +48,16 @@ Examples:
   With the objects of the cluster of the current context:
     clusterip init >settings.yaml
     clusterip plan examples/shop --cluster --settings settings.yaml
+  With changed pools, to see which existing Services would move:
+    clusterip plan examples/changed-pools --snapshot examples/audit/snapshot.yaml
 
 All workloads, Pods, Nodes and Namespaces of the manifests are evidence, in any order, and all addresses set by hand \
 count as used. Addresses are a forecast, unless they are filled in (-o yaml). If the settings have pools of Nodes, \
 Nodes get pod CIDRs. If they have pools of external addresses, Services get external addresses, as `clusterip serve` \
 would assign them.
+
+With --settings, or pool objects among the manifests, a plan also lists the existing Services that are misplaced with \
+these settings, and what moves them, as `clusterip audit` does. -o yaml has no such list.
 
 A Service is also denied if the API server would refuse it: because of an address that is invalid, outside of the \
 known Service ranges, or in use by another Service, or because an update would change the address.
@@ -116,6 +122,18 @@ pub enum Output {
     Yaml,
 }
 
+/// What a plan reads.
+struct PlanInput {
+    module: Module,
+    sources: Vec<ManifestText>,
+    manifests: Vec<Manifest>,
+    /// The objects of the cluster; none if it is not known.
+    there: Vec<Value>,
+    live: LiveSettings,
+    /// Whether the user chose the settings, which then need not be those of the cluster.
+    are_settings_given: bool,
+}
+
 impl Plan {
     /// Plans, and prints the plan.
     ///
@@ -127,16 +145,52 @@ impl Plan {
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
-        let paths = self.paths.iter().map(|path| ("PATHS", path));
-        let filenames = self.filenames.iter().map(|path| ("--filename", path));
-        let settings = self.settings.iter().map(|file| ("--settings", file));
-        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
-        super::check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))?;
+        let PlanInput { module, sources, manifests, there, live, are_settings_given } = self.read()?;
+        warnings::print(&live.settings, &there, &manifests);
+        let has_pools = !live.settings.nodes.pools.is_empty();
+        let is_selected = |manifest: &Manifest| {
+            self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
+        };
+        if !manifests.iter().any(|manifest| manifest.is_service() && is_selected(manifest)) && self.selector.is_some() {
+            notice(scope::NO_SUCH_LABELS);
+        }
+        // The manifests of -o yaml have no place for Services that are not among them.
+        let misplaced = if are_settings_given && self.output != Output::Yaml {
+            existing_services::misplaced(&module, &live, &there, &manifests, self.selector.as_ref())?
+        } else {
+            MisplacedServices::default()
+        };
+        for note in &misplaced.notes {
+            notice(&format!("note: {note}"));
+        }
+        let is_planned = |manifest: &&Manifest| {
+            (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
+        };
+        let planned = manifests.iter().filter(is_planned).count() as u64;
+        let LiveSettings { document, settings, .. } = live;
+        let planner = Planner::new(&module, document, settings, there).only(self.selector.clone());
+        let mut bar = Bar::new(planned);
+        let plan = planner.plan(&manifests, |done| bar.show(done))?;
+        bar.end();
+
+        let text = match self.output {
+            Output::Table => report::plan_table::plan(&plan, &misplaced.services, Layout::of_stdout(self.no_headers)),
+            Output::Json => report::plan_json::plan(&plan, &misplaced.services)?,
+            Output::Yaml => report::filled_manifests::manifests(&sources, &manifests, &plan)?,
+        };
+        super::output(text.as_bytes())?;
+        Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    /// Reads the manifests, the settings and the cluster, and checks them.
+    fn read(&self) -> anyhow::Result<PlanInput> {
+        self.check_standard_input()?;
         let mut written = settings_file::read(self.settings.as_deref())?;
         let mut settings_name = settings_file::name_of(self.settings.as_deref());
         let of_context = self.namespace_of_context();
         let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
         let of_manifests = self.settings_objects(&manifests)?;
+        let are_settings_given = self.settings.is_some() || !of_manifests.is_empty();
         if !of_manifests.is_empty() {
             // A pool may select ServiceCIDRs of the cluster, which are not known yet.
             written = usable_document_of_objects(&of_manifests);
@@ -174,41 +228,21 @@ impl Plan {
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace, "--namespace", &there, &manifests)?;
         }
-        let LiveSettings { document, settings, .. } =
-            check_settings(&module, written, &settings_name, &there, &manifests)?;
+        let live = check_settings(&module, written, &settings_name, &there, &manifests)?;
         if let Some(file) = &self.snapshot {
             let kinds = SnapshotKinds::of(&there);
-            kinds.check(&settings).with_context(|| format!("snapshot: {}", file.display()))?;
+            kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
         }
+        Ok(PlanInput { module, sources, manifests, there, live, are_settings_given })
+    }
 
-        warn_of_dns_address(&settings, &there, &manifests);
-        for manifest in &manifests {
-            warn_of_retired_api(manifest);
-            warn_of_misspelled_service(manifest);
-        }
-        let has_pools = !settings.nodes.pools.is_empty();
-        let is_selected = |manifest: &Manifest| {
-            self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
-        };
-        if !manifests.iter().any(|manifest| manifest.is_service() && is_selected(manifest)) && self.selector.is_some() {
-            notice(scope::NO_SUCH_LABELS);
-        }
-        let is_planned = |manifest: &&Manifest| {
-            (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
-        };
-        let planned = manifests.iter().filter(is_planned).count() as u64;
-        let planner = Planner::new(&module, document, settings, there).only(self.selector.clone());
-        let mut bar = Bar::new(planned);
-        let plan = planner.plan(&manifests, |done| bar.show(done))?;
-        bar.end();
-
-        let text = match self.output {
-            Output::Table => report::plan_table::plan(&plan, Layout::of_stdout(self.no_headers)),
-            Output::Json => report::plan_json::plan(&plan)?,
-            Output::Yaml => report::filled_manifests::manifests(&sources, &manifests, &plan)?,
-        };
-        super::output(text.as_bytes())?;
-        Ok(if plan.has_denied() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    /// Checks that only one argument is `-` for standard input.
+    fn check_standard_input(&self) -> anyhow::Result<()> {
+        let paths = self.paths.iter().map(|path| ("PATHS", path));
+        let filenames = self.filenames.iter().map(|path| ("--filename", path));
+        let settings = self.settings.iter().map(|file| ("--settings", file));
+        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
+        super::check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))
     }
 
     /// The pool objects and the ClusterIPPolicy among the manifests, and the ServiceCIDRs that pools may select; empty
@@ -322,85 +356,4 @@ fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: 
         return Ok(());
     }
     Err(scope::missing_namespace(namespace, named_by))
-}
-
-/// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
-/// cluster or in the manifests has that address.
-fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manifest]) {
-    let is_used = |address: IpAddr| {
-        let has = |object: &Value| match object::kind(object) {
-            "IPAddress" => object::name(object).parse() == Ok(address),
-            "Service" => addresses(object).contains(&address),
-            _ => false,
-        };
-        there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value()))
-    };
-    if let Some(dns) = settings.unused_dns_address(is_used) {
-        warn(&dns.to_string());
-    }
-}
-
-/// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not
-/// used as evidence.
-fn warn_of_retired_api(manifest: &Manifest) {
-    let object = &manifest.object.value();
-    let (api_version, kind) = (object::api_version(object), object::kind(object));
-    let served = match (api_version, kind) {
-        ("extensions/v1beta1", "Deployment" | "DaemonSet" | "ReplicaSet")
-        | ("apps/v1beta1", "Deployment" | "StatefulSet")
-        | ("apps/v1beta2", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet") => "apps/v1",
-        ("batch/v1beta1" | "batch/v2alpha1", "CronJob") => "batch/v1",
-        _ => return,
-    };
-    let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
-    let warning = format!(
-        "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
-         but {served}"
-    );
-    warn(&warning);
-}
-
-/// Warns about a manifest that is not planned because its kind or API version is almost that of a Service. The API
-/// server has no such kind. A kind of an API group, such as the Service of Knative, is another kind.
-fn warn_of_misspelled_service(manifest: &Manifest) {
-    let object = &manifest.object.value();
-    let (api_version, kind) = (object::api_version(object), object::kind(object));
-    let is_like_service = kind.eq_ignore_ascii_case("Service") || kind.eq_ignore_ascii_case("Services");
-    if !is_like_service || api_version.contains('/') || manifest.is_service() {
-        return;
-    }
-    let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
-    let warning = format!("{origin}: {api_version} {kind} {namespace}/{name} is not planned: did you mean v1 Service?");
-    warn(&warning);
-}
-
-/// A progress bar, shown on a terminal if planning takes longer than a second.
-struct Bar {
-    bar: ProgressBar,
-    begin: Instant,
-    wanted: bool,
-}
-
-impl Bar {
-    const PROGRESS_DELAY: Duration = Duration::from_secs(1);
-
-    fn new(planned: u64) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(planned), ProgressDrawTarget::hidden());
-        Self { bar, begin: Instant::now(), wanted: io::stderr().is_terminal() && !is_quiet() }
-    }
-
-    fn show(&mut self, done: u64) {
-        if self.wanted && self.begin.elapsed() > Self::PROGRESS_DELAY {
-            self.wanted = false;
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {eta} to go") {
-                self.bar.set_style(style);
-            }
-        }
-        self.bar.set_position(done);
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
 }

@@ -24,15 +24,19 @@ const NEARLY_FULL: u128 = 90;
 /// colours; the printer strips them where they don't belong.
 pub fn audit(audit: &Audit, layout: Layout) -> String {
     let mut table = pools(audit, layout);
-    let mut findings = audit.findings.as_slice();
+    put_findings(&mut table, &audit.findings, layout);
+    end(&mut table, audit, layout);
+    table
+}
+
+/// Adds findings, which are sorted by kind: a group for each kind.
+pub(super) fn put_findings(table: &mut String, mut findings: &[Finding], layout: Layout) {
     while let Some(first) = findings.first() {
         let (group, rest) = findings.split_at(findings.partition_point(|finding| finding.kind <= first.kind));
-        separate(&mut table);
+        separate(table);
         table.push_str(&self::group(first.kind, group, layout));
         findings = rest;
     }
-    end(&mut table, audit, layout);
-    table
 }
 
 /// As [`audit()`], but with a single line for each finding, which has more columns and is never folded.

@@ -6,6 +6,7 @@ use clusterip_core::external;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use crate::audit::services::misplaced::MisplacedService;
 use crate::manifest_planner::{Plan, Row};
 use crate::nodes::block_planner::{NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
@@ -15,6 +16,8 @@ struct Document<'p> {
     services: &'p [Row],
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<&'p [NodeRow]>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    misplaced: &'p [MisplacedService],
     pools: Pools<'p>,
     summary: All,
 }
@@ -150,17 +153,18 @@ impl ExternalSummary {
     }
 }
 
-/// The plan as indented JSON with a final line break.
+/// The plan as indented JSON with a final line break. `misplaced` are the existing Services that are misplaced with the
+/// settings of the plan.
 ///
 /// # Errors
 /// If the plan can't be serialized.
-pub fn plan(plan: &Plan) -> Result<String, serde_json::Error> {
+pub fn plan(plan: &Plan, misplaced: &[MisplacedService]) -> Result<String, serde_json::Error> {
     let nodes = plan.nodes.as_ref().map(|nodes| nodes.rows.as_slice());
     let summary = All {
         services: Summary::of(&plan.rows),
         external: plan.external.as_ref().map(|_| ExternalSummary::of(&plan.rows)),
         nodes: nodes.map(Summary::of_nodes),
     };
-    let document = Document { services: &plan.rows, nodes, pools: Pools::of(plan), summary };
+    let document = Document { services: &plan.rows, nodes, misplaced, pools: Pools::of(plan), summary };
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }

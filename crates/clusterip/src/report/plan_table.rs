@@ -10,17 +10,21 @@ use clusterip_core::external;
 use clusterip_runtime::style;
 use clusterip_runtime::terminal::harmless;
 
+use super::audit_table;
 use super::columns::{self, Layout, paint};
 use super::plan_json::{ExternalSummary, Summary};
+use crate::audit::model::Finding;
+use crate::audit::services::misplaced::MisplacedService;
 use crate::joined::joined;
 use crate::manifest_planner::{AddressSource, ExternalRow, Plan, Row};
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
 use crate::pool_use::PoolUse;
 
 /// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with
-/// their denials and warnings below them, and finally a line with the totals of each. The text has colours; the
-/// printer strips them where they don't belong.
-pub fn plan(plan: &Plan, layout: Layout) -> String {
+/// their denials and warnings below them, then the existing Services that are misplaced with the settings of the plan, as
+/// an audit prints them, and finally a line with the totals of each. The text has colours; the printer strips them where
+/// they don't belong.
+pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> String {
     let mut table = String::new();
     let mut sums = Vec::new();
     // If the plan is about Nodes only, the table of Services is left out.
@@ -51,6 +55,11 @@ pub fn plan(plan: &Plan, layout: Layout) -> String {
         put(&mut table, &head, rows, layout);
     }
     sums.extend(nodes.map(node_totals));
+    if !misplaced.is_empty() {
+        let findings: Vec<Finding> = misplaced.iter().map(|service| service.finding.clone()).collect();
+        audit_table::put_findings(&mut table, &findings, layout);
+        sums.push(misplaced_totals(misplaced));
+    }
     for (index, sum) in sums.iter().enumerate() {
         let sum = columns::paragraph(sum, 0, 2, layout);
         let _ = writeln!(table, "{}{sum}", if index == 0 { "\n" } else { "" });
@@ -218,6 +227,13 @@ fn node_totals(plan: &NodePlan) -> String {
         let _ = write!(line, "; {pool}{range} {} of {} blocks used", count(counts.used), count(counts.usable));
     }
     line
+}
+
+/// How many existing Services are misplaced, with the totals of `clusterip move`.
+fn misplaced_totals(misplaced: &[MisplacedService]) -> String {
+    let (all, to_move) = (misplaced.len(), misplaced.iter().filter(|service| service.moves).count());
+    let services = if all == 1 { "Service" } else { "Services" };
+    format!("{all} existing {services} misplaced with these settings: {to_move} to move, {} stay", all - to_move)
 }
 
 /// The totals, such as `20 Services: 16 allocated, 4 unchanged, 0 denied`.

@@ -17,6 +17,8 @@ fn read(path: &str) -> String {
 const AUDIT: &str =
     "$ clusterip audit --snapshot examples/audit/snapshot.yaml --settings examples/settings/audit.yaml\n";
 
+const CHANGED_POOLS: &str = "$ clusterip plan examples/changed-pools --snapshot examples/audit/snapshot.yaml\n";
+
 /// The text of a page between the first `begin` and the end of its code block.
 fn shown<'p>(page: &'p str, begin: &str) -> &'p str {
     page.split(begin).nth(1).and_then(|block| block.split("```").next()).expect("no such block")
@@ -35,6 +37,7 @@ fn assert_excerpt(excerpt: &str, whole: &str) {
 fn the_page_about_plans_shows_what_the_demo_prints() {
     let (page, demo) = (read("docs/plan.md"), read("crates/clusterip/tests/golden/shop.txt"));
     assert_eq!(shown(&page, "```text\n"), demo);
+    assert_eq!(shown(&page, CHANGED_POOLS), read("crates/clusterip/tests/golden/changed-pools.txt"));
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod plan;
 mod plan_external;
 mod plan_input;
 mod plan_kustomize;
+mod plan_misplaced;
 mod plan_nodes;
 mod plan_refused;
 mod plan_scope;

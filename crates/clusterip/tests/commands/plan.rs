@@ -16,7 +16,7 @@ struct Example {
     status: i32,
 }
 
-const EXAMPLES: [Example; 10] = [
+const EXAMPLES: [Example; 11] = [
     Example { name: "shop", args: &["examples/shop", "--settings", "examples/settings/k2s.yaml"], status: 0 },
     Example { name: "teams", args: &["examples/teams", "--settings", "examples/settings/teams.yaml"], status: 0 },
     Example {
@@ -48,6 +48,11 @@ const EXAMPLES: [Example; 10] = [
             "--snapshot",
             "examples/reservations/cluster.yaml",
         ],
+        status: 0,
+    },
+    Example {
+        name: "changed-pools",
+        args: &["examples/changed-pools", "--snapshot", "examples/audit/snapshot.yaml"],
         status: 0,
     },
     Example { name: "nodes", args: &["examples/nodes", "--settings", "examples/settings/nodes.yaml"], status: 0 },

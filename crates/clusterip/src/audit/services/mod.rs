@@ -2,4 +2,5 @@
 
 pub mod evaluate;
 pub mod findings;
+pub mod misplaced;
 pub mod ranges;

@@ -1,0 +1,82 @@
+//! Finds the Services that are misplaced with settings that need not be in use, for `clusterip plan`.
+
+use std::sync::{Arc, RwLock};
+
+use clusterip_core::address_set_by_hand::is_set_by_hand;
+use clusterip_core::annotations::Move;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::policy::module::Module;
+use serde::Serialize;
+
+use super::evaluate::{self, EvaluateError, EvaluatedService, Evaluation, ServiceCache};
+use super::findings;
+use crate::audit::build::{unknown_callers, unknown_owners};
+use crate::audit::model::{Finding, Kind};
+use crate::service_selector::ServiceSelector;
+
+/// A misplaced Service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MisplacedService {
+    /// The finding that an audit with the same settings reports.
+    #[serde(flatten)]
+    pub finding: Finding,
+    /// The pools that the addresses of the Service lie in; empty for addresses outside of all pools.
+    pub lies_in: Vec<String>,
+    /// Whether `clusterip move` can move the Service, with the options that the remedy names.
+    pub moves: bool,
+}
+
+/// The misplaced Services of a cluster.
+#[derive(Debug, Default)]
+pub struct MisplacedServices {
+    /// The Services, by kind of finding, then by namespace and name.
+    pub services: Vec<MisplacedService>,
+    /// What could not be determined about them, as sentences.
+    pub notes: Vec<String>,
+}
+
+impl MisplacedServices {
+    /// Finds the misplaced Services among those that match the selector. `None` stands for any labels.
+    ///
+    /// # Errors
+    /// [`EvaluateError`] if the policy fails.
+    pub fn find(
+        module: &Module,
+        settings: &LiveSettings,
+        snapshot: &Arc<RwLock<Snapshot>>,
+        called: &ControlPlaneServices,
+        selector: Option<&ServiceSelector>,
+    ) -> Result<Self, EvaluateError> {
+        let (mut services, mut misplaced) = (Vec::new(), Vec::new());
+        for evaluated in evaluate::all(module, settings, snapshot, &mut ServiceCache::default())? {
+            if selector.is_some_and(|selector| !selector.matches(&evaluated.service.value())) {
+                continue;
+            }
+            if let Some(service) = MisplacedService::of(settings, &evaluated, called) {
+                services.push(service);
+                misplaced.push(evaluated);
+            }
+        }
+        services.sort_by_key(|service| service.finding.kind);
+        let callers = unknown_callers(called, services.iter().map(|service| &service.finding));
+        let notes = unknown_owners(&misplaced).into_iter().chain(callers).collect();
+        Ok(Self { services, notes })
+    }
+}
+
+impl MisplacedService {
+    /// The Service, if it is misplaced.
+    fn of(settings: &LiveSettings, evaluated: &EvaluatedService, called: &ControlPlaneServices) -> Option<Self> {
+        let Evaluation::Placed(placement) = evaluated.evaluation.as_ref() else { return None };
+        let mut found = Vec::new();
+        findings::of_service(&settings.settings, evaluated, called, false, &mut found);
+        let is_misplaced = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::ByHand | Kind::NoPool);
+        let finding = found.into_iter().find(is_misplaced)?;
+        let service = evaluated.service.value();
+        let moves = is_set_by_hand(&service) != Some(true) && Move::of(&service) != Some(Move::Never);
+        Some(Self { finding, lies_in: placement.lies_in.clone(), moves })
+    }
+}

@@ -1,0 +1,101 @@
+//! The Services that exist before the plan, and those of them that are misplaced with its settings.
+
+use std::sync::{Arc, RwLock};
+
+use anyhow::Context;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_host::cluster::manifests::Manifest;
+use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
+use clusterip_host::cluster::watch::kinds;
+use clusterip_host::live_settings::LiveSettings;
+use clusterip_host::object::{self, Packed};
+use clusterip_host::policy::module::Module;
+use serde_json::{Value, json};
+
+use crate::audit::services::misplaced::MisplacedServices;
+use crate::audit::source;
+use crate::service_selector::ServiceSelector;
+
+/// The fields of `metadata` that decide where a Service belongs, and whether it moves.
+const METADATA: [&str; 2] = ["labels", "annotations"];
+/// The fields of `spec` that do.
+const SPEC: [&str; 2] = ["selector", "type"];
+
+/// The existing Services that are misplaced with these settings: those of the cluster, and those among the manifests
+/// that come from a cluster. The workloads of the manifests are evidence about them, too.
+///
+/// # Errors
+/// If an object of the cluster can't be read, or the policy fails.
+pub(super) fn misplaced(
+    module: &Module,
+    settings: &LiveSettings,
+    cluster: &[Value],
+    manifests: &[Manifest],
+    selector: Option<&ServiceSelector>,
+) -> anyhow::Result<MisplacedServices> {
+    let is_existing = |manifest: &Manifest| manifest.is_service() && is_of_cluster(&manifest.object.value());
+    if cluster.is_empty() && !manifests.iter().any(is_existing) {
+        return Ok(MisplacedServices::default());
+    }
+    let called = callers(cluster)?;
+    let mut snapshot = Snapshot::default();
+    for object in cluster {
+        snapshot.share(object, Packed::new(object));
+    }
+    for manifest in manifests {
+        let object = manifest.object.value();
+        if !manifest.is_service() {
+            snapshot.share(&object, manifest.object.clone());
+            continue;
+        }
+        let id = ServiceKey::of(&object);
+        match snapshot.get("v1", "Service", &id.namespace, &id.name) {
+            Some(existing) => snapshot.insert(updated(existing, &object)),
+            None if is_of_cluster(&object) => snapshot.insert(object),
+            None => {}
+        }
+    }
+    let snapshot = Arc::new(RwLock::new(snapshot));
+    Ok(MisplacedServices::find(module, settings, &snapshot, &called, selector)?)
+}
+
+/// Which Services the control plane calls, as far as the objects of the cluster show it.
+fn callers(cluster: &[Value]) -> anyhow::Result<ControlPlaneServices> {
+    let called = ControlPlaneServices::default();
+    for object in cluster {
+        let kind = (object::api_version(object).to_owned(), object::kind(object).to_owned());
+        if kinds::callers().any(|caller| caller == kind) {
+            let read = source::add_caller(&called, &kind, object.clone());
+            read.with_context(|| format!("{} {} can't be read", kind.1, object::name(object)))?;
+        }
+    }
+    Ok(called)
+}
+
+/// Whether a Service of the manifests is one of a cluster, as `kubectl get -o yaml` prints it: the API server sets its
+/// UID.
+fn is_of_cluster(service: &Value) -> bool {
+    !object::text(service, &["metadata", "uid"]).is_empty() && !addresses(service).is_empty()
+}
+
+/// A Service of the cluster after its manifest has been applied: it keeps its addresses, and their owners.
+fn updated(mut service: Value, manifest: &Value) -> Value {
+    let given = |part: &str, field: &str| manifest.get(part).and_then(|part| part.get(field));
+    if let Some(metadata) = service.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in METADATA {
+            let Some(given) = given("metadata", field).and_then(Value::as_object) else { continue };
+            if let Some(kept) = metadata.entry(field).or_insert_with(|| json!({})).as_object_mut() {
+                kept.extend(given.clone());
+            }
+        }
+    }
+    if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
+        for field in SPEC {
+            if let Some(given) = given("spec", field) {
+                spec.insert(field.to_owned(), given.clone());
+            }
+        }
+    }
+    service
+}
