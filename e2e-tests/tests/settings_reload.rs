@@ -57,14 +57,14 @@ impl Followed {
     }
 
     /// Waits until a Service pool has this reason, and a message that contains this text.
-    async fn judged(&mut self, name: &str, reason: Reason, message: &str) {
+    async fn until_reason(&mut self, name: &str, reason: Reason, message: &str) {
         let key = ObjectKey { kind: Kind::ServicePool, name: name.to_owned() };
-        let judged = self.compilation.wait_for(|compilation| {
+        let is_seen = self.compilation.wait_for(|compilation| {
             let state = compilation.as_ref().and_then(|compilation| compilation.states.get(&key));
             state.is_some_and(|state| state.reason == reason && state.message.contains(message))
         });
-        let judged = tokio::time::timeout(MAX_WAIT, judged).await.is_ok_and(|seen| seen.is_ok());
-        assert!(judged, "{key} is not {}: {message:?}: {:#?}", reason.as_str(), self.compilation.borrow());
+        let is_seen = tokio::time::timeout(MAX_WAIT, is_seen).await.is_ok_and(|seen| seen.is_ok());
+        assert!(is_seen, "{key} is not {}: {message:?}: {:#?}", reason.as_str(), self.compilation.borrow());
     }
 
     /// The names of the Service pools in use, in the order in which they are tried.
@@ -141,7 +141,7 @@ async fn changed_pools_are_used_and_a_mistake_affects_only_its_pool() {
     plane.apply(&service_pool("outside", 0, "10.0.0.0/24", "darwin")).await;
     let mut followed = Followed::new(source).await;
     assert_eq!(followed.pools(), [""; 0]);
-    followed.judged("outside", Reason::OutsideServiceCIDRs, "10.0.0.0/24 lies outside").await;
+    followed.until_reason("outside", Reason::OutsideServiceCIDRs, "10.0.0.0/24 lies outside").await;
     followed.counted(1, 1, 0).await;
 
     let both = format!(
@@ -159,17 +159,17 @@ async fn changed_pools_are_used_and_a_mistake_affects_only_its_pool() {
 
     // A mistake: the last good version of this pool stays in use, and the other pools are not affected.
     plane.apply(&service_pool("linux", 1, "10.1.0.0/24", "linux")).await;
-    followed.judged("linux", Reason::OutsideServiceCIDRs, "; the previous version stays in use").await;
+    followed.until_reason("linux", Reason::OutsideServiceCIDRs, "; the previous version stays in use").await;
     assert_eq!(*followed.live.borrow(), second);
     // A new pool with the range of another one is left out.
     plane.apply(&service_pool("late", 3, "172.21.9.0/25", "darwin")).await;
-    followed.judged("late", Reason::Overlaps, "172.21.9.0/25").await;
+    followed.until_reason("late", Reason::Overlaps, "172.21.9.0/25").await;
     assert_eq!(*followed.live.borrow(), second);
     plane.apply(&service_pool("windows", 2, "172.21.10.0/24", "windows")).await;
     followed.until("the changed pool and the new one", |live| names(live) == ["late", "windows", "linux"]).await;
-    followed.judged("late", Reason::InUse, "").await;
+    followed.until_reason("late", Reason::InUse, "").await;
     plane.apply(&service_pool("linux", 1, "172.21.11.0/24", "linux")).await;
-    followed.judged("linux", Reason::InUse, "").await;
+    followed.until_reason("linux", Reason::InUse, "").await;
 
     // A deleted object is not in use any more.
     plane.kubectl(&["delete", "servicepool", "windows"]).await.ok();

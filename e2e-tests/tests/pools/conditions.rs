@@ -65,10 +65,10 @@ async fn condition_says_why_a_pool_is_not_in_use() {
     // Of two new pools, the one with the higher priority would be used: the good one comes first.
     for Case { name, spec, reason, message } in &cases {
         cluster.apply(&[pool("ServicePool", name, spec.clone())]).await;
-        cluster.judged("ServicePool", name, reason, message).await;
+        cluster.until_reason("ServicePool", name, reason, message).await;
     }
     for Case { name, reason, message, .. } in &cases {
-        let object = cluster.judged("ServicePool", name, reason, message).await;
+        let object = cluster.until_reason("ServicePool", name, reason, message).await;
         let ready = condition(&object, "Ready");
         assert!(ready["lastTransitionTime"].is_string(), "{object}");
         let (ranges, used) = (&object["status"]["ranges"], &object["status"]["inUse"]);
@@ -87,7 +87,7 @@ async fn condition_says_why_a_pool_is_not_in_use() {
     // A mistake of another pool can go away without an edit of the pool itself.
     let before = cluster.object("ServicePool", "judged-inside").await;
     cluster.plane.kubectl(&["delete", "servicepool", "judged-good"]).await.ok();
-    let after = cluster.judged("ServicePool", "judged-inside", "InUse", "").await;
+    let after = cluster.until_reason("ServicePool", "judged-inside", "InUse", "").await;
     assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"]);
     assert_eq!(after["status"]["ranges"], json!(["172.21.70.128/25"]));
 }
@@ -98,19 +98,19 @@ async fn last_good_version_stays_in_use_after_a_mistake() {
     let cluster = PoolCluster::shared().await;
     let namespace = cluster.plane.namespace("mistaken").await;
     cluster.apply(&[pool_of("mistaken", GOOD, &namespace)]).await;
-    let first = cluster.judged("ServicePool", "mistaken", "InUse", "").await;
+    let first = cluster.until_reason("ServicePool", "mistaken", "InUse", "").await;
     cluster.serves(&namespace, &json!({}), GOOD).await;
 
     cluster.apply(&[pool_of("mistaken", "10.99.1.0/24", &namespace)]).await;
     let message = "; the previous version stays in use";
-    let second = cluster.judged("ServicePool", "mistaken", "OutsideServiceCIDRs", message).await;
+    let second = cluster.until_reason("ServicePool", "mistaken", "OutsideServiceCIDRs", message).await;
     assert_ne!(second["metadata"]["generation"], first["metadata"]["generation"]);
     assert_eq!(second["status"]["inUse"]["cidrs"], json!([GOOD]), "{second}");
     assert_eq!(second["status"]["ranges"], json!([GOOD]), "the fence reads these ranges: {second}");
     cluster.serves(&namespace, &json!({}), GOOD).await;
 
     cluster.apply(&[pool_of("mistaken", "172.21.75.0/24", &namespace)]).await;
-    let third = cluster.judged("ServicePool", "mistaken", "InUse", "").await;
+    let third = cluster.until_reason("ServicePool", "mistaken", "InUse", "").await;
     assert_eq!(third["status"]["inUse"], Value::Null, "{third}");
     assert_eq!(condition(&third, "Stalled"), Value::Null, "{third}");
     cluster.serves(&namespace, &json!({}), "172.21.75.0/24").await;
@@ -123,10 +123,10 @@ async fn pool_that_is_replaced_gets_a_status() {
     let namespace = cluster.plane.namespace("replaced").await;
     let pool = pool_of("replaced", "172.21.76.0/24", &namespace);
     cluster.apply(std::slice::from_ref(&pool)).await;
-    let first = cluster.judged("ServicePool", "replaced", "InUse", "").await;
+    let first = cluster.until_reason("ServicePool", "replaced", "InUse", "").await;
     let (client, path) = (cluster.plane.client(), path("ServicePool", "replaced"));
     send(&client, Method::DELETE, &path, None).await.unwrap();
     cluster.apply(std::slice::from_ref(&pool)).await;
-    let second = cluster.judged("ServicePool", "replaced", "InUse", "").await;
+    let second = cluster.until_reason("ServicePool", "replaced", "InUse", "").await;
     assert_ne!(second["metadata"]["uid"], first["metadata"]["uid"]);
 }

@@ -28,7 +28,7 @@ async fn services_keep_their_addresses_without_pools() {
     let one = format!("1 Service has an address that lies in no pool: before/web{REMEDY}");
     let outside = in_pools(&cluster, &one).await;
     assert_eq!((&outside["status"], &outside["reason"]), (&json!("False"), &json!("OutsideOfPools")));
-    cluster.judged("ClusterIPPolicy", "default", "InUse", "").await;
+    cluster.until_reason("ClusterIPPolicy", "default", "InUse", "").await;
 
     cluster.apply(&[pool("ServicePool", "all", json!({"cidrs": ["172.21.0.0/16"]}))]).await;
     let inside = in_pools(&cluster, "the address of every Service lies in a pool").await;
@@ -59,8 +59,8 @@ async fn version_in_use_survives_a_restart_of_the_server() {
     let mut cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
     let namespace = cluster.plane.namespace("kept").await;
     cluster.apply(&[policy(&cluster.plane, json!({"order": "Lowest"})), pool_of("kept", GOOD, &namespace)]).await;
-    cluster.judged("ClusterIPPolicy", "default", "InUse", "").await;
-    cluster.judged("ServicePool", "kept", "InUse", "").await;
+    cluster.until_reason("ClusterIPPolicy", "default", "InUse", "").await;
+    cluster.until_reason("ServicePool", "kept", "InUse", "").await;
     cluster.serves(&namespace, &json!({}), GOOD).await;
 
     let mistake = json!({"order": "Lowest", "evidence": {"kinds": ["deployments"]}});
@@ -70,7 +70,7 @@ async fn version_in_use_survives_a_restart_of_the_server() {
     let objects = [pool, settings];
     let mut used = Vec::new();
     for (kind, name, reason, message) in objects {
-        used.push(cluster.judged(kind, name, reason, message).await["status"]["inUse"].clone());
+        used.push(cluster.until_reason(kind, name, reason, message).await["status"]["inUse"].clone());
     }
     assert_eq!(used[0]["cidrs"], json!([GOOD]));
     assert_eq!(used[1]["order"], "Lowest");
@@ -87,6 +87,6 @@ async fn version_in_use_survives_a_restart_of_the_server() {
     // The counts show that the new process has written the status.
     cluster.status_of("ServicePool", "kept", |object| object["status"]["addresses"]["used"] == 2).await;
     for ((kind, name, reason, message), used) in objects.into_iter().zip(used) {
-        assert_eq!(cluster.judged(kind, name, reason, message).await["status"]["inUse"], used);
+        assert_eq!(cluster.until_reason(kind, name, reason, message).await["status"]["inUse"], used);
     }
 }

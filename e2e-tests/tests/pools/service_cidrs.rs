@@ -24,10 +24,10 @@ async fn labelled_service_cidr_extends_a_pool() {
     }
     let spec = json!({"serviceCIDRSelector": {"matchLabels": {"team": "a"}}, "match": {"namespaces": [namespace]}});
     cluster.apply(&[pool("ServicePool", "team", spec)]).await;
-    cluster.judged("ServicePool", "team", "NoRanges", "no ServiceCIDR object has these labels").await;
+    cluster.until_reason("ServicePool", "team", "NoRanges", "no ServiceCIDR object has these labels").await;
 
     cluster.plane.kubectl(&["label", "servicecidr", "team-2", "team=a"]).await.ok();
-    let small = cluster.judged("ServicePool", "team", "InUse", "").await;
+    let small = cluster.until_reason("ServicePool", "team", "InUse", "").await;
     assert_eq!(small["status"]["ranges"], json!(["10.8.2.0/28"]));
     cluster.serves(&namespace, &json!({}), "10.8.2.0/28").await;
     for nth in 0..14 {

@@ -20,7 +20,7 @@ async fn status_counts_the_addresses_of_each_family() {
             pool_of("counted-other", "172.21.81.0/28", &other),
         ])
         .await;
-    let empty = cluster.judged("ServicePool", "counted", "InUse", "").await;
+    let empty = cluster.until_reason("ServicePool", "counted", "InUse", "").await;
     assert_eq!(empty["status"]["ranges"], json!([IPV4, IPV6]));
     assert_eq!(empty["status"]["for"], "namespace=counted");
     cluster.serves(&namespace, &json!({}), IPV4).await;

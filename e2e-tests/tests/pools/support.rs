@@ -66,7 +66,7 @@ impl PoolCluster {
 
     /// Waits until the status of an object is about its latest version, and its condition `Ready` has this reason and a
     /// message that contains this text. Returns the object.
-    pub async fn judged(&self, kind: &str, name: &str, reason: &str, message: &str) -> Value {
+    pub async fn until_reason(&self, kind: &str, name: &str, reason: &str, message: &str) -> Value {
         self.status_of(kind, name, |object| {
             let ready = condition(object, "Ready");
             let status = if reason == "InUse" { "True" } else { "False" };

@@ -8,7 +8,7 @@ use anyhow::{Error, bail};
 use clusterip_api::Kind;
 use clusterip_host::live_settings::{self, SettingsSource};
 use clusterip_host::permissions::Need;
-use clusterip_leases::election::{self, LEASE, Timing};
+use clusterip_leases::election::{self, LEASE};
 use clusterip_leases::identity::{Identity, Role};
 use clusterip_leases::observed::Observed;
 use clusterip_runtime::api_error::RequestFailure;
@@ -18,8 +18,10 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
-use super::terminal_options::notice;
+use self::alive::alive;
 use crate::services::controller::settings_in_use::{self, SettingsInUse, SettingsOrigin};
+
+mod alive;
 
 /// How long to wait until a server has stored the settings that the command read: the server may have started or read
 /// new settings a moment ago.
@@ -28,10 +30,6 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 const RESTART: Duration = Duration::from_secs(5);
 /// How often the Lease is read meanwhile.
 const LOOK: Duration = Duration::from_millis(500);
-/// A check whether servers are alive that takes longer than this prints a notice. Servers renew their Leases every 2 s.
-const LONG_CHECK: Duration = Duration::from_secs(5);
-/// A holder whose Lease has not expired after this time counts as alive.
-const MAX_DOUBT: Duration = Duration::from_secs(20);
 /// What a message says about a server that has not stored its settings.
 const NO_SETTINGS: &str = "does not show its settings, because it is starting or its version is older";
 
@@ -363,41 +361,6 @@ async fn one_lease(client: &Client, namespace: &str) -> anyhow::Result<Option<Le
 /// An error that begins with `what`, and whose cause is the failed request.
 fn failed(what: &str, error: &kube::Error) -> Error {
     Error::new(RequestFailure::from(error)).context(what.to_owned())
-}
-
-/// Returns the servers that are alive because they renew their Leases. A Lease that expires under observation belongs
-/// to a server that has ended.
-async fn alive(client: &Client, mut undecided: Vec<Server>) -> anyhow::Result<Vec<Server>> {
-    let mut alive = Vec::new();
-    let begin = Instant::now();
-    let mut is_announced = false;
-    while !undecided.is_empty() {
-        if !is_announced && begin.elapsed() > LONG_CHECK {
-            notice(&format!("checking whether these servers are alive: {}", listed(&undecided)));
-            is_announced = true;
-        }
-        sleep(LOOK).await;
-        let mut later = Vec::new();
-        for server in undecided {
-            let Some(spec) = one_lease(client, &server.namespace).await?.and_then(|lease| lease.spec) else { continue };
-            // The next leader stores its settings first.
-            if election::holder(&spec).map(Identity::of).as_ref() != Some(&server.holder) {
-                continue;
-            }
-            let now = Instant::now();
-            let lease = Observed::next(Some(server.lease), spec, now);
-            let (changed, end) = (lease.changed, election::end(&lease, Timing::default()));
-            let server = Server { lease, ..server };
-            if changed || now >= begin + MAX_DOUBT {
-                alive.push(server);
-            } else if now < end {
-                later.push(server);
-            }
-        }
-        undecided = later;
-    }
-    alive.sort_by(|one, other| one.namespace.cmp(&other.namespace));
-    Ok(alive)
 }
 
 fn listed(servers: &[Server]) -> String {

@@ -45,6 +45,7 @@ mod settings_meaning;
 mod settings_nodes;
 mod settings_nodes_mistakes;
 mod settings_ranges;
+mod settings_reservations;
 mod support;
 mod triage;
 mod triage_updates;
