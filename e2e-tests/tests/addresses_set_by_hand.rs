@@ -1,18 +1,15 @@
 //! Whether the address of a Service was set by hand, as the managed fields of the API server show it.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::net::IpAddr;
-use std::path::Path;
-use std::process::Command;
 
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::missing;
 use crate::support::control_plane::ControlPlane;
 use crate::support::eventually::eventually;
+use crate::support::helm::Helm;
 use crate::support::webhook_cluster::{WebhookCluster, address, all, annotated, deployment, on, place, service};
 
 fn by_hand() -> Value {
@@ -144,7 +141,7 @@ async fn empty_address_is_not_set_by_hand() {
     send(&["replace"], "replaced", empty(80)).await;
     send(&["apply", "--server-side"], "hand", json!({"clusterIP": "172.21.0.38"})).await;
     let mut charts: Vec<&str> = Vec::new();
-    let helm = Helm::of(&cluster.plane, &namespace);
+    let helm = ServiceChart::of(&cluster.plane, &namespace);
     if let Some(helm) = &helm {
         charts.extend(["helm-installed", "helm-upgraded"]);
         helm.run(&["install", "helm-installed"], 80).await;
@@ -189,38 +186,27 @@ async fn empty_address_is_not_set_by_hand() {
 }
 
 /// Installs a chart of one Service.
-struct Helm<'p> {
-    program: String,
-    namespace: &'p str,
-    plane: &'p ControlPlane,
-    chart: tempfile::TempDir,
+struct ServiceChart<'n> {
+    helm: Helm,
+    namespace: &'n str,
+    folder: tempfile::TempDir,
 }
 
-impl<'p> Helm<'p> {
-    /// Returns `None` if `CLUSTERIP_HELM` names no helm.
-    fn of(plane: &'p ControlPlane, namespace: &'p str) -> Option<Self> {
-        let Ok(program) = env::var("CLUSTERIP_HELM") else {
-            missing::skip("helm", "helm install and helm upgrade need the helm that CLUSTERIP_HELM names");
-            return None;
-        };
-        let chart = tempfile::tempdir().unwrap();
-        let write = |file: &str, text: &str| {
-            let file = chart.path().join(file);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(file, text).unwrap();
-        };
-        write("Chart.yaml", "apiVersion: v2\nname: web\nversion: 0.1.0\n");
-        write("templates/service.yaml", TEMPLATE);
-        Some(Self { program, namespace, plane, chart })
+impl<'n> ServiceChart<'n> {
+    /// Returns `None` if there is no helm.
+    fn of(plane: &ControlPlane, namespace: &'n str) -> Option<Self> {
+        let helm = Helm::of(plane)?;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("templates")).unwrap();
+        std::fs::write(folder.path().join("Chart.yaml"), "apiVersion: v2\nname: web\nversion: 0.1.0\n").unwrap();
+        std::fs::write(folder.path().join("templates/service.yaml"), TEMPLATE).unwrap();
+        Some(Self { helm, namespace, folder })
     }
 
     async fn run(&self, verb: &[&str], port: u16) {
-        let mut command = Command::new(&self.program);
-        let chart: &Path = self.chart.path();
-        command.args(verb).arg(chart).args(["--namespace", self.namespace, "--set", &format!("port={port}")]);
-        command.env("KUBECONFIG", self.plane.kubeconfig()).env("HELM_CACHE_HOME", chart.join(".cache"));
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        assert!(output.status.success(), "helm {verb:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let folder = self.folder.path().to_str().unwrap();
+        let port = format!("port={port}");
+        self.helm.run(&[verb, &[folder, "--namespace", self.namespace, "--set", &port]].concat()).await;
     }
 }
 

@@ -16,6 +16,7 @@ mod control_plane_services;
 mod controller;
 mod custom_resources;
 mod custom_settings;
+mod deploy_chart;
 mod deploy_external;
 mod deploy_kubewarden;
 mod deploy_nodes;

@@ -10,6 +10,7 @@ pub mod eventually;
 pub mod fake_kubelet;
 pub mod fake_network;
 pub mod fault_proxy;
+pub mod helm;
 pub mod move_helpers;
 pub mod node_ipam_controller;
 pub mod node_webhook_rules;
