@@ -15,6 +15,7 @@ mod node_block_pool;
 mod object_key;
 mod objects;
 mod pool_fields;
+mod refused;
 mod resolve;
 mod service_pool;
 mod status;

@@ -3,6 +3,7 @@
 //! # Guarantees
 //! - Only the leader writes, at most once in two seconds to each object, and only what has changed.
 //! - No request waits for a status.
+//! - A status that somebody else wrote is corrected within a minute.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,7 +22,7 @@ use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, Error as KubeError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{desired_status, usage};
 use crate::leader::Leadership;
@@ -30,6 +31,8 @@ use crate::services::controller::reconcile::Reconciler;
 
 /// The time between two writes of the same status.
 const INTERVAL: Duration = Duration::from_secs(2);
+/// How often the status is read again: a status that somebody else wrote is corrected within this time.
+const READ_AGAIN: Duration = Duration::from_secs(60);
 /// How many objects are written at a time.
 const AT_ONCE: usize = 4;
 
@@ -66,11 +69,13 @@ impl StatusWriter {
     /// Writes until this process leads no more.
     async fn lead(&mut self) {
         let mut written: Option<Written> = None;
+        let mut read_at = Instant::now();
         while self.leadership.borrow().leads() {
             let compilation = self.compilation.borrow_and_update().clone();
             if let Some(compilation) = compilation {
-                if written.is_none() {
-                    written = self.read().await;
+                if written.is_none() || read_at.elapsed() > READ_AGAIN {
+                    written = self.read().await.or(written);
+                    read_at = Instant::now();
                 }
                 if let Some(written) = &mut written {
                     self.write(&compilation, written).await;

@@ -3,18 +3,23 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clusterip_api::{Compilation, Reason};
 use futures::StreamExt;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
-use super::settings_source::{SettingsSource, Version, Written, read, versions};
+use super::settings_source::{SettingsSource, Version, read, versions};
 use super::validation::SettingsChecker;
-use super::{LiveSettings, SettingsError, pool_objects};
+use super::{CheckError, DocumentError, LiveSettings, SettingsError, pool_objects};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::policy::module::Module;
+
+/// How long to wait before a version is checked again after the policy has not answered.
+const RETRY: Duration = Duration::from_secs(30);
 
 /// Follows settings that may change.
 pub struct Follower {
@@ -32,6 +37,8 @@ pub struct Follower {
     used: Value,
     /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,
+    /// Whether the policy did not answer when it was asked about the latest version.
+    is_unanswered: bool,
     state: watch::Sender<Arc<LiveSettings>>,
 }
 
@@ -51,8 +58,10 @@ impl Follower {
         let checker = SettingsChecker { module };
         let known = ranges.borrow_and_update().clone();
         let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
-        let compilation = watch::Sender::new(None);
-        let written = document(&latest, &known, &compilation).map_err(|error| mistakes(error.into()))?;
+        let (written, compiled) = document(&latest, &known, None).map_err(|error| mistakes(error.into()))?;
+        if let Some(compiled) = &compiled {
+            log_changes(None, compiled);
+        }
         let live = checker.check(written.clone(), known.clone()).await.map_err(mistakes)?;
         metrics.settings_in_use(&live.hash, true);
         log_in_use(&source, &live);
@@ -63,9 +72,10 @@ impl Follower {
             valid_with: known,
             metrics,
             latest,
-            compilation,
+            compilation: watch::Sender::new(compiled.map(Arc::new)),
             used: written,
             refused: None,
+            is_unanswered: false,
             state: watch::Sender::new(Arc::new(live)),
         })
     }
@@ -98,6 +108,7 @@ impl Follower {
                     Ok(()) => self.apply_latest().await,
                     Err(_) => ranges_may_change = false,
                 },
+                () = sleep(RETRY), if self.is_unanswered => self.apply_latest().await,
             }
         }
     }
@@ -106,11 +117,18 @@ impl Follower {
     /// ranges.
     async fn apply_latest(&mut self) {
         let ranges = self.ranges.borrow_and_update().clone();
-        let written = document(&self.latest, &ranges, &self.compilation);
-        let checked = match written.clone() {
-            Ok(written) => self.checker.check(written, ranges.clone()).await,
-            Err(error) => Err(error.into()),
+        let before = self.compilation.borrow().clone();
+        let compiled = document(&self.latest, &ranges, before.as_deref());
+        let checked = match &compiled {
+            Ok((written, _)) => self.checker.check(written.clone(), ranges.clone()).await,
+            Err(error) => Err(error.clone().into()),
         };
+        self.is_unanswered = matches!(checked, Err(CheckError::Module(_) | CheckError::Unfinished(_)));
+        let written = compiled.map(|(written, compiled)| {
+            let mistakes = checked.as_ref().err().map(ToString::to_string);
+            self.show(compiled, before.as_deref(), mistakes.as_deref());
+            written
+        });
         match checked {
             Ok(live) => {
                 if let Ok(written) = written {
@@ -139,6 +157,18 @@ impl Follower {
         }
     }
 
+    /// Publishes what was compiled, or if the policy found `mistakes` in it, that the one `before` stays in use.
+    fn show(&self, compiled: Option<Compilation>, before: Option<&Compilation>, mistakes: Option<&str>) {
+        let Some(mut compiled) = compiled else { return };
+        if let Some(mistakes) = mistakes {
+            compiled = compiled.refused(before, mistakes);
+        }
+        if before != Some(&compiled) {
+            log_changes(before, &compiled);
+            self.compilation.send_replace(Some(Arc::new(compiled)));
+        }
+    }
+
     fn publish(&self, live: LiveSettings) {
         if **self.state.borrow() == live {
             return;
@@ -160,24 +190,20 @@ impl Follower {
     }
 }
 
-/// The document of a version. Objects are compiled with these ranges, and the result is sent to `compilation`.
+/// The document of a version. If the version consists of objects, they are compiled with these ranges: `before` is the
+/// compilation before, and the second value is the new one.
 fn document(
     version: &Version,
     ranges: &ServiceRanges,
-    compilation: &watch::Sender<Option<Arc<Compilation>>>,
-) -> Written {
-    let objects = match version {
-        Version::Written(written) => return written.clone(),
-        Version::Objects(objects) => objects,
-    };
-    let before = compilation.borrow().clone();
-    let compiled = pool_objects::compiled(objects, ranges, before.as_ref().map(|before| &before.in_use));
-    let document = compiled.document.clone();
-    if before.as_deref() != Some(&compiled) {
-        log_changes(before.as_deref(), &compiled);
-        compilation.send_replace(Some(Arc::new(compiled)));
+    before: Option<&Compilation>,
+) -> Result<(Value, Option<Compilation>), DocumentError> {
+    match version {
+        Version::Written(written) => Ok((written.clone()?, None)),
+        Version::Objects(objects) => {
+            let compiled = pool_objects::compiled(objects, ranges, before.map(|before| &before.in_use));
+            Ok((compiled.document.clone(), Some(compiled)))
+        }
     }
-    Ok(document)
 }
 
 /// Logs the objects that can't be used, each once, and those that can be used again.

@@ -24,6 +24,8 @@ use super::wapc::{Guest, InstanceFactory, Limits};
 
 /// The time limit for one evaluation: the default of policy-server.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
+/// The time limit for a check of settings, for which no request waits. Hundreds of large pools take seconds.
+const CHECK_TIME_LIMIT: Duration = Duration::from_secs(30);
 /// The memory limit of an instance that does not share memory.
 const MEMORY_LIMIT: usize = 256 << 20;
 /// The memory that the evaluations of a server share by default.
@@ -118,7 +120,7 @@ impl Module {
         let engine = Engine::new(&engine_config::new()).map_err(|error| load(&error))?;
         let module = compiled.load(&engine).map_err(|error| load(&error.root_cause()))?;
         let imports = module.imports().map(|import| (import.module().to_owned(), import.name().to_owned())).collect();
-        let ticks = (TIME_LIMIT.as_millis() / TICK.as_millis()) as u64;
+        let ticks = ticks(TIME_LIMIT);
         let with_memory = |memory: usize| {
             InstanceFactory::new(&module, Limits { memory, ticks }).map_err(|error| load(&error.root_cause()))
         };
@@ -190,7 +192,10 @@ impl Module {
     /// # Errors
     /// As [`Self::validate`]. Invalid settings are an answer, not an error.
     pub fn validate_settings(&self, settings: &Value) -> Result<SettingsAnswer, ModuleError> {
-        self.ask("validate_settings", settings, None)
+        let payload = write(settings)?;
+        let mut instance = self.instance(payload.len(), None)?;
+        instance.guest.set_ticks(ticks(CHECK_TIME_LIMIT));
+        parse(&instance.call("validate_settings", payload)?)
     }
 
     /// Calls an operation of a new instance with the bytes of its payload.
@@ -203,12 +208,17 @@ impl Module {
         payload: Vec<u8>,
         calls: Option<Arc<dyn HostCalls>>,
     ) -> Result<Vec<u8>, ModuleError> {
+        self.instance(payload.len(), calls)?.call(operation, payload)
+    }
+
+    /// An instance for a payload of this many bytes.
+    fn instance(&self, payload: usize, calls: Option<Arc<dyn HostCalls>>) -> Result<Instance, ModuleError> {
         let services = calls.as_ref().map_or(0, |calls| calls.services());
         let (instances, memory) = match &self.shared {
             None => (&self.instances, None),
-            Some(shared) => shared.take(payload.len(), services)?,
+            Some(shared) => shared.take(payload, services)?,
         };
-        instance(instances, memory, calls)?.call(operation, payload)
+        instance(instances, memory, calls)
     }
 
     fn ask<T: DeserializeOwned>(
@@ -219,6 +229,11 @@ impl Module {
     ) -> Result<T, ModuleError> {
         parse(&self.call(operation, write(payload)?, calls)?)
     }
+}
+
+/// A time limit in ticks of the engine's epoch.
+fn ticks(limit: Duration) -> u64 {
+    (limit.as_millis() / TICK.as_millis()) as u64
 }
 
 fn write(payload: &impl Serialize) -> Result<Vec<u8>, ModuleError> {

@@ -94,6 +94,11 @@ impl InstanceFactory {
 }
 
 impl Guest {
+    /// Sets the time limit of each further call.
+    pub(super) fn set_ticks(&mut self, ticks: u64) {
+        self.ticks = ticks;
+    }
+
     /// Calls an operation. After an error the instance must not be used again, because it may have been stopped
     /// halfway.
     ///
