@@ -9,6 +9,7 @@ use clusterip_core::address::Family;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
+use clusterip_core::label_selector::Labels;
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_host::cluster::lookups::snapshot::addresses;
@@ -31,7 +32,8 @@ pub enum Standing {
     /// They lie where they belong.
     InPlace,
     /// They lie in another pool than the one of the operating system that the settings assume. The Service stays,
-    /// because its evidence may change as workloads come and go.
+    /// because its evidence may change as workloads come and go. A pool that excludes the Service by its namespace or
+    /// labels is no such pool.
     NotWhereAssumed,
     /// No pool is for the Service, but its address lies in a pool.
     Unmatched,
@@ -114,8 +116,10 @@ impl Placement {
             None if outcome == Some(Outcome::Unchanged) && !lies_in.is_empty() => Standing::Unmatched,
             None => Standing::InPlace,
             Some(pool) if addresses.iter().all(|address| fits(pool, *address)) => Standing::InPlace,
-            // Only a Service outside of all pools moves because of an operating system that is only assumed.
-            Some(pool) if !lies_in.is_empty() && is_assumed(settings, pool, &evidence) => Standing::NotWhereAssumed,
+            // An operating system that is only assumed moves no Service out of a pool that might be the right one.
+            Some(pool) if might_be_right(&lies_in, service) && is_assumed(settings, pool, &evidence) => {
+                Standing::NotWhereAssumed
+            }
             Some(_) => Standing::Misplaced,
         };
         Self {
@@ -143,6 +147,14 @@ pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
         of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)
     };
     from.iter().map(target).collect()
+}
+
+/// Whether the pools are those of a Service whose nodes have another operating system than the assumed one.
+fn might_be_right(pools: &[&Pool], service: &Value) -> bool {
+    let of_service = service.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    let labels: Labels =
+        of_service.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+    !pools.is_empty() && !pools.iter().any(|pool| pool.matches.scope.excludes(namespace(service), &labels))
 }
 
 /// Whether the evidence is assumed. Only the OS is ever assumed, so that counts only if a pool up to this one asks

@@ -89,6 +89,30 @@ fn address_outside_of_the_pool_of_a_service_is_a_finding() {
     );
 }
 
+/// The setting assumeOS decides where these Services belong.
+#[test]
+fn address_of_a_pool_that_excludes_the_service_is_a_finding() {
+    let folder = Folder::new("audit-found-intruders");
+    let settings = json!({"services": {"pools": [
+        {"name": "team", "cidrs": ["172.21.2.0/29"], "match": {"namespaces": ["team"]}},
+        {"name": "labelled", "cidrs": ["172.21.3.0/29"], "match": {"serviceSelector": {"matchLabels": {"a": "b"}}}},
+        {"name": "windows", "cidrs": ["172.21.1.0/29"], "match": {"os": "windows"}},
+        {"name": "linux", "cidrs": ["172.21.0.0/24"], "match": {"os": "linux"}},
+    ]}});
+    let services = [("namespace", "172.21.2.3"), ("labels", "172.21.3.3"), ("system", "172.21.1.3")];
+    let services = services.map(|(name, address)| service(name, address, json!({})));
+    let done = folder.audit(&settings.to_string(), &[vec![cluster()], services.to_vec()].concat(), &["-o", "json"]);
+    let of = |name: &str, address: &str, pool: &str| {
+        format!(
+            "misplaced | {address} | linux | Service shop/{name}: {address} lies in pool {pool}, and it belongs to pool \
+             linux (172.21.0.0/24): kubernetes.io/os=linux (setting assumeOS)"
+        )
+    };
+    let expected =
+        [of("labels", "172.21.3.3", "labelled (172.21.3.0/29)"), of("namespace", "172.21.2.3", "team (172.21.2.0/29)")];
+    assert_eq!(findings(&done), expected);
+}
+
 #[test]
 fn service_without_a_pool_is_found_only_if_its_address_is_in_one() {
     check(
