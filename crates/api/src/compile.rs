@@ -324,7 +324,7 @@ fn describe(rejection: &Rejection) -> String {
         if *pool == rejection.candidate.key.name {
             mistake
         } else {
-            format!("with this pool, pool {pool:?} has {mistake}")
+            format!("beside this pool, pool {pool:?} can't be used: {mistake}")
         }
     });
     let all: Vec<String> = mistakes.collect();

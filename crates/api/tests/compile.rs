@@ -155,8 +155,8 @@ fn objects_become_a_document() {
             ],
             document: json!({"services": {"pools": [{"name": "old", "cidrs": ["10.96.1.128/25"]}]}}),
             states: &[
-                "ServicePool new: Overlaps: with this pool, pool \"old\" has spec.cidrs[0]: 10.96.1.128/25 overlaps \
-                 10.96.1.0/24 of pool \"new\"",
+                "ServicePool new: Overlaps: beside this pool, pool \"old\" can't be used: spec.cidrs[0]: \
+                 10.96.1.128/25 overlaps 10.96.1.0/24 of pool \"new\"",
                 "ServicePool old: InUse: the pool is in use",
             ],
             ..Case::default()
