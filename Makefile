@@ -226,7 +226,7 @@ bench: build ## Print the figures
 .PHONY: bench-cluster
 bench-cluster: program control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-		cargo bench --quiet $(HOSTED) --bench cluster
+		cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench cluster
 
 .PHONY: fuzz
 fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input, FUZZ_SECONDS (60) each

@@ -204,7 +204,7 @@ fn services_of(pool: usize) -> usize {
 }
 
 fn has_reservations(pool: usize) -> bool {
-    pool % 10 == 0
+    pool.is_multiple_of(10)
 }
 
 fn address_in(pool: usize, nth: usize) -> Ipv4Addr {
@@ -226,7 +226,7 @@ fn pool_of(nth: usize) -> Value {
             {"address": address_in(nth, USABLE).to_string(), "namespace": namespace, "name": "absent"},
         ]);
     }
-    if nth % 5 == 0 {
+    if nth.is_multiple_of(5) {
         spec["fence"] = "Deny".into();
     }
     pool("ServicePool", &namespace, spec)

@@ -1,7 +1,7 @@
 //! Writes the status of pool objects while this process leads.
 //!
 //! # Guarantees
-//! - Only the leader writes, at most once in [`INTERVAL`] to each object, and only what has changed.
+//! - Only the leader writes, at most once in two seconds to each object, and only what has changed.
 //! - No request waits for a status.
 
 use std::collections::BTreeMap;

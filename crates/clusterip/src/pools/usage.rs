@@ -71,9 +71,9 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
     for fill in blocks {
         let first = Blocks { usable: i64::MAX, used: 0, free: i64::MAX };
         let of_pool = nodes.entry(fill.pool).or_insert(first);
-        of_pool.used = of_pool.used.saturating_add(number(fill.used.into()));
-        if number(fill.free.into()) < of_pool.free {
-            (of_pool.usable, of_pool.free) = (number(fill.usable.into()), number(fill.free.into()));
+        of_pool.used = of_pool.used.saturating_add(number(fill.used));
+        if number(fill.free) < of_pool.free {
+            (of_pool.usable, of_pool.free) = (number(fill.usable), number(fill.free));
         }
     }
     Usage {
