@@ -27,8 +27,8 @@ pub struct Objects {
     pub cluster_ranges: Vec<String>,
 }
 
-/// The parts of the document in use, by the object that each one comes from: for a pool its entry in the list of pools,
-/// for the ClusterIPPolicy its spec.
+/// The parts of the document in use, by the object that each one comes from: for a pool its entry in the list of pools
+/// and its `priority`, for the ClusterIPPolicy its spec. `status.inUse` of an object has the same contents.
 pub type InUse = BTreeMap<ObjectKey, Value>;
 
 /// The settings document of the usable objects, and the state of every object.
@@ -67,6 +67,28 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// The latest version of a pool, with these ranges in place of a `serviceCIDRSelector`.
+    fn latest(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>) -> Self {
+        let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
+        Self { key: key.clone(), priority, entry: document::entry(key, object, cidrs) }
+    }
+
+    /// The version of a pool that is in use. The inverse of [`Self::part`].
+    fn in_use(key: &ObjectKey, part: &Value) -> Self {
+        let mut entry = part.clone();
+        let priority = entry.as_object_mut().and_then(|entry| entry.remove("priority"));
+        Self { key: key.clone(), priority: priority.and_then(|priority| priority.as_i64()).unwrap_or_default(), entry }
+    }
+
+    /// The entry and the priority, as [`InUse`] has them.
+    fn part(&self) -> Value {
+        let mut part = self.entry.clone();
+        if let Some(fields) = part.as_object_mut() {
+            fields.insert("priority".to_owned(), json!(self.priority));
+        }
+        part
+    }
+
     /// The position in the order in which pools are tried.
     fn place(&self) -> (Reverse<i64>, &ObjectKey) {
         (Reverse(self.priority), &self.key)
@@ -122,7 +144,7 @@ fn latest(key: &ObjectKey, object: &Value, service_cidrs: &[LabelledRanges]) -> 
     if key.kind == Kind::ClusterIPPolicy {
         return object.get("spec").cloned();
     }
-    Some(document::entry(key, object, resolve(object, service_cidrs).ok()?))
+    Some(Candidate::latest(key, object, resolve(object, service_cidrs).ok()?).part())
 }
 
 /// A mistake in a document, and the pool that has it.
@@ -161,18 +183,17 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
     let (known, new): (Vec<_>, Vec<_>) =
         candidates(objects, &mut states).into_iter().partition(|pool| in_use.contains_key(&pool.key));
     let (unchanged, changed): (Vec<_>, Vec<_>) =
-        known.into_iter().partition(|pool| in_use.get(&pool.key) == Some(&pool.entry));
+        known.into_iter().partition(|pool| in_use.get(&pool.key) == Some(&pool.part()));
     let mut accepted = Vec::new();
     for group in [unchanged, changed, new] {
         for rejection in builder.admit(&mut accepted, group) {
             let key = rejection.candidate.key.clone();
             let mut message = describe(&rejection);
-            let last_good = in_use.get(&key).filter(|entry| **entry != rejection.candidate.entry);
-            if let Some(entry) = last_good {
-                let last_good = Candidate { entry: entry.clone(), ..rejection.candidate.clone() };
-                if builder.admit(&mut accepted, vec![last_good]).is_empty() {
-                    message.push_str("; the previous version stays in use");
-                }
+            let last_good = in_use.get(&key).filter(|part| **part != rejection.candidate.part());
+            if let Some(part) = last_good
+                && builder.admit(&mut accepted, vec![Candidate::in_use(&key, part)]).is_empty()
+            {
+                message.push_str("; the previous version stays in use");
             }
             if let Some(state) = states.get_mut(&key) {
                 state.reason = rejection.reason;
@@ -180,7 +201,7 @@ pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
             }
         }
     }
-    let mut in_use: InUse = accepted.iter().map(|pool| (pool.key.clone(), pool.entry.clone())).collect();
+    let mut in_use: InUse = accepted.iter().map(|pool| (pool.key.clone(), pool.part())).collect();
     if let Some(policy) = &policy {
         in_use.insert(ObjectKey::policy(), policy.clone());
     }
@@ -198,13 +219,12 @@ fn candidates(objects: &Objects, states: &mut BTreeMap<ObjectKey, ObjectState>) 
             Ok(_) => (Reason::InUse, "the pool is in use".to_owned()),
             Err(message) => (Reason::NoRanges, message.clone()),
         };
-        let entry = document::entry(&key, object, resolved.unwrap_or_default());
-        let selects = summary(key.kind, &entry);
+        let latest = Candidate::latest(&key, object, resolved.unwrap_or_default());
+        let selects = summary(key.kind, &latest.entry);
         let state = ObjectState { uid: uid(object), generation: generation(object), reason, message, selects };
-        states.insert(key.clone(), state);
+        states.insert(key, state);
         if reason == Reason::InUse {
-            let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
-            candidates.push(Candidate { key, priority, entry });
+            candidates.push(latest);
         }
     }
     candidates.sort_by(|a, b| a.place().cmp(&b.place()));

@@ -166,7 +166,7 @@ fn objects_become_a_document() {
             objects: vec![
                 edited(
                     pool("edited", json!({"cidrs": ["10.97.0.0/24"]})),
-                    json!({"name": "edited", "cidrs": ["10.96.2.0/24"]}),
+                    json!({"name": "edited", "priority": 0, "cidrs": ["10.96.2.0/24"]}),
                 ),
                 pool("other", json!({"priority": 1, "cidrs": ["10.96.1.0/24"], "match": {"os": "linux"}})),
             ],
@@ -281,6 +281,65 @@ fn version_in_use_is_kept_in_memory_until_the_status_has_it() {
     let first = compile(&good, &InUse::new());
     assert_eq!(compile(&bad, &first.in_use).document, first.document);
     assert_eq!(compile(&bad, &InUse::new()).document, json!({"services": {"pools": []}}));
+}
+
+/// The same objects as a process that starts now reads them: with the status that this compilation gives them.
+fn after_restart(objects: &Objects, compilation: &Compilation) -> Objects {
+    let with_status = |object: &Value| {
+        let key = ObjectKey::of(object).unwrap();
+        let in_use = compilation.in_use.get(&key).cloned();
+        match compilation.states[&key].reason.as_str() {
+            "InUse" => ready(object.clone()),
+            _ => in_use.map_or_else(|| object.clone(), |in_use| edited(object.clone(), in_use)),
+        }
+    };
+    Objects { objects: objects.objects.iter().map(with_status).collect(), ..objects.clone() }
+}
+
+#[test]
+fn edited_priority_does_not_drop_an_unchanged_pool() {
+    struct Case {
+        name: &'static str,
+        range: &'static str,
+        /// The state of the edited pool.
+        expected: &'static str,
+    }
+    let pools = |priority: i64, range: &str| Objects {
+        objects: vec![
+            pool(
+                "high",
+                json!({"priority": 60, "cidrs": ["10.96.1.0/24"],
+                       "match": {"namespaces": ["pr"], "serviceSelector": {"matchLabels": {"tier": "front"}}}}),
+            ),
+            pool("low", json!({"priority": priority, "cidrs": [range], "match": {"namespaces": ["pr"]}})),
+        ],
+        ..Objects::default()
+    };
+    let good = pools(50, "10.96.2.0/24");
+    let before = compile(&good, &InUse::new());
+    assert_eq!(states(&before).iter().filter(|state| state.contains(": InUse: ")).count(), 2);
+    let cases = [
+        Case {
+            name: "the priority alone",
+            range: "10.96.2.0/24",
+            expected: "ServicePool low: NeverUsed: beside this pool, pool \"high\" can't be used: spec.match: never used: \
+                       the earlier pool \"low\" matches everything that it matches; the previous version stays in use",
+        },
+        Case {
+            name: "the priority, and a range with a mistake",
+            range: "10.96.2.7/24",
+            expected: "ServicePool low: Invalid: spec.cidrs[0]: 10.96.2.7/24 has host bits set: did you mean \
+                       10.96.2.0/24?; the previous version stays in use",
+        },
+    ];
+    for Case { name, range, expected } in cases {
+        let edited = pools(1000, range);
+        let after = compile(&edited, &before.in_use);
+        assert_eq!(states(&after), ["ServicePool high: InUse: the pool is in use", expected], "{name}");
+        assert_eq!((&after.document, &after.in_use), (&before.document, &before.in_use), "{name}");
+        let restarted = after_restart(&edited, &after);
+        assert_eq!(compile(&restarted, &in_use_before(&restarted)), after, "{name}: after a restart");
+    }
 }
 
 /// Two pools that exchange their ranges at the same time are both valid.
