@@ -62,7 +62,7 @@ pub enum Reason {
     OutsideServiceCIDRs,
     /// A pool with a higher priority matches everything that this pool matches.
     NeverUsed,
-    /// No ServiceCIDR has the labels that the pool selects.
+    /// No ServiceCIDR has the labels that the pool selects. If the pool had ranges before, they stay in use.
     NoRanges,
 }
 
