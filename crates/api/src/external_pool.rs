@@ -61,7 +61,7 @@ pub struct ExternalPoolSpec {
     #[schemars(schema_with = "selector")]
     pub nodes: Option<LabelSelector>,
     /// What the API server does about a Service that claims an address of the pool although the pool does not match it:
-    /// Off, Warn or Deny.
+    /// Allow (the default), Warn or Deny.
     #[serde(default)]
     pub fence: Fence,
 }

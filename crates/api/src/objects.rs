@@ -77,7 +77,7 @@ pub fn not_in_document(objects: &[Value]) -> Vec<String> {
     for object in objects {
         let Some(key) = ObjectKey::of(object) else { continue };
         let field = |name: &str| object.get("spec").and_then(|spec| spec.get(name)).filter(|value| !value.is_null());
-        if field("fence").is_some_and(|fence| *fence != json!(Fence::Off)) {
+        if field("fence").is_some_and(|fence| *fence != json!(Fence::Allow)) {
             lost.push(format!("{key}: spec.fence: only objects have it, because the API server reads it there"));
         }
         if field("serviceCIDRSelector").is_some() {

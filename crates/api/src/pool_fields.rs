@@ -79,9 +79,9 @@ pub struct AddressRangeOrAddress(pub String);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Fence {
-    /// Nothing.
+    /// It accepts the Service.
     #[default]
-    Off,
+    Allow,
     /// It returns a warning to the client.
     Warn,
     /// It refuses the Service.

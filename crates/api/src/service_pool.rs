@@ -82,7 +82,7 @@ pub struct ServicePoolSpec {
     pub matches: Option<ServiceMatch>,
     /// What the API server does about a Service that gets an address of the pool although namespaces,
     /// namespaceSelector or serviceSelector of the pool do not match it, or although the address is reserved for
-    /// another Service: Off, Warn or Deny.
+    /// another Service: Allow (the default), Warn or Deny.
     #[serde(default)]
     pub fence: Fence,
     /// Addresses that are kept for one Service, whether that Service exists or not.

@@ -64,14 +64,17 @@ fn objects_become_a_document() {
         Case {
             name: "pools in the order of priority, then of names",
             objects: vec![
-                pool("b", json!({"priority": 0, "fence": "Off", "cidrs": ["10.96.1.0/24"], "match": {"os": "linux"}})),
+                pool(
+                    "b",
+                    json!({"priority": 0, "fence": "Allow", "cidrs": ["10.96.1.0/24"], "match": {"os": "linux"}}),
+                ),
                 pool(
                     "a",
                     json!({"priority": 0, "fence": "Deny", "cidrs": ["10.96.2.0/24"], "match": {"os": "windows"}}),
                 ),
                 pool(
                     "z",
-                    json!({"priority": 9, "fence": "Off", "cidrs": ["10.96.3.0/24"],
+                    json!({"priority": 9, "fence": "Allow", "cidrs": ["10.96.3.0/24"],
                     "match": {"namespaces": ["shop"]}, "reserved": 5, "bands": true}),
                 ),
             ],

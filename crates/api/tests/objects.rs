@@ -173,7 +173,7 @@ fn fields_that_are_lost_are_named() {
     assert_eq!(not_in_objects(&json!({"services": {"evidence": {"lookups": null}}})), Vec::<String>::new());
 
     let pools = [
-        object("ServicePool", "open", json!({"cidrs": ["10.96.1.0/24"], "fence": "Off"})),
+        object("ServicePool", "open", json!({"cidrs": ["10.96.1.0/24"], "fence": "Allow"})),
         object("ExternalPool", "edge", json!({"cidrs": ["10.0.9.0/24"], "fence": "Warn"})),
         object("ServicePool", "team", json!({"serviceCIDRSelector": {"matchLabels": {"team": "a"}}, "fence": "Deny"})),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"fence": "Deny"}}),
