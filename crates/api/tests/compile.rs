@@ -232,8 +232,8 @@ fn objects_become_a_document() {
             document: json!({"services": {"pools": [{"name": "all", "cidrs": ["10.96.1.0/24"]}]}}),
             states: &[
                 "ServicePool all: InUse: the pool is in use",
-                "ServicePool late: NeverUsed: spec.match: never used: the earlier pool \"all\" matches everything that \
-                 it matches",
+                "ServicePool late: NeverUsed: spec.match: never used: pool \"all\", which is tried first, matches the \
+                 same or more",
             ],
             ..Case::default()
         },
@@ -329,7 +329,7 @@ fn edited_priority_does_not_drop_an_unchanged_pool() {
             name: "the priority alone",
             range: "10.96.2.0/24",
             expected: "ServicePool low: NeverUsed: beside this pool, pool \"high\" can't be used: spec.match: never used: \
-                       the earlier pool \"low\" matches everything that it matches; the previous version stays in use",
+                       pool \"low\", which is tried first, matches the same or more; the previous version stays in use",
         },
         Case {
             name: "the priority, and a range with a mistake",
