@@ -25,7 +25,7 @@ use crate::status::{any_object, conditions};
         .message("the name must be a DNS label: at most 63 of a-z, 0-9 and -"),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1,
         description = "Pools with a higher priority are tried first."),
-    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.ranges",
+    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.rangeSummary",
         description = "The ranges of the pool."),
     printcolumn(name = "For", type_ = "string", json_path = ".status.for",
         description = "The Nodes that the pool is for."),
@@ -85,6 +85,9 @@ pub struct NodeBlockPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Vec<String>,
+    /// The ranges in use, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_summary: Option<String>,
     /// The Nodes that the pool is for, in one line.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selects: Option<String>,

@@ -24,7 +24,7 @@ use crate::status::{Addresses, any_object, conditions};
         .message("the name must be a DNS label: at most 63 of a-z, 0-9 and -"),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1,
         description = "Pools with a higher priority are tried first."),
-    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.ranges",
+    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.rangeSummary",
         description = "The ranges of the pool."),
     printcolumn(name = "For", type_ = "string", json_path = ".status.for",
         description = "The Services that the pool is for."),
@@ -123,6 +123,9 @@ pub struct ServicePoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Vec<String>,
+    /// The ranges in use, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_summary: Option<String>,
     /// The Services that the pool is for, in one line.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selects: Option<String>,
