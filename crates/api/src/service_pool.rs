@@ -34,6 +34,8 @@ use crate::status::{Addresses, any_object, conditions};
         description = "Free addresses of the family that has fewer of them."),
     printcolumn(name = "Misplaced", type_ = "integer", json_path = ".status.addresses.misplaced",
         description = "Addresses of Services that belong to another pool."),
+    printcolumn(name = "Fence", type_ = "string", json_path = ".spec.fence", priority = 1,
+        description = "What the API server does about a Service that the pool does not admit."),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status",
         description = "Whether the pool is in use as it was written last."),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason",

@@ -61,8 +61,8 @@ async fn status_counts_the_addresses_of_each_family() {
         },
         Case {
             args: &["get", "spool", "counted", "-o", "wide"],
-            head: "NAME PRIORITY RANGES FOR USED FREE MISPLACED READY REASON AGE",
-            row: "counted 0 172.21.80.0/28,fd00:21::800/124 namespace=counted 4 10 1 True InUse",
+            head: "NAME PRIORITY RANGES FOR USED FREE MISPLACED FENCE READY REASON AGE",
+            row: "counted 0 172.21.80.0/28,fd00:21::800/124 namespace=counted 4 10 1 Allow True InUse",
         },
     ];
     for Case { args, head, row } in cases {
