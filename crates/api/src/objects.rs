@@ -92,10 +92,15 @@ pub fn not_in_document(objects: &[Value]) -> Vec<String> {
 
 /// Why the API server would refuse the type or the value of a field of an object in which the core has found no
 /// mistake; `None` if the API server would accept it. The core does not find such mistakes: it does not read the fields
-/// that the document lacks, and the document has other names for some values.
+/// that the document lacks, the document has other names for some values, and there an empty list matches all namespaces.
 pub fn mistake_of_type(object: &Value) -> Option<String> {
+    let kind = ObjectKey::of(object)?.kind;
     let spec = Value::Object(fields(object.get("spec")));
-    let read = match ObjectKey::of(object)?.kind {
+    let namespaces = spec.pointer("/match/namespaces").and_then(Value::as_array);
+    if namespaces.is_some_and(Vec::is_empty) {
+        return Some("spec.match.namespaces: empty: name a namespace, or remove the field".to_owned());
+    }
+    let read = match kind {
         Kind::ServicePool => serde_json::from_value::<ServicePoolSpec>(spec).err(),
         Kind::ExternalPool => serde_json::from_value::<ExternalPoolSpec>(spec).err(),
         Kind::NodeBlockPool => serde_json::from_value::<NodeBlockPoolSpec>(spec).err(),
@@ -125,6 +130,10 @@ fn pool_objects(kind: Kind, pools: &Value) -> Vec<Value> {
     let with_priority = |(index, pool): (usize, &Value)| {
         let mut spec = fields(Some(pool));
         let name = spec.remove("name").unwrap_or_default();
+        // In the document, an empty list matches all namespaces. The API server refuses it.
+        if let Some(Value::Object(matches)) = spec.get_mut("match") {
+            matches.retain(|field, value| field != "namespaces" || *value != json!([]));
+        }
         spec.insert("priority".to_owned(), json!((pools.len() - 1 - index) * STEP));
         object(kind, name, spec)
     };

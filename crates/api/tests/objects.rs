@@ -111,6 +111,17 @@ fn document_becomes_objects() {
             ],
         },
         Case {
+            name: "an empty list of namespaces",
+            document: json!({"services": {"pools": [
+                {"name": "all", "cidrs": ["10.96.1.0/24"], "match": {"os": "linux", "namespaces": []}},
+            ]}}),
+            objects: vec![object(
+                "ServicePool",
+                "all",
+                json!({"priority": 0, "cidrs": ["10.96.1.0/24"], "match": {"os": "linux"}}),
+            )],
+        },
+        Case {
             name: "settings that clusterip sets itself",
             document: json!({"services": {
                 "pools": [{"name": "all", "cidrs": ["10.96.1.0/24"]}], "evidence": {"lookups": "namespace"},
@@ -206,6 +217,11 @@ fn wrong_types_of_fields_that_the_document_lacks_are_mistakes() {
             name: "a priority in words",
             object: pool(json!({"priority": "high"})),
             expected: Some("spec: invalid type: string \"high\""),
+        },
+        Case {
+            name: "no namespace",
+            object: pool(json!({"cidrs": ["10.96.1.0/24"], "match": {"namespaces": []}})),
+            expected: Some("spec.match.namespaces: empty"),
         },
         Case {
             name: "a value as the document has it",
