@@ -328,8 +328,9 @@ fn edited_priority_does_not_drop_an_unchanged_pool() {
         Case {
             name: "the priority alone",
             range: "10.96.2.0/24",
-            expected: "ServicePool low: NeverUsed: beside this pool, pool \"high\" can't be used: spec.match: never used: \
-                       pool \"low\", which is tried first, matches the same or more; the previous version stays in use",
+            expected: "ServicePool low: NeverUsed: beside this pool, pool \"high\" can't be used: spec.match: never \
+                       used: pool \"low\", which is tried first, matches the same or more; the previous \
+                       version stays in use",
         },
         Case {
             name: "the priority, and a range with a mistake",
