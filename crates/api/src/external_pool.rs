@@ -43,7 +43,8 @@ use crate::status::{Addresses, any_object, conditions};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalPoolSpec {
-    /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
+    /// Pools with a higher priority are tried first, and pools of the same priority in the order of their names:
+    /// -1000000 to 1000000, 0 by default.
     #[serde(default)]
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,

@@ -55,7 +55,8 @@ use crate::status::{Addresses, any_object, conditions};
         .message("each entry of exclude must lie in a range of cidrs")
 )]
 pub struct ServicePoolSpec {
-    /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
+    /// Pools with a higher priority are tried first, and pools of the same priority in the order of their names:
+    /// -1000000 to 1000000, 0 by default.
     #[serde(default)]
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
@@ -67,7 +68,8 @@ pub struct ServicePoolSpec {
     #[serde(default, rename = "serviceCIDRSelector", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector")]
     pub service_cidr_selector: Option<LabelSelector>,
-    /// How many addresses, counted from the first address of each range, are kept for addresses set by hand.
+    /// How many addresses, counted from the first address of each range, are kept for addresses set by hand: 0 by
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub reserved: Option<i64>,
@@ -76,7 +78,7 @@ pub struct ServicePoolSpec {
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "set"))]
     pub exclude: Option<Vec<CidrOrAddress>>,
     /// Whether the static band of each range, the first addresses that Kubernetes avoids itself (KEP-3070), is used
-    /// after all other addresses.
+    /// after all other addresses: false by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bands: Option<bool>,
     /// The Services that the pool is for. Without it, the pool is for all Services.
