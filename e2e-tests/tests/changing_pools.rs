@@ -153,7 +153,7 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     .await;
 
     operator.does_all(&[range.clone(), create_range.clone(), wait.clone()]).await;
-    cluster.node.logged("in use again").await;
+    cluster.node.logged("the latest version of the object is in use").await;
     let brake = cluster.node.logged("the settings would move a large part of the Services").await;
     assert!(brake.contains(&format!("misplaced={}", MANY + 20)), "{brake}");
     operator.does(write).await;

@@ -39,13 +39,16 @@ pub struct ClusterIPPolicySpec {
     /// The order in which addresses are tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
-    /// What happens to an address set by hand that lies outside of the pool of the Service.
+    /// What happens to an address set by hand that lies outside of the pool of the Service: Warn (the default), Allow or
+    /// Deny.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Explicit")]
     pub explicit: Option<Explicit>,
     /// What happens to a Service whose pool has no free address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_full: Option<WhenFull>,
-    /// Whether a new Service gets the annotation clusterip-policy/reason, which says why it has its address.
+    /// Whether a new Service gets the annotation clusterip-policy/reason, which says why it has its address: false
+    /// by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotate_reason: Option<bool>,
     /// The Services of these namespaces are left unchanged: kube-system by default. Their addresses count as used.
@@ -68,8 +71,9 @@ pub struct ClusterIPPolicySpec {
     pub external: Option<ExternalSettings>,
 }
 
-// `kubectl explain` shows the description of the type for a field that is an optional enum, so each of these three
-// descriptions names the values and the default.
+// `kubectl explain` shows the description of the type for a field that is an optional enum, so these descriptions name
+// the values and the default. The fields of the type `Explicit` have descriptions of their own: they are declared as if
+// they were not optional.
 
 /// The order in which addresses are tried: Spread (the default) or Lowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -81,7 +85,7 @@ pub enum Order {
     Lowest,
 }
 
-/// What happens to an address or a pod CIDR that was set by hand and is wrong: Warn (the default), Allow or Deny.
+/// What happens to an address or a pod CIDR that was set by hand and is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Explicit {
@@ -119,8 +123,9 @@ pub struct Evidence {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSettings {
-    /// What happens to a pod CIDR that clusterip did not assign and that is wrong.
+    /// What happens to a pod CIDR that clusterip did not assign and that is wrong: Warn (the default), Allow or Deny.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Explicit")]
     pub explicit: Option<Explicit>,
 }
 
@@ -132,7 +137,7 @@ pub struct ExternalSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub load_balancer_class: Option<String>,
-    /// Whether Services of type LoadBalancer without a class get an address too.
+    /// Whether Services of type LoadBalancer without a class get an address too: false by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<bool>,
 }

@@ -27,8 +27,8 @@ pub struct Objects {
     pub cluster_ranges: Vec<String>,
 }
 
-/// The parts of the document in use, by the object that each one comes from: for a pool its entry in the list of pools,
-/// for the ClusterIPPolicy its spec.
+/// The parts of the document in use, by the object that each one comes from: for a pool its entry in the list of pools
+/// and its `priority`, for the ClusterIPPolicy its spec. `status.inUse` of an object has the same contents.
 pub type InUse = BTreeMap<ObjectKey, Value>;
 
 /// The settings document of the usable objects, and the state of every object.
@@ -67,6 +67,28 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// The latest version of a pool, with these ranges in place of a `serviceCIDRSelector`.
+    fn latest(key: &ObjectKey, object: &Value, cidrs: Option<Vec<String>>) -> Self {
+        let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
+        Self { key: key.clone(), priority, entry: document::entry(key, object, cidrs) }
+    }
+
+    /// The version of a pool that is in use. The inverse of [`Self::part`].
+    fn in_use(key: &ObjectKey, part: &Value) -> Self {
+        let mut entry = part.clone();
+        let priority = entry.as_object_mut().and_then(|entry| entry.remove("priority"));
+        Self { key: key.clone(), priority: priority.and_then(|priority| priority.as_i64()).unwrap_or_default(), entry }
+    }
+
+    /// The entry and the priority, as [`InUse`] has them.
+    fn part(&self) -> Value {
+        let mut part = self.entry.clone();
+        if let Some(fields) = part.as_object_mut() {
+            fields.insert("priority".to_owned(), json!(self.priority));
+        }
+        part
+    }
+
     /// The position in the order in which pools are tried.
     fn place(&self) -> (Reverse<i64>, &ObjectKey) {
         (Reverse(self.priority), &self.key)
@@ -89,7 +111,7 @@ pub fn in_use_before(objects: &Objects) -> InUse {
         let observed = object.pointer("/status/observedGeneration").filter(|observed| !observed.is_null());
         let is_current = observed.is_some() && observed == object.pointer("/metadata/generation");
         let used = if is_current && is_ready(object) {
-            latest(&key, object, &objects.service_cidrs)
+            ready_part(&key, object)
         } else {
             object.pointer("/status/inUse").filter(|used| used.is_object()).cloned()
         };
@@ -117,12 +139,18 @@ fn is_ready(object: &Value) -> bool {
     conditions.into_iter().flatten().any(is_true)
 }
 
-/// The part of the document that the latest version of an object stands for, if its ranges are known.
-fn latest(key: &ObjectKey, object: &Value, service_cidrs: &[LabelledRanges]) -> Option<Value> {
+/// The part of the document that a ready object stands for. ServiceCIDRs may have changed while no process ran, so the
+/// ranges of a `serviceCIDRSelector` are those in the status.
+fn ready_part(key: &ObjectKey, object: &Value) -> Option<Value> {
     if key.kind == Kind::ClusterIPPolicy {
         return object.get("spec").cloned();
     }
-    Some(document::entry(key, object, resolve(object, service_cidrs).ok()?))
+    let selector = object.pointer("/spec/serviceCIDRSelector").filter(|selector| !selector.is_null());
+    let cidrs = match selector {
+        None => None,
+        Some(_) => Some(serde_json::from_value(object.pointer("/status/ranges")?.clone()).ok()?),
+    };
+    Some(Candidate::latest(key, object, cidrs).part())
 }
 
 /// A mistake in a document, and the pool that has it.
@@ -154,42 +182,49 @@ impl PoolMistake {
 /// Pools are tried in descending order of priority, and pools of the same priority in the order of their names. If two
 /// pools exclude each other, an unchanged pool in use is preferred to an edited one, and an edited one to a new one.
 /// Among equals, the one with the higher priority is used.
+///
+/// A pool whose `serviceCIDRSelector` selects nothing any more keeps the ranges that it had, while they lie in Service
+/// ranges of the cluster. So removing a label from a ServiceCIDR moves no Service.
 pub fn compile(objects: &Objects, in_use: &InUse) -> Compilation {
     let mut states = BTreeMap::new();
     let policy = policy_in_use(objects, in_use, &mut states);
     let builder = DocumentBuilder { policy: policy.as_ref(), cluster_ranges: &objects.cluster_ranges };
     let (known, new): (Vec<_>, Vec<_>) =
-        candidates(objects, &mut states).into_iter().partition(|pool| in_use.contains_key(&pool.key));
+        candidates(objects, in_use, &mut states).into_iter().partition(|pool| in_use.contains_key(&pool.key));
     let (unchanged, changed): (Vec<_>, Vec<_>) =
-        known.into_iter().partition(|pool| in_use.get(&pool.key) == Some(&pool.entry));
+        known.into_iter().partition(|pool| in_use.get(&pool.key) == Some(&pool.part()));
     let mut accepted = Vec::new();
     for group in [unchanged, changed, new] {
         for rejection in builder.admit(&mut accepted, group) {
             let key = rejection.candidate.key.clone();
+            // The state of a pool that has no ranges any more already says why it can't be used.
+            let Some(state) = states.get_mut(&key).filter(|state| state.reason != Reason::NoRanges) else { continue };
             let mut message = describe(&rejection);
-            let last_good = in_use.get(&key).filter(|entry| **entry != rejection.candidate.entry);
-            if let Some(entry) = last_good {
-                let last_good = Candidate { entry: entry.clone(), ..rejection.candidate.clone() };
-                if builder.admit(&mut accepted, vec![last_good]).is_empty() {
-                    message.push_str("; the previous version stays in use");
-                }
+            let last_good = in_use.get(&key).filter(|part| **part != rejection.candidate.part());
+            if let Some(part) = last_good
+                && builder.admit(&mut accepted, vec![Candidate::in_use(&key, part)]).is_empty()
+            {
+                message.push_str("; the previous version stays in use");
             }
-            if let Some(state) = states.get_mut(&key) {
-                state.reason = rejection.reason;
-                state.message = message;
-            }
+            state.reason = rejection.reason;
+            state.message = message;
         }
     }
-    let mut in_use: InUse = accepted.iter().map(|pool| (pool.key.clone(), pool.entry.clone())).collect();
+    for pool in &accepted {
+        if let Some(state) = states.get_mut(&pool.key).filter(|state| state.reason == Reason::NoRanges) {
+            state.message.push_str("; the previous version stays in use, with its ranges");
+        }
+    }
+    let mut in_use: InUse = accepted.iter().map(|pool| (pool.key.clone(), pool.part())).collect();
     if let Some(policy) = &policy {
         in_use.insert(ObjectKey::policy(), policy.clone());
     }
     Compilation { document: builder.document(&accepted, false), in_use, states }
 }
 
-/// The latest versions of the pools whose ranges are known, in the order in which pools are tried. Adds the state of
-/// every pool to `states`.
-fn candidates(objects: &Objects, states: &mut BTreeMap<ObjectKey, ObjectState>) -> Vec<Candidate> {
+/// The latest versions of the pools, in the order in which pools are tried. If a pool has no ranges, its version in use
+/// takes this place. Adds the state of every pool to `states`.
+fn candidates(objects: &Objects, in_use: &InUse, states: &mut BTreeMap<ObjectKey, ObjectState>) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for object in &objects.objects {
         let Some(key) = ObjectKey::of(object).filter(|key| key.kind != Kind::ClusterIPPolicy) else { continue };
@@ -198,14 +233,15 @@ fn candidates(objects: &Objects, states: &mut BTreeMap<ObjectKey, ObjectState>) 
             Ok(_) => (Reason::InUse, "the pool is in use".to_owned()),
             Err(message) => (Reason::NoRanges, message.clone()),
         };
-        let entry = document::entry(&key, object, resolved.unwrap_or_default());
-        let selects = summary(key.kind, &entry);
+        let latest = Candidate::latest(&key, object, resolved.unwrap_or_default());
+        let selects = summary(key.kind, &latest.entry);
         let state = ObjectState { uid: uid(object), generation: generation(object), reason, message, selects };
-        states.insert(key.clone(), state);
         if reason == Reason::InUse {
-            let priority = object.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
-            candidates.push(Candidate { key, priority, entry });
+            candidates.push(latest);
+        } else if let Some(part) = in_use.get(&key) {
+            candidates.push(Candidate::in_use(&key, part));
         }
+        states.insert(key, state);
     }
     candidates.sort_by(|a, b| a.place().cmp(&b.place()));
     candidates
@@ -324,7 +360,7 @@ fn describe(rejection: &Rejection) -> String {
         if *pool == rejection.candidate.key.name {
             mistake
         } else {
-            format!("with this pool, pool {pool:?} has {mistake}")
+            format!("beside this pool, pool {pool:?} can't be used: {mistake}")
         }
     });
     let all: Vec<String> = mistakes.collect();

@@ -25,7 +25,7 @@ use crate::status::{Addresses, any_object, conditions};
         .message("the name must be a DNS label: at most 63 of a-z, 0-9 and -"),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1,
         description = "Pools with a higher priority are tried first."),
-    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.ranges",
+    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.rangeSummary",
         description = "The ranges of the pool."),
     printcolumn(name = "For", type_ = "string", json_path = ".status.for",
         description = "The Services that the pool is for."),
@@ -33,6 +33,8 @@ use crate::status::{Addresses, any_object, conditions};
         description = "Addresses that Services have."),
     printcolumn(name = "Free", type_ = "integer", json_path = ".status.addresses.free",
         description = "Free addresses of the family that has fewer of them."),
+    printcolumn(name = "Fence", type_ = "string", json_path = ".spec.fence", priority = 1,
+        description = "What the API server does about a Service that the pool does not admit."),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status",
         description = "Whether the pool is in use as it was written last."),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason",
@@ -41,7 +43,8 @@ use crate::status::{Addresses, any_object, conditions};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalPoolSpec {
-    /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
+    /// Pools with a higher priority are tried first, and pools of the same priority in the order of their names:
+    /// -1000000 to 1000000, 0 by default.
     #[serde(default)]
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
@@ -61,7 +64,7 @@ pub struct ExternalPoolSpec {
     #[schemars(schema_with = "selector")]
     pub nodes: Option<LabelSelector>,
     /// What the API server does about a Service that claims an address of the pool although the pool does not match it:
-    /// Off, Warn or Deny.
+    /// Allow (the default), Warn or Deny.
     #[serde(default)]
     pub fence: Fence,
 }
@@ -77,6 +80,9 @@ pub struct ExternalPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 79)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Vec<String>,
+    /// The ranges in use, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_summary: Option<String>,
     /// The Services that the pool is for, in one line.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selects: Option<String>,

@@ -34,6 +34,7 @@ pub use self::status::{
     ADDRESSES_IN_POOLS, AddressCounts, Addresses, READY, Reason, STALLED, addresses_in_pools_condition,
     ready_condition, stalled_condition,
 };
+pub use self::summary::range_summary;
 
 use kube::CustomResourceExt;
 use serde_json::{Value, json};

@@ -74,6 +74,7 @@ pub struct NodeMatch {
 fn namespaces(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
+        "minItems": 1,
         "maxItems": 64,
         "x-kubernetes-list-type": "set",
         "items": {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"},

@@ -25,7 +25,7 @@ use crate::status::{any_object, conditions};
         .message("the name must be a DNS label: at most 63 of a-z, 0-9 and -"),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1,
         description = "Pools with a higher priority are tried first."),
-    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.ranges",
+    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.rangeSummary",
         description = "The ranges of the pool."),
     printcolumn(name = "For", type_ = "string", json_path = ".status.for",
         description = "The Nodes that the pool is for."),
@@ -41,7 +41,8 @@ use crate::status::{any_object, conditions};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct NodeBlockPoolSpec {
-    /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
+    /// Pools with a higher priority are tried first, and pools of the same priority in the order of their names:
+    /// -1000000 to 1000000, 0 by default.
     #[serde(default)]
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
@@ -85,6 +86,9 @@ pub struct NodeBlockPoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Vec<String>,
+    /// The ranges in use, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_summary: Option<String>,
     /// The Nodes that the pool is for, in one line.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selects: Option<String>,

@@ -7,7 +7,8 @@ use crate::object_key::Kind;
 use crate::pool_fields::Fence;
 use crate::{ClusterIPPolicySpec, ExternalPoolSpec, GROUP, NodeBlockPoolSpec, ObjectKey, ServicePoolSpec, VERSION};
 
-/// The step from the priority of a pool to that of the pool before it, so that a new pool fits in between.
+/// The priority of the last pool, and the step to the pool before it. A new pool fits in between, and one with the
+/// default priority 0 is tried last.
 const STEP: usize = 10;
 
 /// The fields of `services` that no object has, because `clusterip` sets them itself.
@@ -15,7 +16,7 @@ const NOT_IN_OBJECTS: [&str; 2] = ["/services/evidence/lookups", "/services/unus
 
 /// The objects that stand for a settings document: a ClusterIPPolicy if the document has settings that belong to no
 /// pool, and then an object for each pool. The pools of each kind are in the order in which they are tried, and the
-/// last one has priority 0. A document without pools, such as `{}`, becomes the default pools, those of K2s.
+/// last one has priority 10. A document without pools, such as `{}`, becomes the default pools, those of K2s.
 ///
 /// Mistakes of the document become mistakes of the objects.
 pub fn objects(document: &Value) -> Vec<Value> {
@@ -77,7 +78,7 @@ pub fn not_in_document(objects: &[Value]) -> Vec<String> {
     for object in objects {
         let Some(key) = ObjectKey::of(object) else { continue };
         let field = |name: &str| object.get("spec").and_then(|spec| spec.get(name)).filter(|value| !value.is_null());
-        if field("fence").is_some_and(|fence| *fence != json!(Fence::Off)) {
+        if field("fence").is_some_and(|fence| *fence != json!(Fence::Allow)) {
             lost.push(format!("{key}: spec.fence: only objects have it, because the API server reads it there"));
         }
         if field("serviceCIDRSelector").is_some() {
@@ -92,10 +93,16 @@ pub fn not_in_document(objects: &[Value]) -> Vec<String> {
 
 /// Why the API server would refuse the type or the value of a field of an object in which the core has found no
 /// mistake; `None` if the API server would accept it. The core does not find such mistakes: it does not read the fields
-/// that the document lacks, and the document has other names for some values.
+/// that the document lacks, the document has other names for some values, and there an empty list of namespaces
+/// matches all.
 pub fn mistake_of_type(object: &Value) -> Option<String> {
+    let kind = ObjectKey::of(object)?.kind;
     let spec = Value::Object(fields(object.get("spec")));
-    let read = match ObjectKey::of(object)?.kind {
+    let namespaces = spec.pointer("/match/namespaces").and_then(Value::as_array);
+    if namespaces.is_some_and(Vec::is_empty) {
+        return Some("spec.match.namespaces: empty: name a namespace, or remove the field".to_owned());
+    }
+    let read = match kind {
         Kind::ServicePool => serde_json::from_value::<ServicePoolSpec>(spec).err(),
         Kind::ExternalPool => serde_json::from_value::<ExternalPoolSpec>(spec).err(),
         Kind::NodeBlockPool => serde_json::from_value::<NodeBlockPoolSpec>(spec).err(),
@@ -125,7 +132,11 @@ fn pool_objects(kind: Kind, pools: &Value) -> Vec<Value> {
     let with_priority = |(index, pool): (usize, &Value)| {
         let mut spec = fields(Some(pool));
         let name = spec.remove("name").unwrap_or_default();
-        spec.insert("priority".to_owned(), json!((pools.len() - 1 - index) * STEP));
+        // In the document, an empty list matches all namespaces. The API server refuses it.
+        if let Some(Value::Object(matches)) = spec.get_mut("match") {
+            matches.retain(|field, value| field != "namespaces" || *value != json!([]));
+        }
+        spec.insert("priority".to_owned(), json!((pools.len() - index) * STEP));
         object(kind, name, spec)
     };
     pools.iter().enumerate().map(with_priority).collect()

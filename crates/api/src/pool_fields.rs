@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
             {"rule": "isCIDR(self)", "message": "must be a CIDR such as 10.96.1.0/24"},
             {
                 "rule": "!isCIDR(self) || string(cidr(self)) != self || string(cidr(self).masked()) == self",
-                "message": "must not have host bits set: write 10.96.1.0/24 instead of 10.96.1.7/24"
+                "message": "must not have host bits set: for example, write 10.96.1.0/24 instead of 10.96.1.7/24"
             },
         ]
     )
@@ -35,7 +35,7 @@ pub struct Cidr(pub String);
             {"rule": "isIP(self) || isCIDR(self)", "message": "must be an address or a CIDR"},
             {
                 "rule": "!isCIDR(self) || string(cidr(self)) != self || string(cidr(self).masked()) == self",
-                "message": "must not have host bits set: write 10.96.1.0/24 instead of 10.96.1.7/24"
+                "message": "must not have host bits set: for example, write 10.96.1.0/24 instead of 10.96.1.7/24"
             },
         ]
     )
@@ -79,9 +79,9 @@ pub struct AddressRangeOrAddress(pub String);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Fence {
-    /// Nothing.
+    /// It accepts the Service.
     #[default]
-    Off,
+    Allow,
     /// It returns a warning to the client.
     Warn,
     /// It refuses the Service.

@@ -24,7 +24,7 @@ use crate::status::{Addresses, any_object, conditions};
         .message("the name must be a DNS label: at most 63 of a-z, 0-9 and -"),
     printcolumn(name = "Priority", type_ = "integer", json_path = ".spec.priority", priority = 1,
         description = "Pools with a higher priority are tried first."),
-    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.ranges",
+    printcolumn(name = "Ranges", type_ = "string", json_path = ".status.rangeSummary",
         description = "The ranges of the pool."),
     printcolumn(name = "For", type_ = "string", json_path = ".status.for",
         description = "The Services that the pool is for."),
@@ -34,6 +34,8 @@ use crate::status::{Addresses, any_object, conditions};
         description = "Free addresses of the family that has fewer of them."),
     printcolumn(name = "Misplaced", type_ = "integer", json_path = ".status.addresses.misplaced",
         description = "Addresses of Services that belong to another pool."),
+    printcolumn(name = "Fence", type_ = "string", json_path = ".spec.fence", priority = 1,
+        description = "What the API server does about a Service that the pool does not admit."),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status",
         description = "Whether the pool is in use as it was written last."),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason",
@@ -53,7 +55,8 @@ use crate::status::{Addresses, any_object, conditions};
         .message("each entry of exclude must lie in a range of cidrs")
 )]
 pub struct ServicePoolSpec {
-    /// Pools with a higher priority are tried first. Pools of the same priority are tried in the order of their names.
+    /// Pools with a higher priority are tried first, and pools of the same priority in the order of their names:
+    /// -1000000 to 1000000, 0 by default.
     #[serde(default)]
     #[schemars(range(min = -1_000_000, max = 1_000_000))]
     pub priority: i32,
@@ -65,7 +68,8 @@ pub struct ServicePoolSpec {
     #[serde(default, rename = "serviceCIDRSelector", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "selector")]
     pub service_cidr_selector: Option<LabelSelector>,
-    /// How many addresses, counted from the first address of each range, are kept for addresses set by hand.
+    /// How many addresses, counted from the first address of each range, are kept for addresses set by hand: 0 by
+    /// default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub reserved: Option<i64>,
@@ -74,7 +78,7 @@ pub struct ServicePoolSpec {
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "set"))]
     pub exclude: Option<Vec<CidrOrAddress>>,
     /// Whether the static band of each range, the first addresses that Kubernetes avoids itself (KEP-3070), is used
-    /// after all other addresses.
+    /// after all other addresses: false by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bands: Option<bool>,
     /// The Services that the pool is for. Without it, the pool is for all Services.
@@ -82,7 +86,7 @@ pub struct ServicePoolSpec {
     pub matches: Option<ServiceMatch>,
     /// What the API server does about a Service that gets an address of the pool although namespaces,
     /// namespaceSelector or serviceSelector of the pool do not match it, or although the address is reserved for
-    /// another Service: Off, Warn or Deny.
+    /// another Service: Allow (the default), Warn or Deny.
     #[serde(default)]
     pub fence: Fence,
     /// Addresses that are kept for one Service, whether that Service exists or not.
@@ -123,6 +127,9 @@ pub struct ServicePoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Vec<String>,
+    /// The ranges in use, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_summary: Option<String>,
     /// The Services that the pool is for, in one line.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selects: Option<String>,

@@ -60,9 +60,9 @@ pub enum Reason {
     Overlaps,
     /// A range lies outside of the Service ranges of the cluster.
     OutsideServiceCIDRs,
-    /// A pool with a higher priority matches everything that this pool matches.
+    /// A pool that is tried first matches everything that this pool matches.
     NeverUsed,
-    /// No ServiceCIDR has the labels that the pool selects.
+    /// No ServiceCIDR has the labels that the pool selects. If the pool had ranges before, they stay in use.
     NoRanges,
 }
 

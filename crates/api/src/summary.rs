@@ -1,4 +1,4 @@
-//! What a pool is for, in one line.
+//! What a pool is for and its ranges, each in one line.
 
 use serde_json::Value;
 
@@ -34,7 +34,17 @@ pub(crate) fn summary(kind: Kind, entry: &Value) -> String {
     if conditions.is_empty() {
         conditions.push(if kind == Kind::NodeBlockPool { "all Nodes" } else { "all Services" }.to_owned());
     }
-    let line = conditions.join(", ");
+    shortened(conditions.join(", "))
+}
+
+/// The ranges of a pool in one line, such as `10.96.1.0/24,fd00:1::/112`. A line of more than 256 characters ends in
+/// `...`.
+pub fn range_summary(ranges: &[&str]) -> String {
+    shortened(ranges.join(","))
+}
+
+/// The line, with at most [`MAX_LENGTH`] characters.
+fn shortened(line: String) -> String {
     if line.chars().count() <= MAX_LENGTH {
         return line;
     }
@@ -67,4 +77,18 @@ fn selector(selector: &Value) -> Vec<String> {
         });
     }
     requirements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined_and_shortened() {
+        assert_eq!(range_summary(&[]), "");
+        assert_eq!(range_summary(&["10.96.1.0/24", "fd00:1::/112"]), "10.96.1.0/24,fd00:1::/112");
+        let long = range_summary(&["10.96.1.0/24"; 32]);
+        assert_eq!(long.len(), MAX_LENGTH);
+        assert!(long.starts_with("10.96.1.0/24,10.96.1.0/24,") && long.ends_with("..."), "{long}");
+    }
 }

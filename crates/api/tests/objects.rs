@@ -44,12 +44,12 @@ fn document_becomes_objects() {
             object(
                 "ServicePool",
                 "windows",
-                json!({"priority": 10, "cidrs": ["172.21.1.0/24"], "reserved": 50, "match": {"os": "windows"}}),
+                json!({"priority": 20, "cidrs": ["172.21.1.0/24"], "reserved": 50, "match": {"os": "windows"}}),
             ),
             object(
                 "ServicePool",
                 "linux",
-                json!({"priority": 0, "cidrs": ["172.21.0.0/24"], "reserved": 50, "match": {"os": "linux"}}),
+                json!({"priority": 10, "cidrs": ["172.21.0.0/24"], "reserved": 50, "match": {"os": "linux"}}),
             ),
         ]
     };
@@ -65,7 +65,7 @@ fn document_becomes_objects() {
         Case {
             name: "pools of Nodes alone",
             document: json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.244.0.0/16"]}]}}),
-            objects: vec![object("NodeBlockPool", "all", json!({"priority": 0, "cidrs": ["10.244.0.0/16"]}))],
+            objects: vec![object("NodeBlockPool", "all", json!({"priority": 10, "cidrs": ["10.244.0.0/16"]}))],
         },
         Case {
             name: "settings and pools of all kinds",
@@ -96,19 +96,30 @@ fn document_becomes_objects() {
                     "ServicePool",
                     "shop",
                     json!({
-                        "priority": 20, "cidrs": ["10.96.1.0/24"], "bands": true, "match": {"namespaces": ["shop"]},
+                        "priority": 30, "cidrs": ["10.96.1.0/24"], "bands": true, "match": {"namespaces": ["shop"]},
                         "reservations": [{"address": "10.96.1.4", "namespace": "shop", "name": "web"}],
                     }),
                 ),
                 object(
                     "ServicePool",
                     "b",
-                    json!({"priority": 10, "cidrs": ["10.96.2.0/24"], "match": {"os": "linux"}}),
+                    json!({"priority": 20, "cidrs": ["10.96.2.0/24"], "match": {"os": "linux"}}),
                 ),
-                object("ServicePool", "a", json!({"priority": 0, "cidrs": ["10.96.3.0/24"]})),
-                object("ExternalPool", "edge", json!({"priority": 0, "cidrs": ["10.0.9.10-10.0.9.40"]})),
-                object("NodeBlockPool", "all", json!({"priority": 0, "cidrs": ["10.244.0.0/16"]})),
+                object("ServicePool", "a", json!({"priority": 10, "cidrs": ["10.96.3.0/24"]})),
+                object("ExternalPool", "edge", json!({"priority": 10, "cidrs": ["10.0.9.10-10.0.9.40"]})),
+                object("NodeBlockPool", "all", json!({"priority": 10, "cidrs": ["10.244.0.0/16"]})),
             ],
+        },
+        Case {
+            name: "an empty list of namespaces",
+            document: json!({"services": {"pools": [
+                {"name": "all", "cidrs": ["10.96.1.0/24"], "match": {"os": "linux", "namespaces": []}},
+            ]}}),
+            objects: vec![object(
+                "ServicePool",
+                "all",
+                json!({"priority": 10, "cidrs": ["10.96.1.0/24"], "match": {"os": "linux"}}),
+            )],
         },
         Case {
             name: "settings that clusterip sets itself",
@@ -116,7 +127,7 @@ fn document_becomes_objects() {
                 "pools": [{"name": "all", "cidrs": ["10.96.1.0/24"]}], "evidence": {"lookups": "namespace"},
                 "unusableServiceCIDRs": {"10.97.0.0/16": "is gone"},
             }}),
-            objects: vec![object("ServicePool", "all", json!({"priority": 0, "cidrs": ["10.96.1.0/24"]}))],
+            objects: vec![object("ServicePool", "all", json!({"priority": 10, "cidrs": ["10.96.1.0/24"]}))],
         },
     ];
     for case in cases {
@@ -173,7 +184,7 @@ fn fields_that_are_lost_are_named() {
     assert_eq!(not_in_objects(&json!({"services": {"evidence": {"lookups": null}}})), Vec::<String>::new());
 
     let pools = [
-        object("ServicePool", "open", json!({"cidrs": ["10.96.1.0/24"], "fence": "Off"})),
+        object("ServicePool", "open", json!({"cidrs": ["10.96.1.0/24"], "fence": "Allow"})),
         object("ExternalPool", "edge", json!({"cidrs": ["10.0.9.0/24"], "fence": "Warn"})),
         object("ServicePool", "team", json!({"serviceCIDRSelector": {"matchLabels": {"team": "a"}}, "fence": "Deny"})),
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"fence": "Deny"}}),
@@ -206,6 +217,11 @@ fn wrong_types_of_fields_that_the_document_lacks_are_mistakes() {
             name: "a priority in words",
             object: pool(json!({"priority": "high"})),
             expected: Some("spec: invalid type: string \"high\""),
+        },
+        Case {
+            name: "no namespace",
+            object: pool(json!({"cidrs": ["10.96.1.0/24"], "match": {"namespaces": []}})),
+            expected: Some("spec.match.namespaces: empty"),
         },
         Case {
             name: "a value as the document has it",

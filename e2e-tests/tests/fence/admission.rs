@@ -34,7 +34,6 @@ fn admissions(namespace: &str) -> Vec<Admission> {
     vec![
         row("no condition", json!({}), "allowed"),
         row("its namespace", json!({"namespaces": ["other", namespace]}), "allowed"),
-        row("no namespace", json!({"namespaces": []}), "allowed"),
         row("another namespace", json!({"namespaces": ["other"]}), "refused"),
         row("nodes", json!({"os": "windows", "nodeLabels": {"disk": "ssd"}}), "allowed"),
         row("a label of its namespace", on_namespace(json!({"matchLabels": {"team": "a"}})), "allowed"),

@@ -102,8 +102,8 @@ async fn edit_of_a_pool_takes_effect() {
     until("allowed").await;
     plane.apply(&fenced_pool("ServicePool", "edited", &["172.21.15.0/24"], "nobody").to_string()).await;
     until("refused").await;
-    let off = r#"{"spec": {"fence": "Off"}}"#;
-    plane.kubectl(&["patch", "servicepool", "edited", "--type=merge", "--patch", off]).await.ok();
+    let allow = r#"{"spec": {"fence": "Allow"}}"#;
+    plane.kubectl(&["patch", "servicepool", "edited", "--type=merge", "--patch", allow]).await.ok();
     until("allowed").await;
     let deny = r#"{"spec": {"fence": "Deny"}}"#;
     plane.kubectl(&["patch", "servicepool", "edited", "--type=merge", "--patch", deny]).await.ok();

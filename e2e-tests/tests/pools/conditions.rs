@@ -46,7 +46,7 @@ fn cases(namespace: &str) -> Vec<Case> {
             name: "judged-late",
             spec: json!({"priority": -1, "cidrs": ["172.21.72.0/24"], "match": of(namespace)}),
             reason: "NeverUsed",
-            message: "spec.match: never used: the earlier pool \"judged-good\" matches everything",
+            message: "spec.match: never used: pool \"judged-good\", which is tried first, matches the same or more",
         },
         Case {
             name: "judged-unlabelled",

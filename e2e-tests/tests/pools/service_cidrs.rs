@@ -42,4 +42,14 @@ async fn labelled_service_cidr_extends_a_pool() {
     cluster.serves(&namespace, &json!({}), "10.8.1.0/24").await;
     let both = json!(["10.8.1.0/24", "10.8.2.0/28"]);
     cluster.status_of("ServicePool", "team", |object| object["status"]["ranges"] == both).await;
+
+    // The range of one ServiceCIDR leaves the pool with the label. The last range stays in use without the label.
+    cluster.plane.kubectl(&["label", "servicecidr", "team-2", "team-"]).await.ok();
+    let one = json!(["10.8.1.0/24"]);
+    cluster.status_of("ServicePool", "team", |object| object["status"]["ranges"] == one).await;
+    cluster.plane.kubectl(&["label", "servicecidr", "team-1", "team-"]).await.ok();
+    let message = "; the previous version stays in use, with its ranges";
+    let kept = cluster.until_reason("ServicePool", "team", "NoRanges", message).await;
+    assert_eq!((&kept["status"]["ranges"], &kept["status"]["inUse"]["cidrs"]), (&one, &one), "{kept}");
+    cluster.serves(&namespace, &json!({}), "10.8.1.0/24").await;
 }

@@ -22,6 +22,7 @@ async fn status_counts_the_addresses_of_each_family() {
         .await;
     let empty = cluster.until_reason("ServicePool", "counted", "InUse", "").await;
     assert_eq!(empty["status"]["ranges"], json!([IPV4, IPV6]));
+    assert_eq!(empty["status"]["rangeSummary"], format!("{IPV4},{IPV6}"));
     assert_eq!(empty["status"]["for"], "namespace=counted");
     cluster.serves(&namespace, &json!({}), IPV4).await;
     cluster.serves(&other, &json!({}), "172.21.81.0/28").await;
@@ -56,12 +57,12 @@ async fn status_counts_the_addresses_of_each_family() {
         Case {
             args: &["get", "servicepools", "counted"],
             head: "NAME RANGES FOR USED FREE MISPLACED READY AGE",
-            row: "counted [\"172.21.80.0/28\",\"fd00:21::800/124\"] namespace=counted 4 10 1 True",
+            row: "counted 172.21.80.0/28,fd00:21::800/124 namespace=counted 4 10 1 True",
         },
         Case {
             args: &["get", "spool", "counted", "-o", "wide"],
-            head: "NAME PRIORITY RANGES FOR USED FREE MISPLACED READY REASON AGE",
-            row: "counted 0 [\"172.21.80.0/28\",\"fd00:21::800/124\"] namespace=counted 4 10 1 True InUse",
+            head: "NAME PRIORITY RANGES FOR USED FREE MISPLACED FENCE READY REASON AGE",
+            row: "counted 0 172.21.80.0/28,fd00:21::800/124 namespace=counted 4 10 1 Allow True InUse",
         },
     ];
     for Case { args, head, row } in cases {

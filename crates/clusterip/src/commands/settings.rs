@@ -26,6 +26,8 @@ Examples:
   Print the objects of a cluster as a document:
     kubectl get servicepools,externalpools,nodeblockpools,clusterippolicies \\
       -o yaml | clusterip settings - --to document
+  The same, if a pool has a serviceCIDRSelector:
+    kubectl get clusterip-policy,servicecidrs -o yaml | clusterip settings - --to document
   Print a policy for Kubewarden, with a module in your own registry:
     clusterip settings settings.yaml --to policy \\
       --module registry://registry.example.com/clusterip-policy:v0.1.0

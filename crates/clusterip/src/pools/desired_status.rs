@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use clusterip_api::{
     ADDRESSES_IN_POOLS, Compilation, Kind, ObjectKey, ObjectState, READY, Reason, ReservationHolder, ReservationStatus,
-    STALLED, addresses_in_pools_condition, ready_condition, stalled_condition,
+    STALLED, addresses_in_pools_condition, range_summary, ready_condition, stalled_condition,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
@@ -49,10 +49,13 @@ pub(super) fn of(
             status["pools"] = json!(pools);
         } else {
             // The fence reads the ranges of the version that counts.
-            status["ranges"] = match used.and_then(|used| used.get("cidrs")) {
-                Some(cidrs) => cidrs.clone(),
-                None => json!([]),
-            };
+            let cidrs = used.and_then(|used| used.get("cidrs")).and_then(Value::as_array);
+            let ranges: Vec<&str> = cidrs.into_iter().flatten().filter_map(Value::as_str).collect();
+            status["ranges"] = json!(ranges);
+            // Without this field, kubectl prints <none>.
+            if !ranges.is_empty() {
+                status["rangeSummary"] = json!(range_summary(&ranges));
+            }
             status["for"] = json!(state.selects);
         }
         let counts = match key.kind {

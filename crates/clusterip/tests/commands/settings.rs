@@ -40,7 +40,7 @@ spec:
   match:
     namespaces:
     - shop
-  priority: 10
+  priority: 20
 ---
 apiVersion: clusterip-policy.io/v1alpha1
 kind: ServicePool
@@ -49,7 +49,7 @@ metadata:
 spec:
   cidrs:
   - 10.96.2.0/24
-  priority: 0
+  priority: 10
   reserved: 50
 ";
 
@@ -129,7 +129,7 @@ fn settings_are_converted_between_a_document_and_objects() {
             args: &["--to", "objects"],
             expected: warned(
                 "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata:\n  name: all\nspec:\n  \
-                 cidrs:\n  - 10.96.1.0/24\n  priority: 0\n",
+                 cidrs:\n  - 10.96.1.0/24\n  priority: 10\n",
                 "warning: -: services.evidence.lookups: objects do not have it, because clusterip sets it itself\n",
             ),
         },

@@ -52,7 +52,7 @@ pub(super) fn mistakes(pools: &[Common<'_>], paths: &[PoolPaths], kind: &dyn Kin
         let shadows = |other: &usize| paths[*other].match_is_whole && kind.covers(*other, index);
         if let Some(shadow) = (0..index).find(shadows).filter(|_| pool_paths.match_is_whole) {
             let reason =
-                format!("never used: the earlier pool {:?} matches everything that it matches", pools[shadow].name);
+                format!("never used: pool {:?}, which is tried first, matches the same or more", pools[shadow].name);
             say(&format!("{}.match", pool_paths.path), reason);
         }
     }

@@ -383,7 +383,7 @@ fn all_mistakes_of_a_document_are_reported_at_once() {
             "services.pools[1].exclude[0]: 10.9.0.0/32 is in no range of the pool",
             r#"services.pools[2].cidrs[0]: 10.0.0.0/25 overlaps 10.0.0.0/24 of pool "windows""#,
             "services.pools[2].cidrs[0]: 10.0.0.0/25 lies outside serviceCIDRs (172.21.0.0/16): the API server would refuse its addresses",
-            r#"services.pools[2].match: never used: the earlier pool "windows" matches everything that it matches"#,
+            r#"services.pools[2].match: never used: pool "windows", which is tried first, matches the same or more"#,
         ],
     }]);
 }

@@ -310,7 +310,7 @@ fn pool_that_is_never_used_is_a_mistake() {
             {"name": "b", "cidrs": ["10.1.0.0/16"], "match": second},
         ]))
     };
-    let never_used = [r#"nodes.pools[1].match: never used: the earlier pool "a" matches everything that it matches"#];
+    let never_used = [r#"nodes.pools[1].match: never used: pool "a", which is tried first, matches the same or more"#];
     let zone = || json!({"nodeSelector": {"matchLabels": {"zone": "a"}}});
     check_mistakes(&[
         SettingsCase {

@@ -251,7 +251,7 @@ fn pool_that_is_never_used_is_a_mistake() {
         ]))
     };
     let never_used =
-        [r#"services.pools[1].match: never used: the earlier pool "a" matches everything that it matches"#];
+        [r#"services.pools[1].match: never used: pool "a", which is tried first, matches the same or more"#];
     check_mistakes(&[
         SettingsCase {
             name: "behind a pool for all Services",

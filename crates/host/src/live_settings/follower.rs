@@ -206,7 +206,7 @@ fn document(
     }
 }
 
-/// Logs the objects that can't be used, each once, and those that can be used again.
+/// Logs the objects whose latest version can't be used, each once, and those whose latest version can be used again.
 fn log_changes(before: Option<&Compilation>, now: &Compilation) {
     for (key, state) in &now.states {
         let last = before.and_then(|before| before.states.get(key));
@@ -214,10 +214,10 @@ fn log_changes(before: Option<&Compilation>, now: &Compilation) {
             continue;
         }
         if state.reason != Reason::InUse {
-            let reason = state.reason.as_str();
-            tracing::error!(object = %key, reason, why = state.message, "the object is not in use");
+            let (reason, why) = (state.reason.as_str(), &state.message);
+            tracing::error!(object = %key, reason, why, "the latest version of the object is not in use");
         } else if last.is_some() {
-            tracing::info!(object = %key, "the object is in use again");
+            tracing::info!(object = %key, "the latest version of the object is in use");
         }
     }
 }

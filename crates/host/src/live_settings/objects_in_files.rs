@@ -224,7 +224,7 @@ mod tests {
                 text: pool("b", "{cidrs: [10.96.1.7/24]}") + &pool("a", "{cidrs: [10.96.2.0/24], fence: Denny}"),
                 expected: Err("ServicePool b: Invalid: spec.cidrs[0]: 10.96.1.7/24 has host bits set: did you mean \
                                10.96.1.0/24?\nServicePool a: Invalid: spec: unknown variant `Denny`, expected one of \
-                               `Off`, `Warn`, `Deny`"),
+                               `Allow`, `Warn`, `Deny`"),
             },
             Case {
                 name: "overlapping pools",

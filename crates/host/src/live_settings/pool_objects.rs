@@ -156,7 +156,7 @@ fn reduced(kind: Kind, object: &DynamicObject) -> Value {
     let metadata = &object.metadata;
     let metadata = json!({"name": metadata.name, "uid": metadata.uid, "generation": metadata.generation});
     let mut status = Map::new();
-    for field in ["observedGeneration", "inUse"] {
+    for field in ["observedGeneration", "inUse", "ranges"] {
         if let Some(value) = object.data.pointer(&format!("/status/{field}")) {
             status.insert(field.to_owned(), value.clone());
         }
