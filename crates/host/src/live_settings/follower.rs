@@ -197,7 +197,12 @@ fn log_changes(before: Option<&Compilation>, now: &Compilation) {
 }
 
 fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
-    tracing::info!(%source, hash = live.hash, "settings in use");
+    let LiveSettings { settings, .. } = live;
+    let pools = settings.pools.len() + settings.nodes.pools.len() + settings.external.pools.len();
+    tracing::info!(%source, hash = live.hash, pools, "settings in use");
+    if pools == 0 {
+        tracing::warn!(%source, "the settings have no pool, so Kubernetes picks the address of every Service");
+    }
     for warning in &live.warnings {
         tracing::warn!(%source, warning, "settings");
     }

@@ -72,7 +72,7 @@ pub enum SettingsError {
     /// The definitions of the custom resources are not installed.
     #[error(
         "settings: the cluster has no resources of the API clusterip-policy.io: install their definitions with \
-         kubectl apply -k deploy/crds, or use --settings FILE"
+         kubectl apply -k deploy/api, or use --settings FILE"
     )]
     NoDefinitions,
     /// The source can't be read.
