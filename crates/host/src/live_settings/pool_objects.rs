@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clusterip_api::{Compilation, InUse, Kind, Objects, compile, in_use_before};
+use clusterip_core::settings::with_ranges_of_cluster;
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::list_pages::visit_pages;
 use futures::stream::{BoxStream, SelectAll, StreamExt};
@@ -225,8 +226,13 @@ pub(super) fn compiled(objects: &[Value], ranges: &ServiceRanges, in_use: Option
         service_cidrs: ranges.labelled.clone(),
         cluster_ranges: ranges.all.clone(),
     };
-    match in_use {
+    let mut compiled = match in_use {
         Some(in_use) => compile(&objects, in_use),
         None => compile(&objects, &in_use_before(&objects)),
+    };
+    if !objects.cluster_ranges.is_empty() {
+        let states = compiled.states.values_mut();
+        states.for_each(|state| state.message = with_ranges_of_cluster(&state.message));
     }
+    compiled
 }
