@@ -160,14 +160,15 @@ impl Follower {
     }
 }
 
-/// The document of a version. Objects are compiled with these ranges, and the result is sent to `compilation`.
+/// The document of a version. Objects are compiled with these ranges. What was compiled from objects of the cluster is
+/// sent to `compilation`.
 fn document(
     version: &Version,
     ranges: &ServiceRanges,
     compilation: &watch::Sender<Option<Arc<Compilation>>>,
 ) -> Written {
     let objects = match version {
-        Version::Written(written) => return written.clone(),
+        Version::File(content) => return content.as_ref().map_err(Clone::clone)?.document(ranges),
         Version::Objects(objects) => objects,
     };
     let before = compilation.borrow().clone();

@@ -45,6 +45,30 @@ pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
     Ok(objects)
 }
 
+/// As [`list`]; none if the definitions of the custom resources are not installed.
+///
+/// # Errors
+/// If they can't be listed.
+pub async fn list_if_defined(client: &Client) -> Result<Vec<Value>, KubeError> {
+    match list(client).await {
+        Err(KubeError::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+/// What a server compiles from the objects of this API in a cluster; `None` if there are none.
+///
+/// # Errors
+/// If the objects or the ServiceCIDRs can't be listed.
+pub async fn compile_cluster(client: &Client) -> Result<Option<Compilation>, KubeError> {
+    let objects = list_if_defined(client).await?;
+    if objects.is_empty() {
+        return Ok(None);
+    }
+    let ranges = service_ranges(client).await?;
+    Ok(Some(compiled(&objects, &ranges, None)))
+}
+
 /// The Service ranges of the cluster; none before Kubernetes 1.33, which has no ServiceCIDRs.
 ///
 /// # Errors
