@@ -26,8 +26,18 @@ async fn clusterip(folder: &Path, kubeconfig: &Path, arguments: &[&str]) -> (Opt
 fn request() -> String {
     let mut object = service("web", json!({}));
     object["metadata"]["namespace"] = json!("default");
-    let kind = json!({"group": "", "version": "v1", "kind": "Service"});
-    json!({"uid": "1", "operation": "CREATE", "kind": kind, "namespace": "default", "object": object}).to_string()
+    let request = json!({
+        "uid": "1",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "namespace": "default",
+        "name": "web",
+        "operation": "CREATE",
+        "userInfo": {"username": "alice"},
+        "object": object,
+        "dryRun": true,
+    });
+    request.to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]
