@@ -15,6 +15,7 @@ use clusterip_host::cluster::lookups::api_server_lookups::ApiServerLookups;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
+use clusterip_host::live_settings::compile_cluster;
 use clusterip_host::policy::host_calls::HostCalls;
 use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
 use clusterip_host::policy::recorded_session::{self, Recorder, Replay};
@@ -170,7 +171,7 @@ impl Evaluate {
         let found = match source {
             _ if self.settings.is_some() => None,
             LookupSource::Cluster(lookups) => {
-                let document = settings_file::of_cluster(lookups.compiled_pools())?;
+                let document = settings_file::of_cluster(lookups.run(compile_cluster))?;
                 document.map(|document| (document, settings_file::OF_CLUSTER))
             }
             LookupSource::Snapshot(_) => {

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use clusterip_api::Compilation;
 use clusterip_runtime::connect::ClusterArguments;
 use kube::{Api, Client};
 use serde_json::Value;
@@ -11,7 +10,6 @@ use tokio::runtime::Runtime;
 use super::api_server_lists::{self, ApiServerError};
 use super::snapshot::{Snapshot, SnapshotCalls};
 use crate::cluster::watch::kinds;
-use crate::live_settings::compile_cluster;
 use crate::policy::host_calls::{HostCall, HostCalls};
 
 /// Answers as policy-server does: with the objects of the cluster, or with the error of the API server. An answer that
@@ -57,12 +55,9 @@ impl ApiServerLookups {
         objects
     }
 
-    /// What a server compiles from the pool objects of the cluster; `None` if there are none.
-    ///
-    /// # Errors
-    /// If the objects or the ServiceCIDRs can't be listed.
-    pub fn compiled_pools(&self) -> Result<Option<Compilation>, kube::Error> {
-        self.runtime.block_on(compile_cluster(&self.client))
+    /// Runs other requests to the cluster.
+    pub fn run<T>(&self, requests: impl AsyncFnOnce(&Client) -> T) -> T {
+        self.runtime.block_on(requests(&self.client))
     }
 
     fn memory(&self) -> MutexGuard<'_, Answered> {
