@@ -2,7 +2,9 @@
 
 mod access;
 mod audit;
+mod commands;
 mod conditions;
+mod definitions;
 mod in_use;
 mod leader;
 mod placement;

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use clusterip::server_metrics::ServerMetrics;
 use clusterip_api::{Compilation, Kind, ObjectKey, Reason};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{Follower, LiveSettings, SettingsSource};
+use clusterip_host::live_settings::{Follower, LiveSettings, SettingsSource, in_lines};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use kube::Client;
 use serde_json::{Value, json};
@@ -229,7 +229,7 @@ async fn policy_of_kubewarden_is_followed() {
     write(json!({"services": {"order": "spread", "oder": "lowest"}})).await;
     followed.counted(0, 2, 1).await;
     let refused = start(&source).await.unwrap_or_default();
-    assert!(refused.starts_with("settings: ClusterAdmissionPolicy clusterip\nservices.oder: unknown key"), "{refused}");
+    assert!(refused.starts_with("settings: ClusterAdmissionPolicy clusterip: services.oder: unknown key"), "{refused}");
     plane.kubectl(&["delete", "clusteradmissionpolicy", POLICY]).await.ok();
     followed.counted(0, 2, 2).await;
     assert_eq!(*followed.live.borrow(), second, "refused settings are not published");
@@ -335,12 +335,12 @@ async fn start_fails_with_invalid_settings() {
     for Case { name, text, expected } in cases {
         let file = folder.path().join("settings.yaml");
         std::fs::write(&file, text).unwrap();
-        let expected = expected.map(|expected| format!("settings: {}\n{expected}", file.display()));
+        let expected = expected.map(|expected| in_lines(&file.display().to_string(), expected));
         assert_eq!(start(&SettingsSource::File(file)).await, expected, "{name}");
     }
     let absent = folder.path().join("absent.yaml");
     let (name, source) = (absent.display(), SettingsSource::File(absent.clone()));
-    let expected = format!("settings: {name}\nNo such file or directory (os error 2)");
+    let expected = format!("settings: {name}: No such file or directory (os error 2)");
     assert_eq!(start(&source).await, Some(expected), "no file");
 }
 

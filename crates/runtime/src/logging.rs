@@ -24,9 +24,10 @@ use crate::terminal::{harmless, steers};
 /// How the names of all our crates begin, and so the targets of their log lines.
 const OUR_CRATES: &str = "clusterip";
 
-/// The target of the lines "failed with …" that kube logs for each failed request. The error of the request, which is
-/// reported by our crates, says the same, and names the API server.
-const REPORTED_TWICE: &str = "kube_client::client::builder";
+/// The targets of the lines "failed with …" and "Unsuccessful data error parse: …" that kube logs for failed requests.
+/// The error of the request, which is reported by our crates, says the same, and names the API server.
+const REPORTED_TWICE: [(&str, LevelFilter); 2] =
+    [("kube_client::client::builder", LevelFilter::OFF), ("kube_client::client", LevelFilter::ERROR)];
 
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -100,7 +101,7 @@ impl Logging {
         // Messages of dependencies are for their developers, except for warnings and errors.
         let filter = Targets::new()
             .with_target(OUR_CRATES, level)
-            .with_target(REPORTED_TWICE, LevelFilter::OFF)
+            .with_targets(REPORTED_TWICE)
             .with_default(level.min(LevelFilter::WARN));
         let sink = Harmless { sink, format: self.log_format };
         // If standard error is closed, internal errors can't be reported: the fallback would print there, and
@@ -286,6 +287,18 @@ mod tests {
             r#"INFO shown service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
         ];
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn failed_requests_are_not_logged_twice() {
+        let lines = logged(LogFormat::Text, LogLevel::Info, || {
+            tracing::error!(target: "kube_client::client::builder", "failed with error");
+            tracing::warn!(target: "kube_client::client", "Unsuccessful data error parse: 404 page not found");
+            tracing::error!(target: "kube_client::client", "another error");
+            tracing::warn!(target: "kube_client::config", "another warning");
+        });
+        let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
+        assert_eq!(lines, ["ERROR another error", "WARN another warning"]);
     }
 
     #[test]

@@ -40,7 +40,8 @@ fn cases(namespace: &str) -> Vec<Case> {
             name: "judged-outside",
             spec: json!({"cidrs": ["10.99.0.0/24"], "match": of("judged-outside")}),
             reason: "OutsideServiceCIDRs",
-            message: "spec.cidrs[0]: 10.99.0.0/24 lies outside serviceCIDRs (172.21.0.0/16, fd00:21::/108)",
+            message: "spec.cidrs[0]: 10.99.0.0/24 lies outside of the Service ranges of the cluster (172.21.0.0/16, \
+                      fd00:21::/108)",
         },
         Case {
             name: "judged-late",

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::document_of_objects;
 use clusterip_host::yaml;
 use serde_json::{Value, json};
@@ -80,7 +81,7 @@ fn documentation_of_settings_has_the_defaults_of_external_addresses() {
         page.split("```yaml\n").find(|block| block.contains("loadBalancerClass: clusterip-policy/external  "));
     let example = yaml::documents(example.unwrap().split("```").next().unwrap());
     let objects: Vec<Value> = example.map(|object| object.unwrap().to_value()).collect();
-    let example = document_of_objects(&objects).unwrap();
+    let example = document_of_objects(&objects, &ServiceRanges::default()).unwrap();
     Settings::from_value(&example).unwrap();
     for setting in settings("external") {
         let shown = match setting.strip_prefix("pools[].") {

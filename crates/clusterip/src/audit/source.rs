@@ -21,7 +21,7 @@ use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::{State, Stores};
-use clusterip_host::live_settings::is_settings_object;
+use clusterip_host::live_settings::{is_service_cidr, is_settings_object};
 use clusterip_host::object;
 use clusterip_leases::claim_lease::{CLAIM, ReplicaClaim};
 use clusterip_leases::owner::Owner;
@@ -162,11 +162,20 @@ impl Collector {
 /// The settings objects in the text of a snapshot, and the ServiceCIDRs that they may select; empty if the snapshot has
 /// no settings. [`of_text`] reports mistakes of the text.
 pub fn settings_objects(text: &ManifestText) -> Vec<Value> {
-    let mut found = Vec::new();
     if !text.text.contains(GROUP) {
-        return found;
+        return Vec::new();
     }
-    let is_part = |object: &Value| is_settings_object(object) || object::kind(object) == "ServiceCIDR";
+    objects_in(text, |object| is_settings_object(object) || is_service_cidr(object))
+}
+
+/// The ServiceCIDRs in the text of a snapshot. [`of_text`] reports mistakes of the text.
+pub fn service_cidrs(text: &ManifestText) -> Vec<Value> {
+    objects_in(text, is_service_cidr)
+}
+
+/// The objects in the text of a snapshot that `is_part` selects.
+fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let mut found = Vec::new();
     let is_list = json_list::visit(&text.text, "default", &mut |object| {
         if is_part(&object) {
             found.push(object);

@@ -25,7 +25,7 @@ mod watch;
 use super::deployed::Deployed;
 use super::missing_permissions::{Reads, is_forbidden, list_leases};
 use super::scope::{self, Scope, ServiceName};
-use super::settings_file;
+use super::settings_file::{self, GivenSettings};
 use super::terminal_options::{TerminalOptions, notice, warn};
 use crate::audit::cache::AuditCache;
 use crate::audit::explain;
@@ -58,7 +58,7 @@ Examples:
     clusterip audit --service shop/web
 
 An audit changes nothing. Without --settings, an audit of a cluster uses the settings of the server that leads there, \
-and an audit of a snapshot the pool objects in it.
+or the pools of the cluster if no server leads, and an audit of a snapshot the pool objects in it.
 
 Exit status: 0; 1 if there is a finding of a kind in --fail-on; 2 if the input, the settings or \
 the cluster can't be read. With --watch, the status is that of the last report.";
@@ -72,8 +72,8 @@ pub struct Audit {
     /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
-    /// The settings file, or - for standard input [default: the settings of the server that leads; with --snapshot the
-    /// pool objects in it, or else the pools of K2s]
+    /// The settings file, or - for standard input [default: the settings of the server that leads, or else the pools of
+    /// the cluster; with --snapshot the pool objects in it, or else the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]
@@ -159,10 +159,10 @@ impl Audit {
         }
         let (module, settings, source, about) = match &self.snapshot {
             Some(file) => {
-                let given = self.settings.as_deref().map(|file| settings_file::read(Some(file))).transpose()?;
+                let given = self.settings.as_deref().map(|file| GivenSettings::read(Some(file))).transpose()?;
                 let text = manifests::read_large_file(file).context("snapshot")?;
                 let (written, name) = match given {
-                    Some(written) => (written, settings_file::name_of(self.settings.as_deref())),
+                    Some(given) => (document_in_snapshot(&given, &text)?, given.name),
                     None => settings_of_snapshot(&text),
                 };
                 let module = Module::new(EMBEDDED)?;
@@ -265,7 +265,9 @@ impl Audit {
 
     async fn read_cluster(&self) -> anyhow::Result<(Module, Value, AuditSource, About)> {
         let Connection { client, settings, namespace, agents_namespace } = self.connect().await?;
-        let written = live_settings::written(&settings).await?;
+        let reads = self.reads(&Settings::default(), &namespace, agents_namespace.as_deref());
+        let written = live_settings::written(&settings, &client).await;
+        let written = reads.explain(&client, written.map_err(Into::into)).await?;
         let module = Module::new(EMBEDDED)?;
         let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
         let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await;
@@ -308,11 +310,22 @@ impl Audit {
     }
 
     fn check_settings(&self, module: &Module, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {
-        check_settings(module, written.clone(), ranges).map_err(|mistakes| {
-            let file = self.settings.as_ref().map(|file| format!(" {}", file.display())).unwrap_or_default();
-            anyhow::anyhow!("settings:{file}\n{mistakes}")
-        })
+        let name = match (&self.settings, &self.snapshot) {
+            (Some(_), _) => settings_file::name_of(self.settings.as_deref()),
+            (None, Some(_)) => settings_file::OF_SNAPSHOT.to_owned(),
+            (None, None) => "the settings of the cluster".to_owned(),
+        };
+        settings_file::check(module, written.clone(), ranges, &name)
     }
+}
+
+/// The document of settings for an audit of this snapshot. Pools may select ServiceCIDRs of the snapshot. The audit
+/// itself compares the pools with its Service ranges.
+fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::Result<Value> {
+    if !given.selects_service_cidrs() {
+        return given.document(&ServiceRanges::default());
+    }
+    given.document(&ServiceRanges::of(source::service_cidrs(text)).only_labels())
 }
 
 /// The settings of an audit of this snapshot without `--settings`, and their name. A notice says which ones they are.

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Error, bail};
-use clusterip_api::Kind;
 use clusterip_host::live_settings::{self, SettingsSource};
 use clusterip_host::permissions::Need;
 use clusterip_leases::election::{self, LEASE};
@@ -19,6 +18,7 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
 use self::alive::alive;
+use super::settings_file;
 use crate::services::controller::settings_in_use::{self, SettingsInUse, SettingsOrigin};
 
 mod alive;
@@ -196,20 +196,25 @@ impl Deployed {
     pub fn settings_notice(&self, settings: &SettingsSource) -> String {
         match settings {
             SettingsSource::File(_) => format!("settings: {settings}"),
+            _ if self.leader.is_none() => format!("settings: {settings} (no server leads)"),
             _ => format!("settings: {settings} (server in namespace {})", self.namespace),
         }
     }
 
-    /// The settings of a file, or those that the leading server uses.
+    /// The settings of a file, or those that the leading server uses. If no server leads in the cluster, those of its
+    /// pools, which a server would use.
     ///
     /// # Errors
-    /// If there is neither a file nor a server, or the settings of the server can't be read here.
+    /// If there is neither a file nor a server nor a pool, or the settings can't be read here.
     pub async fn settings(&self, client: &Client, file: Option<&Path>) -> anyhow::Result<SettingsSource> {
         const REMEDY: &str = "use --settings FILE";
         if let Some(file) = file {
             return Ok(SettingsSource::File(file.to_owned()));
         }
         let Some(leader) = &self.leader else {
+            if self.may_use_pools() && has_pools(client).await? {
+                return Ok(SettingsSource::Pools { client: client.clone() });
+            }
             let place = if self.given { format!("namespace {}", self.namespace) } else { "this cluster".to_owned() };
             bail!("no server leads in {place}, so its settings are unknown: {REMEDY}");
         };
@@ -228,7 +233,7 @@ impl Deployed {
                             SettingsSource::KubewardenPolicy { client: client.clone(), name }
                         }
                     };
-                    let written = live_settings::written(&source).await;
+                    let written = live_settings::written(&source, client).await;
                     let written = written.map_err(|error| {
                         let text = format!("{error}; or {REMEDY}");
                         Error::new(error).context(text)
@@ -247,12 +252,22 @@ impl Deployed {
         }
     }
 
-    /// The permissions to read the settings of the server; none if it is unknown where they are.
+    /// Whether the pools of the cluster are the settings: no server leads anywhere. If the user names a namespace, a
+    /// server may lead in another one.
+    fn may_use_pools(&self) -> bool {
+        self.leader.is_none() && !self.given
+    }
+
+    /// The permissions to read the settings of the server, or the pools of a cluster without a server; none if it is
+    /// unknown where the settings are.
     pub async fn settings_needs(&self, client: &Client) -> Vec<Need> {
+        if self.may_use_pools() {
+            return settings_file::pool_needs();
+        }
         let Ok(Some(in_use)) = self.in_use(client).await else { return Vec::new() };
         match in_use.source {
             SettingsOrigin::File(_) => Vec::new(),
-            SettingsOrigin::Pools => Kind::ALL.map(|kind| Need::list(&kind.api_resource())).to_vec(),
+            SettingsOrigin::Pools => settings_file::pool_needs(),
             SettingsOrigin::KubewardenPolicy(name) => {
                 let policies = Need::read("get", "policies.kubewarden.io", "clusteradmissionpolicies", None);
                 vec![Need { name: Some(name), ..policies }]
@@ -334,6 +349,14 @@ impl Deployed {
                 ))
             }
         }
+    }
+}
+
+/// Whether the cluster has objects of the API `clusterip-policy.io`.
+async fn has_pools(client: &Client) -> anyhow::Result<bool> {
+    match live_settings::list_if_defined(client).await {
+        Ok(objects) => Ok(!objects.is_empty()),
+        Err(error) => Err(failed("no server leads in this cluster, and its pools can't be listed", &error)),
     }
 }
 

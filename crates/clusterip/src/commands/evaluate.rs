@@ -15,6 +15,7 @@ use clusterip_host::cluster::lookups::api_server_lookups::ApiServerLookups;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
+use clusterip_host::live_settings::compile_cluster;
 use clusterip_host::policy::host_calls::HostCalls;
 use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
 use clusterip_host::policy::recorded_session::{self, Recorder, Replay};
@@ -23,7 +24,7 @@ use clusterip_host::policy::response::AdmissionResponse;
 use clusterip_runtime::connect::ClusterArguments;
 use serde_json::Value;
 
-use super::settings_file;
+use super::settings_file::{self, GivenSettings};
 use super::terminal_options::{TerminalOptions, warn};
 
 /// The text at the end of `clusterip evaluate --help`.
@@ -38,7 +39,7 @@ Examples:
       --cluster --record /tmp/session.yml
 
 Without --snapshot, --session or --cluster, the cluster is empty. The settings are used as they are written, as in \
-Kubewarden: they are not completed from the cluster.
+Kubewarden: they are not completed from the cluster. Pool objects get the ranges of the ServiceCIDRs that they select.
 
 A session (--record) contains the look-ups of the policy and their answers, in the format of `kwctl run \
 --record-host-capabilities-interactions`. It contains objects of the cluster, each with its whole metadata (names, \
@@ -53,7 +54,8 @@ pub struct Evaluate {
     /// An AdmissionRequest or AdmissionReview in JSON or YAML; - for standard input
     #[arg(long, value_name = "FILE")]
     request: PathBuf,
-    /// The settings file, or - for standard input [default: the pools of K2s]
+    /// The settings file, or - for standard input [default: the pool objects of the cluster or the snapshot, or else
+    /// the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// Answer the look-ups from this file of `clusterip snapshot` or `kubectl get -A -o yaml`; - for standard input
@@ -93,6 +95,15 @@ enum LookupSource {
     Cluster(Arc<ApiServerLookups>),
 }
 
+/// The settings of an evaluation.
+struct SettingsInUse {
+    document: Value,
+    /// Their name in messages.
+    name: String,
+    /// Whether they are objects of the API `clusterip-policy.io`, which Kubewarden does not know.
+    are_objects: bool,
+}
+
 impl Evaluate {
     /// Evaluates the request, and prints the response.
     ///
@@ -109,13 +120,20 @@ impl Evaluate {
         let session = self.session.iter().map(|file| ("--session", file));
         let request = [("--request", &self.request)].into_iter();
         super::check_standard_input(request.chain(settings).chain(snapshot).chain(session))?;
-        let document = settings_file::read(self.settings.as_deref())?;
+        let given = GivenSettings::read(self.settings.as_deref())?;
         let request = self.request()?;
         let module = Module::new(EMBEDDED)?;
-        let name = settings_file::name_of(self.settings.as_deref());
-        let live = settings_file::check(&module, document.clone(), &ServiceRanges::default(), &name)?;
+        let check =
+            |document: Value, name: &str| settings_file::check(&module, document, &ServiceRanges::default(), name);
+        // Mistakes are reported before the cluster is read.
+        check(given.document_without_cluster()?, &given.name)?;
+        let (source, cluster) = self.source()?;
+        let SettingsInUse { document, name, are_objects } = self.settings_in_use(&given, &source, &cluster)?;
+        let live = check(document.clone(), &name)?;
         settings_file::print_warnings(&live, &name);
-        let source = self.source(&live.settings)?;
+        if !are_objects {
+            warn_about_unset_ranges(&live.settings, &cluster, &name);
+        }
 
         let mut recorder = Arc::new(Recorder::new(source.calls()));
         let answer = source.evaluate(&module, &request, &document, &mut recorder);
@@ -142,39 +160,52 @@ impl Evaluate {
         request_file::read(&source.text).with_context(|| format!("request: {}", source.name))
     }
 
-    fn source(&self, settings: &Settings) -> anyhow::Result<LookupSource> {
+    /// The settings of the evaluation: the given ones, or the pool objects of the cluster or of the snapshot, or those
+    /// of K2s. `cluster` are the objects of [`Self::source`].
+    fn settings_in_use(
+        &self,
+        given: &GivenSettings,
+        source: &LookupSource,
+        cluster: &[Value],
+    ) -> anyhow::Result<SettingsInUse> {
+        let found = match source {
+            _ if self.settings.is_some() => None,
+            LookupSource::Cluster(lookups) => {
+                let document = settings_file::of_cluster(lookups.run(compile_cluster))?;
+                document.map(|document| (document, settings_file::OF_CLUSTER))
+            }
+            LookupSource::Snapshot(_) => {
+                settings_file::of_snapshot(cluster).map(|document| (document, settings_file::OF_SNAPSHOT))
+            }
+            LookupSource::Session(_) => None,
+        };
+        Ok(match found {
+            Some((document, name)) => SettingsInUse { document, name: name.to_owned(), are_objects: true },
+            None => SettingsInUse {
+                document: given.document(&ServiceRanges::of(cluster).only_labels())?,
+                name: given.name.clone(),
+                are_objects: given.are_objects(),
+            },
+        })
+    }
+
+    /// Where look-ups are answered from, and the objects of the cluster as far as the settings depend on them: the
+    /// ServiceCIDRs of a live cluster, or all objects of a snapshot.
+    fn source(&self) -> anyhow::Result<(LookupSource, Vec<Value>)> {
         if let Some(file) = &self.session {
             let text = manifests::read_large_file(file).context("session")?.text;
             let exchanges = recorded_session::read(&text).with_context(|| format!("session: {}", file.display()))?;
-            return Ok(LookupSource::Session(Arc::new(Replay::new(exchanges))));
+            return Ok((LookupSource::Session(Arc::new(Replay::new(exchanges))), Vec::new()));
         }
         if self.cluster || self.connection.name_a_cluster() {
             let lookups = ApiServerLookups::new(&self.connection)?;
-            self.compare_ranges(settings, &lookups.service_cidrs());
-            return Ok(LookupSource::Cluster(Arc::new(lookups)));
+            let service_cidrs = lookups.service_cidrs();
+            return Ok((LookupSource::Cluster(Arc::new(lookups)), service_cidrs));
         }
+        let objects = self.snapshot.as_deref().map(super::read_snapshot).transpose()?.unwrap_or_default();
         let mut snapshot = Snapshot::default();
-        if let Some(file) = &self.snapshot {
-            let objects = super::read_snapshot(file)?;
-            self.compare_ranges(settings, &objects);
-            objects.into_iter().for_each(|object| snapshot.insert(object));
-        }
-        Ok(LookupSource::Snapshot(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))))
-    }
-
-    /// Warns if the settings don't name the Service ranges. The other commands then take the ranges from the
-    /// cluster, and Kubewarden can't, so their answers may differ.
-    fn compare_ranges(&self, settings: &Settings, objects: &[Value]) {
-        let ranges = ServiceRanges::of(objects).all;
-        if ranges.is_empty() || !settings.service_cidrs.is_empty() {
-            return;
-        }
-        let file = settings_file::name_of(self.settings.as_deref());
-        warn(&format!(
-            "{file}: services.serviceCIDRs is not set: plan, serve and move take it from the cluster ({}), Kubewarden \
-             can't",
-            ranges.join(", ")
-        ));
+        objects.iter().cloned().for_each(|object| snapshot.insert(object));
+        Ok((LookupSource::Snapshot(SnapshotCalls::new(Arc::new(RwLock::new(snapshot)))), objects))
     }
 
     /// Checks that the policy asked for what was recorded.
@@ -192,6 +223,20 @@ impl Evaluate {
         }
         Ok(())
     }
+}
+
+/// Warns if settings for Kubewarden don't name the Service ranges. The other commands then take the ranges from the
+/// cluster, and Kubewarden can't, so their answers may differ. `name` is the name of the settings.
+fn warn_about_unset_ranges(settings: &Settings, cluster: &[Value], name: &str) {
+    let ranges = ServiceRanges::of(cluster).all;
+    if ranges.is_empty() || !settings.service_cidrs.is_empty() {
+        return;
+    }
+    warn(&format!(
+        "{name}: services.serviceCIDRs is not set: plan, serve and move take it from the cluster ({}), Kubewarden \
+         can't",
+        ranges.join(", ")
+    ));
 }
 
 impl LookupSource {

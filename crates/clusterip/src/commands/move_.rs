@@ -70,8 +70,8 @@ can't start.";
 pub struct Move {
     #[command(flatten)]
     cluster: ClusterArguments,
-    /// The settings file, or - for standard input [default: the settings of the server that leads]. If the server uses
-    /// other settings, only --dry-run is possible
+    /// The settings file, or - for standard input [default: the settings of the server that leads, or else the pools of
+    /// the cluster]. If the server uses other settings, only --dry-run is possible
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The namespace of the server [default: the namespace in which a server leads]

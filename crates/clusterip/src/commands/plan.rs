@@ -1,21 +1,14 @@
 //! `clusterip plan`
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
-use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::api_server_lists;
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
 use clusterip_host::cluster::manifests::{Manifest, ManifestText};
-use clusterip_host::cluster::watch::kinds;
-use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{
-    LiveSettings, complete, document_of_objects, is_settings_object, usable_document_of_objects,
-};
+use clusterip_host::live_settings::{LiveSettings, is_service_cidr, is_settings_object};
 use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
@@ -23,12 +16,14 @@ use serde_json::Value;
 
 mod existing_services;
 mod progress;
+mod settings;
 mod warnings;
 
 use self::progress::Bar;
-use super::missing_permissions::Reads;
+use self::settings::Cluster;
+use super::scope;
+use super::settings_file::GivenSettings;
 use super::terminal_options::{TerminalOptions, notice};
-use super::{scope, settings_file};
 use crate::api_server_rules::is_namespace;
 use crate::audit::services::misplaced::MisplacedServices;
 use crate::kustomization::{self, Built};
@@ -85,7 +80,7 @@ pub struct Plan {
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<ServiceSelector>,
     /// The settings file, or - for standard input [default: the pool objects among the manifests, or else those of the
-    /// snapshot, or else the pools of K2s; not those of a server]
+    /// cluster or the snapshot, or else the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
     /// The output format
@@ -185,50 +180,27 @@ impl Plan {
     /// Reads the manifests, the settings and the cluster, and checks them.
     fn read(&self) -> anyhow::Result<PlanInput> {
         self.check_standard_input()?;
-        let mut written = settings_file::read(self.settings.as_deref())?;
-        let mut settings_name = settings_file::name_of(self.settings.as_deref());
+        let mut given = GivenSettings::read(self.settings.as_deref())?;
         let of_context = self.namespace_of_context();
         let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
         let of_manifests = self.settings_objects(&manifests)?;
         let are_settings_given = self.settings.is_some() || !of_manifests.is_empty();
         if !of_manifests.is_empty() {
-            // A pool may select ServiceCIDRs of the cluster, which are not known yet.
-            written = usable_document_of_objects(&of_manifests);
-            settings_name = "the objects of the manifests".to_owned();
-        } else if self.uses_cluster() && self.settings.is_none() {
-            notice(super::DEFAULT_POOLS_NOTICE);
+            given = GivenSettings::of_objects("the objects of the manifests", of_manifests);
         }
         self.tell_skipped(&skipped);
         for link in outside {
             notice(&format!("skipped: {link}: a link to a file outside of the folder"));
         }
         let module = Module::new(EMBEDDED)?;
-        let there = match &self.snapshot {
-            Some(file) => super::read_snapshot(file)?,
-            None if self.uses_cluster() => {
-                let unknown = ServiceRanges::default();
-                let live = settings_file::check(&module, written.clone(), &unknown, &settings_name)?;
-                self.read_cluster(&live.settings)?
-            }
-            None => Vec::new(),
-        };
-        if !of_manifests.is_empty() {
-            let in_cluster = there.iter().filter(|object| is_service_cidr(object)).cloned();
-            let objects: Vec<Value> = of_manifests.into_iter().chain(in_cluster).collect();
-            written = document_of_objects(&objects).map_err(|error| settings_file::unusable(&settings_name, &error))?;
-        } else if self.snapshot.is_some() && self.settings.is_none() {
-            match settings_file::of_snapshot(&there) {
-                Some(document) => (written, settings_name) = (document, settings_file::OF_SNAPSHOT.to_owned()),
-                None => notice(super::DEFAULT_POOLS_NOTICE),
-            }
-        }
+        let Cluster { objects: there, settings } = self.cluster(&module, &given, are_settings_given)?;
         if let Some(namespace) = &of_context {
             check_namespace(namespace, "the context", &there, &manifests)?;
         }
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace, "--namespace", &there, &manifests)?;
         }
-        let live = check_settings(&module, written, &settings_name, &there, &manifests)?;
+        let live = settings::check(&module, &given, settings, &there, &manifests)?;
         if let Some(file) = &self.snapshot {
             let kinds = SnapshotKinds::of(&there);
             kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
@@ -283,16 +255,6 @@ impl Plan {
         Ok(manifest_files::load(&paths, namespace)?)
     }
 
-    /// The objects of the cluster.
-    fn read_cluster(&self, settings: &Settings) -> anyhow::Result<Vec<Value>> {
-        let (runtime, client) = api_server_lists::connect(&self.connection)?;
-        let reads = Reads { kinds: kinds::asked(settings).collect(), ..Reads::default() };
-        runtime.block_on(async {
-            let objects = api_server_lists::objects(&client, settings).await;
-            reads.explain(&client, objects.map_err(Into::into)).await
-        })
-    }
-
     /// Whether to read the objects of the cluster from its API server.
     fn uses_cluster(&self) -> bool {
         self.cluster || self.connection.name_a_cluster()
@@ -317,33 +279,6 @@ impl Plan {
             notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
         }
     }
-}
-
-fn is_service_cidr(object: &Value) -> bool {
-    object::kind(object) == "ServiceCIDR" && object::api_version(object).starts_with("networking.k8s.io/")
-}
-
-/// Checks the settings against the cluster and the manifests, and prints the warnings.
-///
-/// # Errors
-/// If the settings have mistakes.
-fn check_settings(
-    module: &Module,
-    written: Value,
-    name: &str,
-    there: &[Value],
-    manifests: &[Manifest],
-) -> anyhow::Result<LiveSettings> {
-    let known = there.iter().map(Cow::Borrowed);
-    let ranges = ServiceRanges::of(known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value()))));
-    let live = if ServiceRanges::of(there).all.is_empty() {
-        // The manifests may contain only some of the cluster's ServiceCIDRs, so they can't contradict the settings.
-        settings_file::check(module, complete(written, &ranges), &ServiceRanges::default(), name)?
-    } else {
-        settings_file::check(module, written, &ranges, name)?
-    };
-    settings_file::print_warnings(&live, name);
-    Ok(live)
 }
 
 /// Checks that the namespace of `--namespace` or of the context exists in the cluster or in the manifests. A snapshot

@@ -213,6 +213,7 @@ impl Serve {
         startup.follow_settings(follower);
         startup.report_missing_permissions(duties);
         startup.warn_about_dns_address();
+        startup.warn_about_unused_pools();
         startup.serve_map().await?;
         let server = startup.listen().await?;
         let (certificate, registration) = startup.certificate(files).await?;

@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum};
 use clusterip_api::{ObjectKey, not_in_document, not_in_objects, objects};
 use clusterip_core::settings::Settings as CheckedSettings;
 use clusterip_host::cluster::manifests;
-use clusterip_host::live_settings::{SettingsFile, document_of_objects, is_settings_object};
+use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
+use clusterip_host::live_settings::{SettingsFile, document_of_objects, in_lines, is_settings_object};
 use serde_json::{Map, Value, json};
 
 mod policy;
@@ -109,10 +110,12 @@ impl Settings {
         let document = match &written {
             SettingsFile::Document(Value::Null) => json!({}),
             SettingsFile::Document(document) => document.clone(),
-            SettingsFile::Objects(objects) => document_of_objects(objects).map_err(unusable)?,
+            SettingsFile::Objects(objects) => {
+                document_of_objects(objects, &ServiceRanges::default()).map_err(unusable)?
+            }
         };
         let settings = CheckedSettings::from_value(&document)
-            .map_err(|invalid| anyhow::anyhow!("settings: {}\n{invalid}", source.name))?;
+            .map_err(|invalid| anyhow::anyhow!("{}", in_lines(&source.name, invalid)))?;
         let lost: Vec<String> = match (&written, self.to) {
             (SettingsFile::Document(document), Form::Objects) => not_in_objects(document)
                 .into_iter()

@@ -1,60 +1,141 @@
-//! Reads a settings file, and prints what is wrong with it.
+//! Reads the settings of a command, and prints what is wrong with them.
 
 use std::path::Path;
 
-use anyhow::Context;
-use clusterip_api::Reason;
+use anyhow::{Context, Error};
+use clusterip_api::{Compilation, Kind, Reason};
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{DocumentError, LiveSettings, check_settings, compiled_as_in_cluster, settings_in};
+use clusterip_host::live_settings::{
+    DocumentError, LiveSettings, SettingsFile, check_settings, compiled_as_in_cluster, in_lines,
+};
+use clusterip_host::permissions::Need;
 use clusterip_host::policy::module::Module;
+use clusterip_runtime::api_error::RequestFailure;
+use kube::Error as KubeError;
 use serde_json::{Value, json};
 
+use super::DEFAULT_POOLS_NOTICE;
 use super::terminal_options::{notice, warn};
 
+/// The name of settings that come from the objects of a cluster, in messages.
+pub const OF_CLUSTER: &str = "the pools of the cluster";
 /// The name of settings that come from the objects of a snapshot, in messages.
 pub const OF_SNAPSHOT: &str = "the pools of the snapshot";
 
-/// Reads a settings file, or standard input for `-`: the settings themselves, pool objects, or a policy of Kubewarden
-/// or a ConfigMap that contains the settings. Without a file, or if the ConfigMap has an empty key, the settings are
-/// `{}`.
-///
-/// # Errors
-/// If the file can't be read, is empty, is not YAML, or has objects without settings or with mistakes.
-pub fn read(file: Option<&Path>) -> anyhow::Result<Value> {
-    let Some(file) = file else { return Ok(json!({})) };
-    let source = manifests::read_file(file).context("settings")?;
-    let document = settings_in(&source.text).map_err(|error| unusable(&source.name, &error))?;
-    Ok(if document.is_null() { json!({}) } else { document })
+/// The settings that the user gave to a command.
+pub struct GivenSettings {
+    /// Their name in messages.
+    pub name: String,
+    content: SettingsFile,
+}
+
+impl GivenSettings {
+    /// Reads a settings file, or standard input for `-`: the settings themselves, pool objects, or a policy of
+    /// Kubewarden or a ConfigMap that contains the settings. Without a file, or if the ConfigMap has an empty key, the
+    /// settings are `{}`.
+    ///
+    /// # Errors
+    /// If the file can't be read, is empty, is not YAML, or has objects without settings.
+    pub fn read(file: Option<&Path>) -> anyhow::Result<Self> {
+        let defaults = || SettingsFile::Document(json!({}));
+        let Some(file) = file else { return Ok(Self { name: name_of(None), content: defaults() }) };
+        let source = manifests::read_file(file).context("settings")?;
+        let content = SettingsFile::read(&source.text).map_err(|error| unusable(&source.name, &error))?;
+        let is_empty = content == SettingsFile::Document(Value::Null);
+        Ok(Self { name: source.name, content: if is_empty { defaults() } else { content } })
+    }
+
+    /// Settings that are objects of the API `clusterip-policy.io`, and perhaps ServiceCIDR objects that they select.
+    pub fn of_objects(name: &str, objects: Vec<Value>) -> Self {
+        Self { name: name.to_owned(), content: SettingsFile::Objects(objects) }
+    }
+
+    /// The settings document in a cluster with these Service ranges.
+    ///
+    /// # Errors
+    /// If an object can't be used.
+    pub fn document(&self, cluster: &ServiceRanges) -> anyhow::Result<Value> {
+        self.content.document(cluster).map_err(|error| unusable(&self.name, &error))
+    }
+
+    /// The settings document as far as it is known without the cluster: without the pools whose ranges are those of
+    /// ServiceCIDR objects.
+    ///
+    /// # Errors
+    /// If another object can't be used.
+    pub fn document_without_cluster(&self) -> anyhow::Result<Value> {
+        self.content.document_without_cluster().map_err(|error| unusable(&self.name, &error))
+    }
+
+    /// Whether the ranges of some pools are those of ServiceCIDR objects.
+    pub fn selects_service_cidrs(&self) -> bool {
+        self.content.selects_service_cidrs()
+    }
+
+    /// Whether the settings are objects of the API `clusterip-policy.io`.
+    pub fn are_objects(&self) -> bool {
+        matches!(self.content, SettingsFile::Objects(_))
+    }
 }
 
 /// The error of a command whose settings can't be read. `name` is the name of the settings.
-pub fn unusable(name: &str, error: &DocumentError) -> anyhow::Error {
-    match error {
-        // Several mistakes, one per line.
-        DocumentError::Objects(_) => anyhow::anyhow!("settings: {name}\n{error}"),
-        _ => anyhow::anyhow!("settings: {name}: {error}"),
-    }
+pub fn unusable(name: &str, error: &DocumentError) -> Error {
+    anyhow::anyhow!("{}", in_lines(name, error))
 }
 
 /// The settings that the objects of a snapshot stand for, as a server uses them; `None` if the snapshot has no
 /// settings. Prints that they are used, and a warning for each object that can't be used.
 pub fn of_snapshot(objects: &[Value]) -> Option<Value> {
-    let compiled = compiled_as_in_cluster(objects)?;
-    notice(&format!("settings: {OF_SNAPSHOT}"));
+    compiled_as_in_cluster(objects).map(|compiled| announced(OF_SNAPSHOT, compiled))
+}
+
+/// The settings that the objects of a cluster stand for, as a server uses them; `None` if the cluster has no such
+/// objects or they may not be read. Prints which settings are used, and a warning for each object that can't be used.
+///
+/// # Errors
+/// If the objects can't be read for another reason than a missing permission.
+pub fn of_cluster(compiled: Result<Option<Compilation>, KubeError>) -> anyhow::Result<Option<Value>> {
+    match compiled {
+        Ok(Some(compiled)) => Ok(Some(announced(OF_CLUSTER, compiled))),
+        Ok(None) => {
+            notice(DEFAULT_POOLS_NOTICE);
+            Ok(None)
+        }
+        Err(error) => {
+            let failure = RequestFailure::from(&error);
+            if failure.is_forbidden() {
+                notice(&format!(
+                    "settings: the pools of K2s (no --settings, and {OF_CLUSTER} can't be read: {failure})"
+                ));
+                return Ok(None);
+            }
+            Err(Error::new(failure).context(format!("{OF_CLUSTER} can't be read")))
+        }
+    }
+}
+
+/// The document of compiled objects. Prints that they are used, and a warning for each object that can't be used.
+fn announced(name: &str, compiled: Compilation) -> Value {
+    notice(&format!("settings: {name}"));
     for (key, state) in compiled.states.iter().filter(|(_, state)| state.reason != Reason::InUse) {
         warn(&format!("{key}: {}: {}", state.reason.as_str(), state.message));
     }
-    Some(compiled.document)
+    compiled.document
+}
+
+/// The permissions to read the objects of the API `clusterip-policy.io`.
+pub fn pool_needs() -> Vec<Need> {
+    Kind::ALL.map(|kind| Need::list(&kind.api_resource())).to_vec()
 }
 
 /// Checks settings as `clusterip serve` does in a cluster with these Service ranges. `name` is the name of the settings
 /// in the error.
 ///
 /// # Errors
-/// If the settings have mistakes; the error names the settings, and lists all mistakes, one per line.
+/// If the settings have mistakes; the error lists all mistakes, one per line, each after the name of the settings.
 pub fn check(module: &Module, written: Value, ranges: &ServiceRanges, name: &str) -> anyhow::Result<LiveSettings> {
-    check_settings(module, written, ranges).map_err(|mistakes| anyhow::anyhow!("settings: {name}\n{mistakes}"))
+    check_settings(module, written, ranges).map_err(|mistakes| anyhow::anyhow!("{}", in_lines(name, mistakes)))
 }
 
 /// Prints the warnings about settings, each with their name.

@@ -19,7 +19,7 @@ use clusterip_host::cluster::watch::control_plane_services::CallerObject;
 use clusterip_host::cluster::watch::kinds::{self, Kind};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
-use clusterip_host::live_settings::list_objects;
+use clusterip_host::live_settings::{in_lines, list_objects};
 use clusterip_leases::claim_lease::CLAIM;
 use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::connect::ClusterArguments;
@@ -29,7 +29,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::missing_permissions::{Reads, list_leases};
-use super::settings_file;
+use super::settings_file::GivenSettings;
 use super::terminal_options::{TerminalOptions, warn};
 use crate::{own_leases, snapshot_kinds};
 
@@ -96,8 +96,9 @@ impl Snapshot {
     }
 
     fn write(&self) -> anyhow::Result<ExitCode> {
-        let document = settings_file::read(self.settings.as_deref())?;
-        let settings = Settings::from_value(&document).map_err(|invalid| anyhow::anyhow!("settings:\n{invalid}"))?;
+        let given = GivenSettings::read(self.settings.as_deref())?;
+        let settings = Settings::from_value(&given.document_without_cluster()?)
+            .map_err(|invalid| anyhow::anyhow!("{}", in_lines(&given.name, invalid)))?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let contents = runtime.block_on(async {
             let client = self.cluster.client().await?;

@@ -9,7 +9,7 @@ use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{DnsAddress, Settings, unknown_name_message};
 use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{CheckError, LiveSettings, check_settings, settings_in};
+use clusterip_host::live_settings::{CheckError, LiveSettings, SettingsFile, check_settings};
 use clusterip_host::permissions::Need;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::RequestFailure;
@@ -135,7 +135,8 @@ fn reads() -> Reads {
 fn is_valid(module: &Module, source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
-    let checked = settings_in(&source.text)
+    let checked = SettingsFile::read(&source.text)
+        .and_then(|file| file.document(&ranges))
         .map_err(CheckError::from)
         .and_then(|written| check_settings(module, written, &ranges));
     let mut lines = String::new();

@@ -275,7 +275,7 @@ fn bad_input_is_refused_with_its_position() {
         Case {
             name: "wrong settings",
             args: vec!["audit", "--snapshot", "good.json", "--settings", "pools.yaml"],
-            expected: "error: settings: pools.yaml\nservices.pools[0].cidrs[0]: ",
+            expected: "error: settings: pools.yaml: services.pools[0].cidrs[0]: ",
         },
         Case {
             name: "no such Service",

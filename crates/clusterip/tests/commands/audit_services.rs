@@ -97,7 +97,7 @@ fn address_of_a_pool_that_excludes_the_service_is_a_finding() {
         {"name": "team", "cidrs": ["172.21.2.0/29"], "match": {"namespaces": ["team"]}},
         {"name": "labelled", "cidrs": ["172.21.3.0/29"], "match": {"serviceSelector": {"matchLabels": {"a": "b"}}}},
         {"name": "windows", "cidrs": ["172.21.1.0/29"], "match": {"os": "windows"}},
-        {"name": "linux", "cidrs": ["172.21.0.0/24"], "match": {"os": "linux"}},
+        {"name": "linux", "cidrs": ["172.21.4.0/29"], "match": {"os": "linux"}},
     ]}});
     let services = [("namespace", "172.21.2.3"), ("labels", "172.21.3.3"), ("system", "172.21.1.3")];
     let services = services.map(|(name, address)| service(name, address, json!({})));
@@ -105,7 +105,7 @@ fn address_of_a_pool_that_excludes_the_service_is_a_finding() {
     let of = |name: &str, address: &str, pool: &str| {
         format!(
             "misplaced | {address} | linux | Service shop/{name}: {address} lies in pool {pool}, and it belongs to pool \
-             linux (172.21.0.0/24): kubernetes.io/os=linux (setting assumeOS)"
+             linux (172.21.4.0/29): kubernetes.io/os=linux (setting assumeOS)"
         )
     };
     let expected =
@@ -255,7 +255,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("other", "172.21.0.70", on("windows")),
             more: vec![hook.clone(), own.clone()],
             called: false,
-            remedy: "`clusterip move` moves it",
+            remedy: "`clusterip serve` moves it as its --move allows, and `clusterip move` moves it at once",
             notes: 0,
         },
         Row {
@@ -292,7 +292,7 @@ fn move_is_recommended_only_if_it_accepts_the_settings() {
         Case {
             name: "the pools are in the range of the cluster",
             range: "172.21.0.0/16",
-            remedy: "`clusterip move` moves it",
+            remedy: "`clusterip serve` moves it as its --move allows, and `clusterip move` moves it at once",
             moves: "moves it to 172.21.1.",
         },
         Case {

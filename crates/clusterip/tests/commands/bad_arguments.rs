@@ -162,12 +162,12 @@ fn text_that_is_not_a_settings_document_is_refused() {
         Case {
             name: "a list",
             settings: "[]",
-            message: "settings: s.yaml\nsettings: expected an object, found a list",
+            message: "settings: s.yaml: settings: expected an object, found a list",
         },
         Case {
             name: "another key",
             settings: "service: {}",
-            message: "settings: s.yaml\nservice: unknown key \"service\": did you mean services?",
+            message: "settings: s.yaml: service: unknown key \"service\": did you mean services?",
         },
     ];
     for Case { name, settings, message } in rows {

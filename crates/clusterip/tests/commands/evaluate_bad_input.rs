@@ -147,7 +147,7 @@ fn unusable_files_are_named() {
         FileCase {
             name: "wrong settings",
             args: &["-s", "s.yaml"],
-            message: "settings: s.yaml\nservices.ordr: unknown key \"ordr\": did you mean order?".to_owned(),
+            message: "settings: s.yaml: services.ordr: unknown key \"ordr\": did you mean order?".to_owned(),
         },
         FileCase {
             name: "a missing snapshot",

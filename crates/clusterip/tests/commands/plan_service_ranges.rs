@@ -17,8 +17,8 @@ fn service_ranges_are_read_from_service_cidrs() {
     };
     let input = service_manifest("web", "{}");
     let outside = Done::refused(
-        "settings: settings.yaml\n\
-         services.pools[0].cidrs[0]: 10.0.0.0/29 lies outside serviceCIDRs (10.1.0.0/24): the API server would refuse its addresses",
+        "settings: settings.yaml: services.pools[0].cidrs[0]: 10.0.0.0/29 lies outside of the Service ranges of the \
+         cluster (10.1.0.0/24): the API server would refuse its addresses",
     );
     let at = |address: &str| {
         let line = "1 Service: 1 allocated, 0 unchanged, 0 denied; all 1 of";
@@ -79,8 +79,8 @@ fn settings_that_contradict_the_cluster_are_checked_as_the_server_checks_them() 
     }
     const SETTINGS: &str =
         "services: {serviceCIDRs: [10.0.0.0/16], pools: [{name: all, reserved: 16, cidrs: [10.0.0.0/24]}]}\n";
-    const OUTSIDE: &str = "error: settings: settings.yaml\nservices.pools: 10.0.0.0/24 of pool \"all\" lies outside the \
-                           Service ranges of the cluster (10.1.0.0/24), which services.serviceCIDRs (10.0.0.0/16) \
+    const OUTSIDE: &str = "error: settings: settings.yaml: services.pools: 10.0.0.0/24 of pool \"all\" lies outside \
+                           the Service ranges of the cluster (10.1.0.0/24), which services.serviceCIDRs (10.0.0.0/16) \
                            contradicts: the API server would refuse its addresses; remove services.serviceCIDRs, and \
                            choose pools inside the ranges of the cluster\n";
     let rows = [

@@ -157,7 +157,7 @@ fn settings_are_converted_between_a_document_and_objects() {
             input: "services: {order: sideways}".to_owned(),
             args: &["--to", "objects"],
             expected: Done::refused(
-                "settings: -\nservices.order: unknown value \"sideways\": known are spread, lowest",
+                "settings: -: services.order: unknown value \"sideways\": known are spread, lowest",
             ),
         },
         Case {
@@ -165,7 +165,7 @@ fn settings_are_converted_between_a_document_and_objects() {
             input: OBJECTS.replace("10.96.2.0/24", "10.96.1.0/25"),
             args: &["--to", "document"],
             expected: Done::refused(
-                "settings: -\nServicePool all: Overlaps: spec.cidrs[0]: 10.96.1.0/25 overlaps 10.96.1.0/24 of pool \
+                "settings: -: ServicePool all: Overlaps: spec.cidrs[0]: 10.96.1.0/25 overlaps 10.96.1.0/24 of pool \
                  \"shop\"",
             ),
         },
@@ -245,7 +245,7 @@ fn objects_are_settings_of_every_command() {
 
     folder.write("bad.yaml", OBJECTS.replace("10.96.2.0/24", "10.96.1.0/25"));
     let mistake = "ServicePool all: Overlaps: spec.cidrs[0]: 10.96.1.0/25 overlaps 10.96.1.0/24 of pool \"shop\"";
-    assert_eq!(plan("bad.yaml"), Done::refused(format!("settings: bad.yaml\n{mistake}")));
+    assert_eq!(plan("bad.yaml"), Done::refused(format!("settings: bad.yaml: {mistake}")));
     let invalid = Done { status: 1, ..Done::ok(format!("bad.yaml: error: {mistake}\n")) };
     assert_eq!(folder.run(&["validate", "bad.yaml"]), invalid);
 }
@@ -265,7 +265,7 @@ fn objects_among_the_manifests_are_the_settings_of_a_plan() {
     assert_eq!(done, Done::refused(both));
 
     folder.write("bad.yaml", format!("{}---\n{web}", OBJECTS.replace("10.96.2.0/24", "10.96.2.1/24")));
-    let mistake = "settings: the objects of the manifests\nServicePool all: Invalid: spec.cidrs[0]: 10.96.2.1/24 has \
+    let mistake = "settings: the objects of the manifests: ServicePool all: Invalid: spec.cidrs[0]: 10.96.2.1/24 has \
                    host bits set: did you mean 10.96.2.0/24?";
     assert_eq!(folder.run(&["plan", "bad.yaml"]), Done::refused(mistake));
 
@@ -278,6 +278,60 @@ fn objects_among_the_manifests_are_the_settings_of_a_plan() {
     assert!(done.status == 0 && done.stdout.contains("10.97.0."), "{done:?}");
     let done = folder.run(&["plan", "team.json", "web.yaml"]);
     assert!(done.stderr.contains("ServicePool team: NoRanges: spec.serviceCIDRSelector: "), "{done:?}");
+}
+
+/// Pools of a file may select ServiceCIDRs of the snapshot, in every command that reads one.
+#[test]
+fn pools_of_a_file_select_service_cidrs_of_a_snapshot() {
+    let folder = Folder::new("selected-in-a-snapshot");
+    let cidr = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+                      "metadata": {"name": "a", "labels": {"team": "a"}}, "spec": {"cidrs": ["10.97.0.0/24"]}});
+    let team = pool("team", json!({"serviceCIDRSelector": {"matchLabels": {"team": "a"}}}));
+    let far = pool("far", json!({"cidrs": ["10.98.0.0/24"]}));
+    folder.write("snapshot.json", snapshot_of(&[cidr, headless()])).write("team.json", team.to_string());
+    folder.write("web.yaml", service_manifest("web", "{}")).write("far.json", far.to_string());
+    let request = json!({
+        "uid": "1",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "namespace": "default",
+        "name": "web",
+        "operation": "CREATE",
+        "userInfo": {},
+        "object": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
+                   "spec": {"ports": [{"port": 80}]}},
+    });
+    folder.write("request.json", request.to_string());
+    struct Case {
+        args: &'static [&'static str],
+        stdout: &'static str,
+    }
+    let cases = [
+        Case { args: &["plan", "web.yaml"], stdout: "10.97.0." },
+        Case { args: &["audit"], stdout: "10.97.0.0/24" },
+        Case { args: &["evaluate", "--request", "request.json", "-o", "decoded"], stdout: "10.97.0." },
+    ];
+    for Case { args, stdout } in cases {
+        let done = folder.run(&[args, &["--snapshot", "snapshot.json", "--settings", "team.json"]].concat());
+        assert!(done.status == 0 && done.stdout.contains(stdout), "{args:?}: {done:?}");
+        // Kubewarden does not know pool objects, so no warning is about it.
+        assert!(!done.stderr.contains("Kubewarden"), "{args:?}: {done:?}");
+    }
+    let done = folder.run(&["plan", "web.yaml", "--snapshot", "snapshot.json", "--settings", "far.json"]);
+    let outside = "settings: far.json: ServicePool far: OutsideServiceCIDRs: spec.cidrs[0]: 10.98.0.0/24 lies outside \
+                   of the Service ranges of the cluster (10.97.0.0/24): the API server would refuse its addresses";
+    assert_eq!(done, Done::refused(outside));
+}
+
+#[test]
+fn each_mistake_begins_with_the_name_of_the_settings() {
+    let folder = Folder::new("mistakes-of-a-file");
+    folder
+        .write("bad.yaml", "services: {oder: lowest, whenFull: dney}")
+        .write("web.yaml", service_manifest("web", "{}"));
+    let mistakes = "settings: bad.yaml: services.oder: unknown key \"oder\": did you mean order?\n\
+                    settings: bad.yaml: services.whenFull: unknown value \"dney\": did you mean deny?";
+    assert_eq!(folder.run(&["plan", "web.yaml", "--settings", "bad.yaml"]), Done::refused(mistakes));
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn plan_names_init_if_the_default_pools_do_not_fit() {
     folder.write("in.yaml", service_manifest("web", "{}")).write("cluster.yaml", &cluster);
     let done = folder.run(&["plan", "in.yaml", "--snapshot", "cluster.yaml"]);
     assert_eq!(done.status, 2);
-    let mistake = "error: settings: the default settings\nservices.pools[0].cidrs[0]: ";
+    let mistake = "error: settings: the default settings: services.pools[0].cidrs[0]: ";
     assert!(done.stderr.contains(mistake), "{done:?}");
     assert!(done.stderr.ends_with("do not fit the cluster: `clusterip init` prints settings that do\n"), "{done:?}");
     let audit = folder.run(&["audit", "--snapshot", "cluster.yaml"]);

@@ -119,10 +119,19 @@ pub fn is_outside_service_ranges(cidr: IpNet, service_cidrs: &[IpNet]) -> bool {
     !service_cidrs.is_empty() && !service_cidrs.iter().any(|range| range.contains(&cidr))
 }
 
+/// What a mistake says about a range outside of `serviceCIDRs`.
+const OUTSIDE: &str = "lies outside serviceCIDRs";
+
+/// Mistakes of settings whose `serviceCIDRs` the host has filled in from the cluster, in the words of a user who did
+/// not write that field.
+pub fn with_ranges_of_cluster(mistakes: &str) -> String {
+    mistakes.replace(OUTSIDE, "lies outside of the Service ranges of the cluster")
+}
+
 fn outside(cidr: IpNet, service_cidrs: &[IpNet]) -> Option<String> {
     if !is_outside_service_ranges(cidr, service_cidrs) {
         return None;
     }
     let ranges: Vec<String> = service_cidrs.iter().map(ToString::to_string).collect();
-    Some(format!("{cidr} lies outside serviceCIDRs ({}): the API server would refuse its addresses", ranges.join(", ")))
+    Some(format!("{cidr} {OUTSIDE} ({}): the API server would refuse its addresses", ranges.join(", ")))
 }

@@ -21,7 +21,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use self::check_services::is_outside_service_ranges;
+pub use self::check_services::{is_outside_service_ranges, with_ranges_of_cluster};
 pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};

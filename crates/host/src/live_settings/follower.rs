@@ -198,7 +198,7 @@ fn document(
     before: Option<&Compilation>,
 ) -> Result<(Value, Option<Compilation>), DocumentError> {
     match version {
-        Version::Written(written) => Ok((written.clone()?, None)),
+        Version::File(content) => Ok((content.as_ref().map_err(Clone::clone)?.document(ranges)?, None)),
         Version::Objects(objects) => {
             let compiled = pool_objects::compiled(objects, ranges, before.map(|before| &before.in_use));
             Ok((compiled.document.clone(), Some(compiled)))
@@ -223,7 +223,12 @@ fn log_changes(before: Option<&Compilation>, now: &Compilation) {
 }
 
 fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
-    tracing::info!(%source, hash = live.hash, "settings in use");
+    let LiveSettings { settings, .. } = live;
+    let pools = settings.pools.len() + settings.nodes.pools.len() + settings.external.pools.len();
+    tracing::info!(%source, hash = live.hash, pools, "settings in use");
+    if pools == 0 {
+        tracing::warn!(%source, "the settings have no pool, so Kubernetes picks the address of every Service");
+    }
     for warning in &live.warnings {
         tracing::warn!(%source, warning, "settings");
     }

@@ -1,5 +1,7 @@
 //! Why a settings version is refused.
 
+use std::fmt::Display;
+
 use clusterip_api::GROUP;
 use thiserror::Error;
 use tokio::task::JoinError;
@@ -7,6 +9,11 @@ use tokio::task::JoinError;
 use super::settings_object::KEY;
 use crate::policy::module::ModuleError;
 use crate::yaml::YamlError;
+
+/// The message about mistakes of settings, which are one per line: each line begins with the name of the settings.
+pub fn in_lines(name: &str, mistakes: impl Display) -> String {
+    mistakes.to_string().lines().map(|mistake| format!("settings: {name}: {mistake}")).collect::<Vec<_>>().join("\n")
+}
 
 /// A text or an object that contains no settings document.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -24,12 +24,10 @@ use thiserror::Error;
 
 pub use self::completion::complete;
 pub use self::follower::Follower;
-pub use self::mistakes::{CheckError, DocumentError};
-pub use self::objects_in_files::{
-    compiled_as_in_cluster, document_of_objects, is_settings_object, usable_document_of_objects,
-};
-pub use self::pool_objects::list as list_objects;
-pub use self::settings_object::{SettingsFile, settings_in};
+pub use self::mistakes::{CheckError, DocumentError, in_lines};
+pub use self::objects_in_files::{compiled_as_in_cluster, document_of_objects, is_settings_object};
+pub use self::pool_objects::{compile_cluster, list as list_objects, list_if_defined};
+pub use self::settings_object::{SettingsFile, is_service_cidr};
 pub use self::settings_source::{SettingsSource, written};
 pub use self::validation::{check_settings, version};
 
@@ -53,7 +51,7 @@ pub struct LiveSettings {
 #[derive(Debug, Error)]
 pub enum SettingsError {
     /// The settings have mistakes; all of them are listed, one per line.
-    #[error("settings: {origin}\n{mistakes}")]
+    #[error("{}", in_lines(.origin, .mistakes))]
     Mistakes {
         /// The source of the settings.
         origin: String,

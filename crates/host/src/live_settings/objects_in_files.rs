@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use clusterip_api::{Compilation, GROUP, InUse, Kind, ObjectKey, Objects, Reason, compile, mistake_of_type};
+use clusterip_api::{Compilation, GROUP, InUse, Kind, ObjectKey, Reason, mistake_of_type};
 use serde_json::Value;
 
 use super::DocumentError;
@@ -53,29 +53,30 @@ fn add(object: Value, objects: &mut Vec<Value>) {
     }
 }
 
-/// The document that the settings objects of a file stand for. Every one of them must be usable. A
-/// `serviceCIDRSelector` selects ServiceCIDR objects among `objects`; other objects are ignored.
+/// The document that the settings objects of a file stand for. Every one of them must be usable in a cluster with these
+/// Service ranges. A `serviceCIDRSelector` selects ServiceCIDR objects among `objects` and those of the cluster; other
+/// objects are ignored.
 ///
 /// # Errors
 /// [`DocumentError::Objects`] with a mistake for each object that can't be used.
-pub fn document_of_objects(objects: &[Value]) -> Result<Value, DocumentError> {
+pub fn document_of_objects(objects: &[Value], cluster: &ServiceRanges) -> Result<Value, DocumentError> {
     let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
     let mistakes = wrong_names(&own);
     if !mistakes.is_empty() {
         return Err(DocumentError::Objects(mistakes));
     }
-    let service_cidrs = ServiceRanges::of(objects).labelled;
-    // The document is compared with the Service ranges of the cluster later, as every other document is.
-    let compiled = compile(&Objects { objects: own.clone(), service_cidrs, cluster_ranges: Vec::new() }, &InUse::new());
-    let mistakes: Vec<String> = own.iter().filter_map(|object| mistake(object, &compiled)).collect();
+    let mut ranges = cluster.clone();
+    ranges.labelled.extend(ServiceRanges::of(objects).labelled);
+    let compiled = compiled(&own, &ranges, Some(&InUse::new()));
+    let is_cluster_known = !cluster.labelled.is_empty();
+    let mistakes: Vec<String> = own.iter().filter_map(|object| mistake(object, &compiled, is_cluster_known)).collect();
     if mistakes.is_empty() { Ok(compiled.document) } else { Err(DocumentError::Objects(mistakes)) }
 }
 
-/// The document of the objects that can be used, as [`document_of_objects`] compiles it. Other objects are left out.
-pub fn usable_document_of_objects(objects: &[Value]) -> Value {
-    let service_cidrs = ServiceRanges::of(objects).labelled;
-    let objects = Objects { objects: objects.to_vec(), service_cidrs, cluster_ranges: Vec::new() };
-    compile(&objects, &InUse::new()).document
+/// Whether the ranges of a pool are those of ServiceCIDR objects.
+pub(super) fn selects_service_cidrs(object: &Value) -> bool {
+    let selector = object.pointer("/spec/serviceCIDRSelector");
+    is_settings_object(object) && selector.is_some_and(|selector| !selector.is_null())
 }
 
 /// The settings that a server with these objects of a cluster uses; `None` if none of them are settings. Objects that
@@ -111,12 +112,12 @@ fn wrong_names(objects: &[Value]) -> Vec<String> {
 }
 
 /// The mistake of an object, with the object and the reason; `None` if it can be used.
-fn mistake(object: &Value, compiled: &Compilation) -> Option<String> {
+fn mistake(object: &Value, compiled: &Compilation, is_cluster_known: bool) -> Option<String> {
     let key = ObjectKey::of(object)?;
     let state = compiled.states.get(&key)?;
     let (reason, message) = match state.reason {
         Reason::InUse => (Reason::Invalid, mistake_of_type(object)?),
-        Reason::NoRanges => {
+        Reason::NoRanges if !is_cluster_known => {
             (Reason::NoRanges, format!("{}; in files, add the ServiceCIDR objects beside the pool", state.message))
         }
         other => (other, state.message.clone()),
@@ -135,8 +136,12 @@ mod tests {
     const TEAM: &str = "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: team}\n\
                         spec: {serviceCIDRSelector: {matchLabels: {team: a}}}\n";
 
+    fn document_in(text: &str, cluster: &ServiceRanges) -> Result<Value, String> {
+        document_of_objects(&in_text(text).unwrap().unwrap(), cluster).map_err(|error| error.to_string())
+    }
+
     fn document(text: &str) -> Result<Value, String> {
-        document_of_objects(&in_text(text).unwrap().unwrap()).map_err(|error| error.to_string())
+        document_in(text, &ServiceRanges::default())
     }
 
     #[test]
@@ -257,6 +262,55 @@ mod tests {
         ];
         for Case { name, text, expected } in cases {
             assert_eq!(document(&text), expected.map_err(str::to_owned), "{name}");
+        }
+    }
+
+    #[test]
+    fn objects_of_a_file_are_compared_with_the_cluster() {
+        struct Case {
+            name: &'static str,
+            text: String,
+            cluster: Vec<Value>,
+            expected: Result<Value, &'static str>,
+        }
+        let cidr = |name: &str, cidr: &str, labels: Value| {
+            json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+                   "metadata": {"name": name, "labels": labels}, "spec": {"cidrs": [cidr]}})
+        };
+        let kubernetes = || cidr("kubernetes", "10.96.0.0/16", json!({}));
+        let far = LINUX.to_owned() + "spec: {cidrs: [10.97.1.0/24]}\n";
+        let cases = [
+            Case {
+                name: "a ServiceCIDR of the cluster",
+                text: TEAM.to_owned(),
+                cluster: vec![kubernetes(), cidr("a", "10.97.0.0/24", json!({"team": "a"}))],
+                expected: Ok(json!({"services": {"pools": [{"name": "team", "cidrs": ["10.97.0.0/24"]}]}})),
+            },
+            Case {
+                name: "no such ServiceCIDR in the cluster",
+                text: TEAM.to_owned(),
+                cluster: vec![kubernetes()],
+                expected: Err("ServicePool team: NoRanges: spec.serviceCIDRSelector: no ServiceCIDR object has these \
+                               labels: label one with kubectl label servicecidr, or list cidrs"),
+            },
+            Case {
+                name: "outside of the cluster",
+                text: far.clone(),
+                cluster: vec![kubernetes()],
+                expected: Err("ServicePool linux: OutsideServiceCIDRs: spec.cidrs[0]: 10.97.1.0/24 lies outside of \
+                               the Service ranges of the cluster (10.96.0.0/16): the API server would refuse its \
+                               addresses"),
+            },
+            Case {
+                name: "the ranges of the cluster are unknown",
+                text: far,
+                cluster: vec![],
+                expected: Ok(json!({"services": {"pools": [{"name": "linux", "cidrs": ["10.97.1.0/24"]}]}})),
+            },
+        ];
+        for Case { name, text, cluster, expected } in cases {
+            let found = document_in(&text, &ServiceRanges::of(&cluster));
+            assert_eq!(found, expected.map_err(str::to_owned), "{name}");
         }
     }
 

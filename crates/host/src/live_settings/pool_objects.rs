@@ -1,9 +1,11 @@
 //! Reads and watches the objects of the API `clusterip-policy.io`, and translates them into the settings document.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clusterip_api::{Compilation, InUse, Kind, Objects, compile, in_use_before};
+use clusterip_core::settings::with_ranges_of_cluster;
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::list_pages::visit_pages;
 use futures::stream::{BoxStream, SelectAll, StreamExt};
@@ -43,6 +45,30 @@ pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
     Ok(objects)
 }
 
+/// As [`list`]; none if the definitions of the custom resources are not installed.
+///
+/// # Errors
+/// If they can't be listed.
+pub async fn list_if_defined(client: &Client) -> Result<Vec<Value>, KubeError> {
+    match list(client).await {
+        Err(KubeError::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+/// What a server compiles from the objects of this API in a cluster; `None` if there are none.
+///
+/// # Errors
+/// If the objects or the ServiceCIDRs can't be listed.
+pub async fn compile_cluster(client: &Client) -> Result<Option<Compilation>, KubeError> {
+    let objects = list_if_defined(client).await?;
+    if objects.is_empty() {
+        return Ok(None);
+    }
+    let ranges = service_ranges(client).await?;
+    Ok(Some(compiled(&objects, &ranges, None)))
+}
+
 /// The Service ranges of the cluster; none before Kubernetes 1.33, which has no ServiceCIDRs.
 ///
 /// # Errors
@@ -64,26 +90,39 @@ pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, Kub
 /// All objects each time some of them have changed.
 pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'static, Vec<Value>> {
     let mut watch = ObjectWatch { events: SelectAll::new(), stores: Vec::new(), listed: BTreeSet::new(), last: None };
+    let missing = MissingDefinitions::default();
     for kind in Kind::ALL {
         let resource = kind.api_resource();
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let writer = Writer::new(resource);
         watch.stores.push((kind, writer.as_reader()));
-        let metrics = metrics.clone();
+        let (metrics, missing, definition) = (metrics.clone(), missing.clone(), api.clone());
         let seen = move |event: Result<Event<DynamicObject>, watcher::Error>| {
-            let seen = match event {
-                Ok(event) => Some((kind, matches!(event, Event::InitDone))),
-                Err(error) => {
-                    metrics.watch_error(kind.as_str());
-                    tracing::warn!(
-                        kind = kind.as_str(),
-                        error = error_chain(&error),
-                        "watching the settings failed, trying again"
-                    );
-                    None
+            let (metrics, missing, definition) = (metrics.clone(), missing.clone(), definition.clone());
+            async move {
+                match event {
+                    Ok(event) => {
+                        // `Event::Init` is also sent before a list that fails.
+                        if matches!(event, Event::InitDone | Event::Apply(_)) {
+                            missing.found(kind);
+                        }
+                        Some((kind, matches!(event, Event::InitDone)))
+                    }
+                    Err(error) => {
+                        metrics.watch_error(kind.as_str());
+                        if is_defined(&definition).await {
+                            tracing::warn!(
+                                kind = kind.as_str(),
+                                error = error_chain(&error),
+                                "watching the settings failed, trying again"
+                            );
+                        } else {
+                            missing.report(kind);
+                        }
+                        None
+                    }
                 }
-            };
-            futures::future::ready(seen)
+            }
         };
         let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer).filter_map(seen);
         watch.events.push(events.boxed());
@@ -93,6 +132,36 @@ pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'
         Some((objects, watch))
     })
     .boxed()
+}
+
+/// Whether the definition of a kind is installed; true if the API server does not say. The error of a watch does not
+/// tell, because the API server answers a watch of an unknown kind with a text.
+async fn is_defined(api: &Api<DynamicObject>) -> bool {
+    let listed = api.list(&ListParams::default().limit(1)).await;
+    !matches!(listed, Err(KubeError::Api(status)) if status.code == 404)
+}
+
+/// The kinds whose definitions were deleted while this process watches their objects. Clones share one set.
+#[derive(Clone, Default)]
+struct MissingDefinitions(Arc<Mutex<BTreeSet<Kind>>>);
+
+impl MissingDefinitions {
+    /// Logs that definitions are missing, once for all kinds.
+    fn report(&self, kind: Kind) {
+        let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if missing.insert(kind) && missing.len() == 1 {
+            tracing::warn!(
+                kind = kind.as_str(),
+                "the definition of this resource was deleted, and its objects with it: install the definitions again \
+                 with kubectl apply -k deploy/api"
+            );
+        }
+    }
+
+    /// Notes that a kind is watched.
+    fn found(&self, kind: Kind) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&kind);
+    }
 }
 
 /// Watches the objects of all kinds.
@@ -181,8 +250,13 @@ pub(super) fn compiled(objects: &[Value], ranges: &ServiceRanges, in_use: Option
         service_cidrs: ranges.labelled.clone(),
         cluster_ranges: ranges.all.clone(),
     };
-    match in_use {
+    let mut compiled = match in_use {
         Some(in_use) => compile(&objects, in_use),
         None => compile(&objects, &in_use_before(&objects)),
+    };
+    if !objects.cluster_ranges.is_empty() {
+        let states = compiled.states.values_mut();
+        states.for_each(|state| state.message = with_ranges_of_cluster(&state.message));
     }
+    compiled
 }

@@ -5,8 +5,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::DocumentError;
-use super::objects_in_files::{document_of_objects, in_text, is_settings_object};
+use super::objects_in_files::{document_of_objects, in_text, is_settings_object, selects_service_cidrs};
 use super::settings_source::{Written, parse};
+use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::object::{api_version, kind};
 use crate::yaml;
 
@@ -41,20 +42,46 @@ impl SettingsFile {
         }
         settings_of(document).map(Self::Document)
     }
-}
 
-/// The settings document in the text of a file, see [`SettingsFile::read`]. Objects are compiled.
-///
-/// # Errors
-/// As [`SettingsFile::read`], and if an object can't be used.
-pub fn settings_in(text: &str) -> Result<Value, DocumentError> {
-    match SettingsFile::read(text)? {
-        SettingsFile::Document(document) => Ok(document),
-        SettingsFile::Objects(objects) => document_of_objects(&objects),
+    /// The settings document. Objects are compiled in a cluster with these Service ranges: pools may select its
+    /// ServiceCIDRs.
+    ///
+    /// # Errors
+    /// [`DocumentError::Objects`] if an object can't be used.
+    pub fn document(&self, cluster: &ServiceRanges) -> Result<Value, DocumentError> {
+        match self {
+            Self::Document(document) => Ok(document.clone()),
+            Self::Objects(objects) => document_of_objects(objects, cluster),
+        }
+    }
+
+    /// The settings document as far as it is known without the cluster: without the pools whose ranges are those of
+    /// ServiceCIDR objects.
+    ///
+    /// # Errors
+    /// As [`Self::document`].
+    pub fn document_without_cluster(&self) -> Result<Value, DocumentError> {
+        match self {
+            Self::Document(document) => Ok(document.clone()),
+            Self::Objects(objects) => {
+                let known: Vec<Value> =
+                    objects.iter().filter(|object| !selects_service_cidrs(object)).cloned().collect();
+                document_of_objects(&known, &ServiceRanges::default())
+            }
+        }
+    }
+
+    /// Whether the ranges of some pools are those of ServiceCIDR objects.
+    pub fn selects_service_cidrs(&self) -> bool {
+        match self {
+            Self::Document(_) => false,
+            Self::Objects(objects) => objects.iter().any(selects_service_cidrs),
+        }
     }
 }
 
-fn is_service_cidr(object: &Value) -> bool {
+/// Whether an object is a ServiceCIDR.
+pub fn is_service_cidr(object: &Value) -> bool {
     kind(object) == "ServiceCIDR" && api_version(object).starts_with("networking.k8s.io/")
 }
 
@@ -227,7 +254,8 @@ mod tests {
             Case { name: "no YAML", text: "services: [", expected: Err("line 2: ") },
         ];
         for Case { name, text, expected } in cases {
-            match (settings_in(text).map_err(|error| error.to_string()), expected) {
+            let found = SettingsFile::read(text).and_then(|file| file.document(&ServiceRanges::default()));
+            match (found.map_err(|error| error.to_string()), expected) {
                 (Err(reason), Err(begin)) => assert!(reason.starts_with(begin), "{name}: {reason}"),
                 (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{name}"),
             }

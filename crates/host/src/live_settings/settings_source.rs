@@ -14,9 +14,10 @@ use kube::{Client, Error as KubeError};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::settings_object::{of_policy, settings_in};
+use super::settings_object::{SettingsFile, of_policy};
 use super::{DocumentError, SettingsError, pool_objects};
 use crate::cluster::manifests;
+use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::yaml;
 
@@ -30,8 +31,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The source of settings.
 #[derive(Clone)]
 pub enum SettingsSource {
-    /// A file, or standard input for `-`: the settings themselves, or an object that contains them, see
-    /// [`settings_in`].
+    /// A file, or standard input for `-`: the settings themselves, or objects that contain them, see
+    /// [`SettingsFile::read`].
     File(PathBuf),
     /// The objects of the API `clusterip-policy.io`.
     Pools {
@@ -72,11 +73,14 @@ impl fmt::Display for SettingsSource {
 /// A version of the settings, as the source has it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Version {
-    /// A document, or why the text is not a document.
-    Written(Written),
+    /// What a file or a policy of Kubewarden contains, or why that is no settings.
+    File(FileContent),
     /// The objects of the API `clusterip-policy.io`.
     Objects(Vec<Value>),
 }
+
+/// The settings of a file, or why it has none.
+pub(super) type FileContent = Result<SettingsFile, DocumentError>;
 
 /// A document, or why a text is not a document.
 pub(super) type Written = Result<Value, DocumentError>;
@@ -86,39 +90,45 @@ pub(super) fn parse(text: &str) -> Written {
     Ok(yaml::single(text)?)
 }
 
-/// The document in a file, which may have it in one of the forms of [`settings_in`].
-fn of_file(file: &Path) -> Written {
-    let read = || -> Written {
+/// The settings in a file, in one of the forms of [`SettingsFile::read`].
+fn of_file(file: &Path) -> FileContent {
+    let read = || -> FileContent {
         let source = manifests::read_file(file).map_err(|error| {
             // Every message about settings names their source itself.
             let (text, name) = (error.to_string(), format!("{}: ", file.display()));
             DocumentError::File(text.strip_prefix(&name).map(str::to_owned).unwrap_or(text))
         })?;
-        settings_in(&source.text)
+        SettingsFile::read(&source.text)
     };
     if manifests::is_standard_input(file) {
         // Commands read their settings several times, but standard input can be read only once.
-        static READ: OnceLock<Written> = OnceLock::new();
+        static READ: OnceLock<FileContent> = OnceLock::new();
         return READ.get_or_init(read).clone();
     }
     read()
 }
 
-/// The document of the current version. If the version consists of objects, they are compiled with the Service ranges
-/// of the cluster.
+/// The document of the current version. If the version consists of objects, they are compiled in the cluster of
+/// `client`. Objects of a file are not compared with its Service ranges.
 ///
 /// # Errors
 /// [`SettingsError`] if the source or the Service ranges can't be read, or if the source has no document.
-pub async fn written(source: &SettingsSource) -> Result<Value, SettingsError> {
+pub async fn written(source: &SettingsSource, client: &Client) -> Result<Value, SettingsError> {
+    let ranges = async || {
+        pool_objects::service_ranges(client).await.map_err(|error| SettingsError::Request {
+            origin: format!("the ServiceCIDRs for {source}"),
+            reason: RequestFailure::from(&error),
+        })
+    };
     match read(source).await? {
-        Version::Written(written) => {
-            written.map_err(|error| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() })
+        Version::File(content) => {
+            let selects = content.as_ref().is_ok_and(SettingsFile::selects_service_cidrs);
+            let ranges = if selects { ranges().await?.only_labels() } else { ServiceRanges::default() };
+            content
+                .and_then(|file| file.document(&ranges))
+                .map_err(|error| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() })
         }
-        Version::Objects(objects) => {
-            let SettingsSource::Pools { client } = source else { return Ok(Value::Null) };
-            let ranges = pool_objects::service_ranges(client).await.map_err(|error| failed(source, &error))?;
-            Ok(pool_objects::compiled(&objects, &ranges, None).document)
-        }
+        Version::Objects(objects) => Ok(pool_objects::compiled(&objects, &ranges().await?, None).document),
     }
 }
 
@@ -128,18 +138,23 @@ pub async fn written(source: &SettingsSource) -> Result<Value, SettingsError> {
 /// [`SettingsError`] if the source can't be read. A file that can't be read is a version with a mistake.
 pub(super) async fn read(source: &SettingsSource) -> Result<Version, SettingsError> {
     match source {
-        SettingsSource::File(file) => Ok(Version::Written(of_file(file))),
+        SettingsSource::File(file) => Ok(Version::File(of_file(file))),
         SettingsSource::Pools { client } => match pool_objects::list(client).await {
             Ok(objects) => Ok(Version::Objects(objects)),
             Err(KubeError::Api(status)) if status.code == 404 => Err(SettingsError::NoDefinitions),
             Err(error) => Err(failed(source, &error)),
         },
         SettingsSource::KubewardenPolicy { client, name } => match policies(client).get_opt(name).await {
-            Ok(Some(policy)) => Ok(Version::Written(Ok(of_policy(policy.data.get("spec"))))),
+            Ok(Some(policy)) => Ok(of_kubewarden(&policy)),
             Ok(None) => Err(SettingsError::NoPolicy { name: name.clone() }),
             Err(error) => Err(failed(source, &error)),
         },
     }
+}
+
+/// The settings of a policy of Kubewarden.
+fn of_kubewarden(policy: &DynamicObject) -> Version {
+    Version::File(Ok(SettingsFile::Document(of_policy(policy.data.get("spec")))))
 }
 
 /// The policies of Kubewarden.
@@ -165,14 +180,14 @@ pub(super) fn versions(
                 loop {
                     sleep(CHECK_INTERVAL).await;
                     let path = file.clone();
-                    let Ok(written) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
-                    let written = Version::Written(written);
+                    let Ok(content) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
+                    let content = Version::File(content);
                     // An editor may be in the middle of writing: a change counts only if the next check finds the same
                     // text.
-                    if written != before && seen.as_ref() == Some(&written) {
-                        return Some((written.clone(), (file, written)));
+                    if content != before && seen.as_ref() == Some(&content) {
+                        return Some((content.clone(), (file, content)));
                     }
-                    seen = Some(written);
+                    seen = Some(content);
                 }
             };
             stream::unfold((file.clone(), first), next).boxed()
@@ -181,8 +196,8 @@ pub(super) fn versions(
         SettingsSource::KubewardenPolicy { client, name } => {
             let version = move |seen: Result<Option<DynamicObject>, WatchError>| {
                 let version = match seen {
-                    Ok(Some(policy)) => Some(Version::Written(Ok(of_policy(policy.data.get("spec"))))),
-                    Ok(None) => Some(Version::Written(Err(DocumentError::Deleted))),
+                    Ok(Some(policy)) => Some(of_kubewarden(&policy)),
+                    Ok(None) => Some(Version::File(Err(DocumentError::Deleted))),
                     Err(error) => {
                         metrics.watch_error(POLICY);
                         tracing::warn!(error = error_chain(&error), "watching the settings failed, trying again");

@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use clusterip_core::settings::{Settings, is_outside_service_ranges};
+use clusterip_core::settings::{Settings, is_outside_service_ranges, with_ranges_of_cluster};
 use ipnet::IpNet;
 use serde_json::Value;
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -35,10 +35,17 @@ impl SettingsChecker {
 /// [`CheckError`] with the mistakes of the document.
 pub fn check_settings(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, CheckError> {
     let version = version(&written);
+    let has_own_ranges = written.pointer("/services/serviceCIDRs").is_some_and(|cidrs| {
+        // As for `complete`, an empty list is as good as none.
+        !cidrs.is_null() && cidrs.as_array().is_none_or(|cidrs| !cidrs.is_empty())
+    });
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
     let answer = module.validate_settings(&document)?;
     if !answer.valid {
         let mut mistakes = answer.message.unwrap_or_else(|| "the policy refuses them, and does not say why".to_owned());
+        if !has_own_ranges && !ranges.all.is_empty() {
+            mistakes = with_ranges_of_cluster(&mistakes);
+        }
         if let Some(reason) = why_default_pools_do_not_fit(&document) {
             mistakes = format!("{mistakes}\n{reason}");
         }

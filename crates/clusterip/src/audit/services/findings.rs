@@ -209,11 +209,20 @@ pub fn remedy(service: &Value, by_hand: Option<bool>, called: bool, refused: boo
     if refused {
         return REFUSED.to_owned();
     }
-    let called = if called { format!(" {MOVE_OPTION} NAMESPACE/NAME") } else { String::new() };
-    let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
-    let load_balancer = if load_balancer { " --load-balancers" } else { "" };
-    let meanwhile = if called.is_empty() { "" } else { ": the control plane can't call it for a moment" };
-    format!("`clusterip move{load_balancer}{called}` moves it{meanwhile}")
+    let (of_server, of_command) = match text(service, &["spec", "type"]) == "LoadBalancer" {
+        true => (" --move-load-balancers", " --load-balancers"),
+        false => ("", ""),
+    };
+    if called {
+        // A server never moves such a Service.
+        return format!(
+            "`clusterip move{of_command} {MOVE_OPTION} NAMESPACE/NAME` moves it: the control plane can't call it for a \
+             moment"
+        );
+    }
+    format!(
+        "`clusterip serve{of_server}` moves it as its --move allows, and `clusterip move{of_command}` moves it at once"
+    )
 }
 
 fn half_moved(evaluated: &EvaluatedService, refused: bool) -> Finding {

@@ -133,7 +133,7 @@ impl<'c> WatchedCluster<'c> {
         let metrics = ClusterMetrics::default();
         let (stores, changes) = Stores::new(connection.client.clone(), metrics.clone(), |_| ());
         stores.ask_for_service_cidrs().await;
-        let written = live_settings::written(&connection.settings).await?;
+        let written = live_settings::written(&connection.settings, &connection.client).await?;
         let settings = prepare(command, &connection, &module, &stores, written).await?;
         // If these objects can't be listed, the audit has a note about it. So this permission is not required.
         stores.control_plane_services().watch(&connection.client, &metrics);
@@ -176,7 +176,7 @@ impl<'c> WatchedCluster<'c> {
 
     /// The settings, if they or the Service ranges have changed.
     async fn changed_settings(&self) -> anyhow::Result<Option<SettingsInForce>> {
-        let written = live_settings::written(&self.connection.settings).await?;
+        let written = live_settings::written(&self.connection.settings, &self.connection.client).await?;
         let is_same_range = self.settings.ranges == *self.stores.service_cidrs().borrow();
         if is_same_range && self.settings.written == written {
             return Ok(None);

@@ -9,7 +9,7 @@ use clusterip_host::cluster::reservations::replica_claims::{self, Claims};
 use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::live_settings::startup::{report_missing_permissions, start_following};
-use clusterip_host::live_settings::{Follower, LiveSettings};
+use clusterip_host::live_settings::{Follower, LiveSettings, list_if_defined};
 use clusterip_host::permissions::Duties;
 use clusterip_host::policy::module::Module;
 use clusterip_leases::election::Timing;
@@ -165,6 +165,26 @@ impl<'a> Startup<'a> {
     pub(super) fn report_missing_permissions(&mut self, duties: Duties) {
         let missing = report_missing_permissions(self.client.clone(), self.settings.clone(), duties);
         self.tasks.spawn_until_stop(missing);
+    }
+
+    /// Warns if the server reads its settings from a file, although the cluster has pool objects.
+    pub(super) fn warn_about_unused_pools(&mut self) {
+        if self.arguments.settings.is_none() {
+            return;
+        }
+        let client = self.client.clone();
+        self.tasks.spawn_until_stop(async move {
+            // Without the permission to list them, the cluster may have any.
+            let count = list_if_defined(&client).await.map_or(0, |objects| objects.len());
+            if count > 0 {
+                let objects = if count == 1 { "object" } else { "objects" };
+                tracing::warn!(
+                    target: LOG_TARGET,
+                    "the cluster has {count} pool {objects}, which this server does not follow: omit --settings to use \
+                     them"
+                );
+            }
+        });
     }
 
     /// Warns if a pool may hand out the address that many installers give to the cluster's DNS.

@@ -55,6 +55,11 @@ impl ApiServerLookups {
         objects
     }
 
+    /// Runs other requests to the cluster.
+    pub fn run<T>(&self, requests: impl AsyncFnOnce(&Client) -> T) -> T {
+        self.runtime.block_on(requests(&self.client))
+    }
+
     fn memory(&self) -> MutexGuard<'_, Answered> {
         self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -67,6 +67,11 @@ impl ServiceRanges {
         Self { all, names, unusable: unusable.collect(), labelled }
     }
 
+    /// Only the ServiceCIDRs that pools may select: settings are not compared with these ranges.
+    pub fn only_labels(&self) -> Self {
+        Self { labelled: self.labelled.clone(), ..Self::default() }
+    }
+
     /// Adds the ranges that were known before and are gone, as unusable: settings with pools in them stay valid, and no
     /// address of these ranges is handed out.
     pub fn with_gone(mut self, before: &Self) -> Self {

@@ -1,0 +1,158 @@
+//! Commands on a cluster with pool objects and without a server.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use super::support::policy;
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::pools::pool;
+use crate::support::program;
+use crate::support::serve_process::ServerBuilder;
+use crate::support::webhook_cluster::service;
+
+/// The exit status, standard output and standard error of `clusterip` in a folder.
+async fn clusterip(folder: &Path, kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(program());
+    command.args(arguments).arg("--kubeconfig").arg(kubeconfig).current_dir(folder).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// A request to create the Service `web`.
+fn request() -> String {
+    let mut object = service("web", json!({}));
+    object["metadata"]["namespace"] = json!("default");
+    let request = json!({
+        "uid": "1",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "namespace": "default",
+        "name": "web",
+        "operation": "CREATE",
+        "userInfo": {"username": "alice"},
+        "object": object,
+        "dryRun": true,
+    });
+    request.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_use_the_pools_of_a_cluster_without_a_server() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    plane.install_pools().await;
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("web.yaml", &service("web", json!({})).to_string());
+    write("request.json", &request());
+    let run = async |arguments: &[&str]| clusterip(folder.path(), plane.kubeconfig(), arguments).await;
+
+    // The cluster has no pools yet.
+    let (status, _, stderr) = run(&["plan", "web.yaml", "--cluster"]).await;
+    assert_eq!((status, stderr.contains("settings: the pools of K2s (no --settings)\n")), (Some(0), true), "{stderr}");
+    let (status, _, stderr) = run(&["audit"]).await;
+    let unknown = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
+    assert_eq!((status, stderr.as_str()), (Some(2), unknown));
+
+    plane.apply(&policy(&plane, json!({})).to_string()).await;
+    plane.apply(&pool("ServicePool", "all", json!({"cidrs": ["172.21.7.0/24"]})).to_string()).await;
+    struct Case {
+        arguments: &'static [&'static str],
+        stdout: &'static str,
+        notice: &'static str,
+    }
+    const READ: &str = "settings: the pools of the cluster\n";
+    const WITHOUT_SERVER: &str = "settings: the pools of the cluster (no server leads)\n";
+    let cases = [
+        Case { arguments: &["plan", "web.yaml", "--cluster"], stdout: "172.21.7.", notice: READ },
+        Case {
+            arguments: &["evaluate", "--request", "request.json", "-o", "decoded"],
+            stdout: "172.21.7.",
+            notice: READ,
+        },
+        Case { arguments: &["audit"], stdout: "172.21.7.0/24", notice: WITHOUT_SERVER },
+        Case { arguments: &["move", "--dry-run"], stdout: "", notice: WITHOUT_SERVER },
+        Case { arguments: &["move", "--yes"], stdout: "", notice: WITHOUT_SERVER },
+    ];
+    for Case { arguments, stdout, notice } in cases {
+        let (status, printed, stderr) = run(arguments).await;
+        // `move` can fail to move the Services of the control plane.
+        assert!(matches!(status, Some(0 | 1)), "{arguments:?}: {printed}{stderr}");
+        assert!(printed.contains(stdout) && stderr.contains(notice), "{arguments:?}: {printed}{stderr}");
+    }
+    // If the user names the namespace of the server, a server may lead in another one.
+    let (status, _, stderr) = run(&["audit", "--server-namespace", "default"]).await;
+    assert!(status == Some(2) && stderr.contains("no server leads in namespace default"), "{stderr}");
+
+    // Without the permission to read the pools, a plan uses those of K2s, and says why.
+    plane.kubectl(&["create", "serviceaccount", "nobody", "--namespace", "default"]).await.ok();
+    let user = plane.kubeconfig_of("default", "nobody").await;
+    let stderr = eventually("an answer of the API server", async || {
+        let (_, _, stderr) = clusterip(folder.path(), &user, &["plan", "web.yaml", "--cluster"]).await;
+        // Tokens of new accounts may not be known at once.
+        (!stderr.contains("Unauthorized")).then_some(stderr)
+    })
+    .await;
+    assert!(stderr.contains("can't be read: servicepools.clusterip-policy.io is forbidden: "), "{stderr}");
+    assert!(stderr.contains("\"servicepools\"") && stderr.contains("\"clusterippolicies\""), "{stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_with_a_file_use_the_service_cidrs_of_the_cluster() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    if !plane.tells_addresses() {
+        return plane.does_not_apply("pools that select ServiceCIDRs");
+    }
+    let labelled = ["label", "servicecidr", "kubernetes", "team=a"];
+    plane.kubectl(&labelled).await.ok();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let selecting = |team: &str| {
+        pool("ServicePool", "team", json!({"serviceCIDRSelector": {"matchLabels": {"team": team}}})).to_string()
+    };
+    write("pools.yaml", &selecting("a"));
+    write("none.yaml", &selecting("nobody"));
+    write("far.yaml", &pool("ServicePool", "far", json!({"cidrs": ["10.99.0.0/24"]})).to_string());
+    write("web.yaml", &service("web", json!({})).to_string());
+    write("request.json", &request());
+    let commands: [&[&str]; 5] = [
+        &["validate", "--cluster"],
+        &["move", "--dry-run", "--settings"],
+        &["audit", "--settings"],
+        &["evaluate", "--request", "request.json", "--cluster", "--settings"],
+        &["plan", "web.yaml", "--cluster", "--settings"],
+    ];
+    for command in commands {
+        let run =
+            async |file: &'static str| clusterip(folder.path(), plane.kubeconfig(), &[command, &[file]].concat()).await;
+        let (status, stdout, stderr) = run("pools.yaml").await;
+        assert_eq!(status, Some(0), "{command:?}: {stdout}{stderr}");
+        assert!(!stderr.contains("Kubewarden"), "{command:?}: {stderr}");
+        let (status, stdout, stderr) = run("none.yaml").await;
+        assert!(matches!(status, Some(1 | 2)), "{command:?}: {stdout}{stderr}");
+        let said = stdout + &stderr;
+        assert!(
+            said.contains("ServicePool team: NoRanges: ") && !said.contains("in files, add"),
+            "{command:?}: {said}"
+        );
+    }
+    let validated = clusterip(folder.path(), plane.kubeconfig(), &["validate", "--cluster", "far.yaml"]).await;
+    let outside = "far.yaml: error: ServicePool far: OutsideServiceCIDRs: spec.cidrs[0]: 10.99.0.0/24 lies outside of the \
+                   Service ranges of the cluster (172.21.0.0/16): the API server would refuse its addresses\n";
+    assert_eq!(validated, (Some(1), outside.to_owned(), String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_with_a_settings_file_warns_about_pools() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    plane.install_pools().await;
+    plane.apply(&pool("ServicePool", "all", json!({"cidrs": ["172.21.7.0/24"]})).to_string()).await;
+    let mut server = ServerBuilder::new(&plane).args(&["--no-webhook", "--move", "never"]).start().await;
+    server
+        .logged("the cluster has 1 pool object, which this server does not follow: omit --settings to use them")
+        .await;
+    assert_eq!(server.terminate().await, 0);
+}
