@@ -118,16 +118,15 @@ fn all_mistakes_in_settings_are_reported_at_once() {
   evidence: {kinds: [Deploymnet]}
 ",
     );
-    let message = r#"settings: s.yaml
-services.whenful: unknown key "whenful": did you mean whenFull?
-services.pools[0].name: "Linux" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end
-services.pools[0].cidrs[0]: 172.21.0.5/24 has host bits set: did you mean 172.21.0.0/24?
-services.pools[1].cidr: unknown key "cidr": did you mean cidrs?
-services.pools[1].cidrs: missing: a pool needs at least one range
-services.pools[1].reserved: expected a number of addresses, 0 or more, found the number -1
-services.evidence.kinds[0]: unknown kind "Deploymnet": did you mean Deployment?; write a custom resource as group/version/Kind
-services.order: unknown value "fastest": known are spread, lowest
-services.pools[2].cidrs[2]: 172.21.3.0/24 overlaps 172.21.0.0/16 of the same pool"#;
+    let message = r#"settings: s.yaml: services.whenful: unknown key "whenful": did you mean whenFull?
+settings: s.yaml: services.pools[0].name: "Linux" is not a DNS label: 1 to 63 of a-z, 0-9 and -, no - at either end
+settings: s.yaml: services.pools[0].cidrs[0]: 172.21.0.5/24 has host bits set: did you mean 172.21.0.0/24?
+settings: s.yaml: services.pools[1].cidr: unknown key "cidr": did you mean cidrs?
+settings: s.yaml: services.pools[1].cidrs: missing: a pool needs at least one range
+settings: s.yaml: services.pools[1].reserved: expected a number of addresses, 0 or more, found the number -1
+settings: s.yaml: services.evidence.kinds[0]: unknown kind "Deploymnet": did you mean Deployment?; write a custom resource as group/version/Kind
+settings: s.yaml: services.order: unknown value "fastest": known are spread, lowest
+settings: s.yaml: services.pools[2].cidrs[2]: 172.21.3.0/24 overlaps 172.21.0.0/16 of the same pool"#;
     assert_eq!(folder.run(&["plan", "m.yaml", "-s", "s.yaml"]), Done::refused(message));
 }
 
