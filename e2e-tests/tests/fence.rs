@@ -3,5 +3,6 @@
 
 mod admission;
 mod external_addresses;
+mod long_fields;
 mod service_addresses;
 mod support;

@@ -5,13 +5,14 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 
 use super::support::{
-    BY_POLICY, create, dry_run, fenced, fenced_pool, outcome, patch, send, service_at, tenant, until_refused,
+    BY_POLICY, UNFENCED, create, dry_run, fenced, fenced_pool, outcome, patch, send, service_at, tenant,
+    unfenced_service, until_refused,
 };
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::path;
 use crate::support::pools::pool;
 use crate::support::service_webhook_rules::{Call, assert_calls};
-use crate::support::webhook_cluster::{addresses, service, within};
+use crate::support::webhook_cluster::{addresses, annotated, service, within};
 
 /// How many requests run at once.
 const AT_ONCE: usize = 16;
@@ -126,17 +127,131 @@ async fn reserved_address_is_kept_for_its_service() {
     let row = |namespace: &str, name: &str, address: &str, expected| {
         (namespace.to_owned(), service_at(name, address), expected)
     };
+    let external = |namespace: &str, name: &str, address: &str, expected| {
+        (namespace.to_owned(), unfenced_service(name, json!({"externalIPs": [address]})), expected)
+    };
     let rows = [
         row(&namespace, "web", "172.21.20.7", "allowed"),
         row(&namespace, "other", "172.21.20.8", "allowed"),
         row(&namespace, "other", "172.21.20.7", "refused"),
         row(&others, "web", "172.21.20.7", "refused"),
         row(&others, "web", "172.21.20.8", "allowed"),
+        external(&namespace, "web", "172.21.20.7", "allowed"),
+        external(&namespace, "other", "172.21.20.8", "allowed"),
+        external(&namespace, "other", "172.21.20.7", "refused"),
+        external(&others, "web", "172.21.20.7", "refused"),
     ];
     let mut seen = Vec::new();
     for (namespace, service, expected) in rows {
         let outcome = outcome(dry_run(&admin, &namespace, &service).await);
         seen.push(Call { request: format!("{namespace}: {service}"), outcome, expected });
+    }
+    assert_calls(seen);
+}
+
+/// kube-proxy sends the traffic of an external address to the Pods of the Service, also if the address is a ClusterIP.
+#[tokio::test]
+async fn address_of_a_pool_is_no_external_address_of_others() {
+    let plane = fenced().await;
+    let (namespace, client) = tenant(plane, "external-use").await;
+    let (owner, of_owner) = tenant(plane, "external-owner").await;
+    let cidrs = ["172.21.24.0/24", "fd00:21::e00/120"];
+    plane.apply(&fenced_pool("ServicePool", "external-use", &cidrs, &owner).to_string()).await;
+    until_refused(&client, &namespace, &service_at("web", "172.21.24.7")).await;
+
+    let row = |annotations: Value, spec: Value, expected| {
+        let mut service = annotated("web", annotations, spec);
+        service["spec"]["clusterIP"] = json!(UNFENCED);
+        (service, expected)
+    };
+    let external_ip = |address: &str, expected| row(json!({}), json!({"externalIPs": [address]}), expected);
+    let mut rows = vec![
+        external_ip("172.21.24.7", "refused"),
+        external_ip("172.21.25.7", "allowed"),
+        external_ip("fd00:21::e07", "refused"),
+        row(json!({}), json!({"type": "LoadBalancer", "loadBalancerIP": "172.21.24.7"}), "refused"),
+        row(json!({}), json!({"type": "LoadBalancer", "loadBalancerIP": "172.21.024.007"}), "refused"),
+        row(json!({"example.com/note": "172.21.24.7"}), json!({"type": "LoadBalancer"}), "allowed"),
+    ];
+    for key in [
+        "clusterip-policy/external-address",
+        "clusterip-policy/external-addresses",
+        "io.cilium/lb-ipam-ips",
+        "kube-vip.io/loadbalancerIPs",
+        "lbipam.cilium.io/ips",
+        "metallb.io/loadBalancerIPs",
+        "metallb.universe.tf/loadBalancerIPs",
+    ] {
+        rows.push(row(json!({key: "203.0.113.7, 172.21.24.7"}), json!({"type": "LoadBalancer"}), "refused"));
+    }
+    let mut seen = Vec::new();
+    for (service, expected) in rows {
+        let request = service.to_string();
+        let result = outcome(dry_run(&client, &namespace, &service).await);
+        seen.push(Call { request: request.clone(), outcome: result, expected });
+        // Other pools refuse a text that they can't compare, too.
+        if !request.contains("024") {
+            let result = outcome(dry_run(&of_owner, &owner, &service).await);
+            seen.push(Call { request: format!("{request}, by the owner"), outcome: result, expected: "allowed" });
+        }
+    }
+
+    // Other programs read an annotation only if the Service is of type LoadBalancer.
+    let annotation = json!({"metallb.io/loadBalancerIPs": "172.21.24.7"});
+    create(&client, &namespace, &annotated("typed", annotation, json!({"clusterIP": "172.21.0.204"}))).await.unwrap();
+    let balancer = json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "example.com/none"}});
+    let result = outcome(patch(&client, &namespace, "typed", balancer.clone()).await);
+    seen.push(Call { request: "another type".to_owned(), outcome: result, expected: "refused" });
+
+    create(&client, &namespace, &service("balanced", json!({"clusterIP": "172.21.0.205"}))).await.unwrap();
+    patch(&client, &namespace, "balanced", balancer).await.unwrap();
+    let status = format!("{}/status", path(&namespace, "balanced"));
+    for (address, expected) in [("172.21.24.7", "refused"), ("203.0.113.7", "allowed")] {
+        let ingress = json!({"status": {"loadBalancer": {"ingress": [{"ip": address}]}}});
+        let result = outcome(send(&plane.client(), Method::PATCH, &status, &ingress).await);
+        seen.push(Call { request: format!("a status with {address}"), outcome: result, expected });
+    }
+    assert_calls(seen);
+}
+
+/// If an edit made a pool unusable, the server writes the version that stays in use into the status.
+#[tokio::test]
+async fn version_in_use_keeps_its_fence() {
+    let plane = fenced().await;
+    let (namespace, client) = tenant(plane, "in-use").await;
+    let (owner, of_owner) = tenant(plane, "in-use-owner").await;
+    for (kind, old, new) in [
+        ("ServicePool", ["172.21.26.0/24"], ["172.99.26.0/24"]),
+        ("ExternalPool", ["198.19.6.0-198.19.6.255"], ["172.99.27.0/24"]),
+    ] {
+        plane.apply(&fenced_pool(kind, "in-use", &new, &owner).to_string()).await;
+        let mut status = json!({"status": {"inUse": {"name": "in-use", "cidrs": old}}});
+        if kind == "ServicePool" {
+            let reservation = json!({"address": "172.21.26.20", "namespace": owner, "name": "web"});
+            status["status"]["inUse"]["reservations"] = json!([reservation]);
+        }
+        let status = status.to_string();
+        let arguments = ["patch", kind, "in-use", "--subresource=status", "--type=merge", "--patch", &status];
+        plane.kubectl(&arguments).await.ok();
+    }
+    let external = |address: &str| unfenced_service("web", json!({"externalIPs": [address]}));
+    until_refused(&client, &namespace, &service_at("web", "172.21.26.7")).await;
+    until_refused(&client, &namespace, &external("198.19.6.7")).await;
+    let rows = [
+        (external("172.99.26.7"), "refused", "allowed"),
+        (external("172.99.27.7"), "refused", "allowed"),
+        (service_at("web", "172.21.26.7"), "refused", "allowed"),
+        (service_at("web", "172.21.26.20"), "refused", "allowed"),
+        (service_at("other", "172.21.26.20"), "refused", "refused"),
+        (external("198.19.6.7"), "refused", "allowed"),
+        (service_at("web", "172.21.27.7"), "allowed", "allowed"),
+    ];
+    let mut seen = Vec::new();
+    for (service, by_other, by_owner) in rows {
+        let result = outcome(dry_run(&client, &namespace, &service).await);
+        seen.push(Call { request: service.to_string(), outcome: result, expected: by_other });
+        let result = outcome(dry_run(&of_owner, &owner, &service).await);
+        seen.push(Call { request: format!("{service}, by the owner"), outcome: result, expected: by_owner });
     }
     assert_calls(seen);
 }
@@ -167,6 +282,9 @@ async fn service_of_the_api_server_is_exempt() {
     // In a dry run, the API server does not pick an address, but shows the first one of the range.
     dry_run(&client, &namespace, &service("web", json!({}))).await.unwrap();
     let admin = plane.client();
+    // Nobody else may use the name of this Service to get an address of the pool.
+    let by_hand = dry_run(&admin, "default", &service_at("kubernetes", "172.21.0.6")).await.unwrap_err();
+    assert!(by_hand.contains("172.21.0.6 lies in ServicePool \"first\""), "{by_hand}");
     let kubernetes = path("default", "kubernetes");
     let read = async || send(&admin, Method::GET, &kubernetes, &json!(null)).await;
     let before = read().await.unwrap()["metadata"]["uid"].clone();

@@ -9,7 +9,7 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::eventually;
 use crate::support::move_helpers::{path, request};
 use crate::support::pools::pool;
-use crate::support::webhook_cluster::{message, service};
+use crate::support::webhook_cluster::{annotated, message, service};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -19,6 +19,15 @@ pub const BY_POLICY: &str = ".clusterip-policy.io' denied request";
 /// A ClusterIP for dry runs. It is in no pool, and in the static band, where the API server picks no addresses.
 pub const UNFENCED: &str = "172.21.0.200";
 
+/// A namespace with the Service `old`, which has had [`addresses_outside`] since before the fence: 1,000 in
+/// `spec.externalIPs` and 2,000 in an annotation.
+pub const BEFORE_THE_FENCE: &str = "before-the-fence";
+
+/// `count` external addresses that are in no pool.
+pub fn addresses_outside(count: usize) -> Vec<String> {
+    (0..count).map(|nth| format!("100.64.{}.{}", nth / 250, 1 + nth % 250)).collect()
+}
+
 /// A dual-stack control plane with the custom resources and the policies.
 pub async fn fenced() -> &'static ControlPlane {
     static FENCED: OnceCell<ControlPlane> = OnceCell::const_new();
@@ -26,6 +35,14 @@ pub async fn fenced() -> &'static ControlPlane {
         .get_or_init(async || {
             let plane = ControlPlane::start(Options { audit: false, ..Options::dual_stack() });
             plane.install_pools().await;
+            let namespace = plane.namespace(BEFORE_THE_FENCE).await;
+            let old = annotated(
+                "old",
+                json!({"metallb.io/loadBalancerIPs": addresses_outside(2000).join(",")}),
+                json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/none", "clusterIP": "172.21.0.203",
+                    "externalIPs": addresses_outside(1000)}),
+            );
+            create(&plane.client(), &namespace, &old).await.unwrap();
             plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/fence")]).await.ok();
             plane
         })
