@@ -84,7 +84,7 @@ async fn both_families_count() {
     until_refused(&client, &namespace, &dual("fd00:21::f07")).await;
     let error = dry_run(&client, &namespace, &dual("fd00:21::f07")).await.unwrap_err();
     assert!(error.contains("fd00:21::f07 lies in ServicePool \"families\""), "{error}");
-    dry_run(&client, &namespace, &dual("fd00:21::e07")).await.unwrap();
+    dry_run(&client, &namespace, &dual("fd00:21::c07")).await.unwrap();
     dry_run(&client, &namespace, &service("headless", json!({"clusterIP": "None"}))).await.unwrap();
 }
 
