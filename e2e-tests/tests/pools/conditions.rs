@@ -15,7 +15,8 @@ struct Case {
     message: &'static str,
 }
 
-fn cases(namespace: &str) -> Vec<Case> {
+/// `tells_ranges`: whether the API server has ServiceCIDRs. Otherwise the Service ranges are those of the settings.
+fn cases(namespace: &str, tells_ranges: bool) -> Vec<Case> {
     let of = |namespace: &str| json!({"namespaces": [namespace]});
     vec![
         Case {
@@ -40,8 +41,12 @@ fn cases(namespace: &str) -> Vec<Case> {
             name: "judged-outside",
             spec: json!({"cidrs": ["10.99.0.0/24"], "match": of("judged-outside")}),
             reason: "OutsideServiceCIDRs",
-            message: "spec.cidrs[0]: 10.99.0.0/24 lies outside of the Service ranges of the cluster (172.21.0.0/16, \
-                      fd00:21::/108)",
+            message: if tells_ranges {
+                "spec.cidrs[0]: 10.99.0.0/24 lies outside of the Service ranges of the cluster (172.21.0.0/16, \
+                 fd00:21::/108)"
+            } else {
+                "spec.cidrs[0]: 10.99.0.0/24 lies outside serviceCIDRs (172.21.0.0/16, fd00:21::/108)"
+            },
         },
         Case {
             name: "judged-late",
@@ -62,7 +67,7 @@ fn cases(namespace: &str) -> Vec<Case> {
 async fn condition_says_why_a_pool_is_not_in_use() {
     let cluster = PoolCluster::shared().await;
     let namespace = cluster.plane.namespace("judged").await;
-    let cases = cases(&namespace);
+    let cases = cases(&namespace, cluster.plane.tells_addresses());
     // Of two new pools, the one with the higher priority would be used: the good one comes first.
     for Case { name, spec, reason, message } in &cases {
         cluster.apply(&[pool("ServicePool", name, spec.clone())]).await;
