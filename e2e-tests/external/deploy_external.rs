@@ -92,6 +92,11 @@ fn granted(plane: &ControlPlane, account: &str) -> BTreeSet<String> {
     let mut rights = BTreeSet::new();
     for line in list.lines().filter(|line| !line.trim_start().starts_with('[') && !line.starts_with("selfsubject")) {
         let (resource, verbs) = (line.split_whitespace().next().unwrap(), line.rsplit('[').next().unwrap());
+        // kubectl prints clusterippolicies.clusterip-policy.io/status.
+        let resource = match resource.split_once('/').map(|(resource, part)| (resource.split_once('.'), part)) {
+            Some((Some((name, group)), part)) => format!("{name}/{part}.{group}"),
+            _ => resource.to_owned(),
+        };
         rights.extend(verbs.trim_end().trim_end_matches(']').split(' ').map(|verb| format!("{verb} {resource}")));
     }
     rights
