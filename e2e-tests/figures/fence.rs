@@ -39,7 +39,7 @@ struct Way {
 
 const WAYS: [Way; 5] = [
     Way { pools: None, ratio: Bound::None },
-    Way { pools: Some(0), ratio: Bound::AtMost(1.5) },
+    Way { pools: Some(0), ratio: Bound::AtMost(1.2) },
     Way { pools: Some(1), ratio: Bound::AtMost(1.5) },
     Way { pools: Some(10), ratio: Bound::AtMost(3.0) },
     // The time for each pool has a bound instead.

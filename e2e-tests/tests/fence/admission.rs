@@ -92,7 +92,7 @@ async fn pools_of_both_kinds_admit_by_namespaces_and_labels() {
     plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": pools}).to_string()).await;
     // A policy sees the pools of a kind in the order in which they were written, so it has seen the other ones.
     for (kind, cidr) in [("ServicePool", "172.21.31.0/24"), ("ExternalPool", "198.18.255.0/24")] {
-        plane.apply(&fenced_pool(kind, "row-last", &[cidr], "nobody").to_string()).await;
+        plane.apply(&fenced_pool(kind, "row-last", &[cidr], "another-team").to_string()).await;
     }
     until_refused(&client, &namespace, &service_at("last", "172.21.31.7")).await;
     until_refused(&client, &namespace, &unfenced_service("last", json!({"externalIPs": ["198.18.255.7"]}))).await;
@@ -121,8 +121,8 @@ async fn service_keeps_the_addresses_that_it_has() {
     old["spec"]["externalIPs"] = json!(["198.19.1.7"]);
     old["metadata"]["annotations"] = json!({"metallb.io/loadBalancerIPs": "198.19.1.8"});
     create(&client, &namespace, &old).await.unwrap();
-    plane.apply(&fenced_pool("ServicePool", "keeps", &["172.21.0.64/29"], "nobody").to_string()).await;
-    plane.apply(&fenced_pool("ExternalPool", "keeps", &["198.19.1.0/24"], "nobody").to_string()).await;
+    plane.apply(&fenced_pool("ServicePool", "keeps", &["172.21.0.64/29"], "another-team").to_string()).await;
+    plane.apply(&fenced_pool("ExternalPool", "keeps", &["198.19.1.0/24"], "another-team").to_string()).await;
     until_refused(&client, &namespace, &service_at("new", "172.21.0.66")).await;
     until_refused(&client, &namespace, &unfenced_service("new", json!({"externalIPs": ["198.19.1.9"]}))).await;
 
@@ -161,7 +161,7 @@ async fn service_keeps_the_addresses_that_it_has() {
 async fn warn_lets_the_service_through_with_a_warning() {
     let plane = fenced().await;
     let namespace = plane.namespace("warned").await;
-    let only_others = |cidr: &str| json!({"cidrs": [cidr], "fence": "Warn", "match": {"namespaces": ["nobody"]}});
+    let only_others = |cidr: &str| json!({"cidrs": [cidr], "fence": "Warn", "match": {"namespaces": ["another-team"]}});
     plane.apply(&pool("ServicePool", "warned", only_others("172.21.14.0/24")).to_string()).await;
     plane.apply(&pool("ExternalPool", "warned", only_others("198.19.2.0/24")).to_string()).await;
     let rows = [

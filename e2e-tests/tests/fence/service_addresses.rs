@@ -73,7 +73,7 @@ async fn thousand_creates_of_a_tenant_get_no_address_of_another_team() {
 async fn both_families_count() {
     let plane = fenced().await;
     let (namespace, client) = tenant(plane, "families").await;
-    plane.apply(&fenced_pool("ServicePool", "families", &["fd00:21::f00/120"], "nobody").to_string()).await;
+    plane.apply(&fenced_pool("ServicePool", "families", &["fd00:21::f00/120"], "another-team").to_string()).await;
     let dual = |second: &str| {
         service(
             "web",
@@ -97,11 +97,11 @@ async fn edit_of_a_pool_takes_effect() {
         eventually(expected, async || (outcome(dry_run(&client, &namespace, &web).await) == expected).then_some(()))
             .await;
     };
-    plane.apply(&fenced_pool("ServicePool", "edited", &["172.21.15.0/24"], "nobody").to_string()).await;
+    plane.apply(&fenced_pool("ServicePool", "edited", &["172.21.15.0/24"], "another-team").to_string()).await;
     until("refused").await;
     plane.apply(&fenced_pool("ServicePool", "edited", &["172.21.15.0/24"], &namespace).to_string()).await;
     until("allowed").await;
-    plane.apply(&fenced_pool("ServicePool", "edited", &["172.21.15.0/24"], "nobody").to_string()).await;
+    plane.apply(&fenced_pool("ServicePool", "edited", &["172.21.15.0/24"], "another-team").to_string()).await;
     until("refused").await;
     let allow = r#"{"spec": {"fence": "Allow"}}"#;
     plane.kubectl(&["patch", "servicepool", "edited", "--type=merge", "--patch", allow]).await.ok();
@@ -262,7 +262,7 @@ async fn pool_of_service_cidrs_has_the_ranges_of_its_status() {
     let plane = fenced().await;
     let (namespace, client) = tenant(plane, "selected").await;
     let spec = json!({"serviceCIDRSelector": {"matchLabels": {"team": "a"}}, "fence": "Deny",
-        "match": {"namespaces": ["nobody"]}});
+        "match": {"namespaces": ["another-team"]}});
     plane.apply(&pool("ServicePool", "selected", spec).to_string()).await;
     dry_run(&client, &namespace, &service_at("web", "172.21.16.7")).await.unwrap();
     let status = r#"{"status": {"ranges": ["172.21.16.0/24", "not a range"]}}"#;
@@ -277,7 +277,7 @@ async fn pool_of_service_cidrs_has_the_ranges_of_its_status() {
 async fn service_of_the_api_server_is_exempt() {
     let plane = fenced().await;
     let (namespace, client) = tenant(plane, "beside-kubernetes").await;
-    plane.apply(&fenced_pool("ServicePool", "first", &["172.21.0.0/29"], "nobody").to_string()).await;
+    plane.apply(&fenced_pool("ServicePool", "first", &["172.21.0.0/29"], "another-team").to_string()).await;
     until_refused(&client, &namespace, &service_at("web", "172.21.0.7")).await;
     // In a dry run, the API server does not pick an address, but shows the first one of the range.
     dry_run(&client, &namespace, &service("web", json!({}))).await.unwrap();

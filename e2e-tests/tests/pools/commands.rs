@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use clusterip_host::policy::service_request::ServiceRequest;
 use serde_json::json;
 
 use super::support::policy;
@@ -26,18 +27,8 @@ async fn clusterip(folder: &Path, kubeconfig: &Path, arguments: &[&str]) -> (Opt
 fn request() -> String {
     let mut object = service("web", json!({}));
     object["metadata"]["namespace"] = json!("default");
-    let request = json!({
-        "uid": "1",
-        "kind": {"group": "", "version": "v1", "kind": "Service"},
-        "resource": {"group": "", "version": "v1", "resource": "services"},
-        "namespace": "default",
-        "name": "web",
-        "operation": "CREATE",
-        "userInfo": {"username": "alice"},
-        "object": object,
-        "dryRun": true,
-    });
-    request.to_string()
+    let request = ServiceRequest { uid: "1", username: "alice", object: &object, old: None, dry_run: true };
+    request.to_value().to_string()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 //! # Guarantees
 //! - Only the leader writes, at most once in two seconds to each object, and only what has changed.
 //! - No request waits for a status.
-//! - A status that somebody else wrote is corrected within a minute.
+//! - If another client writes a status, the leader writes the right one within a minute.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -31,7 +31,7 @@ use crate::services::controller::reconcile::Reconciler;
 
 /// The time between two writes of the same status.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How often the status is read again: a status that somebody else wrote is corrected within this time.
+/// The time after which the leader reads all statuses again, to find those that another client has written.
 const READ_AGAIN: Duration = Duration::from_secs(60);
 /// How many objects are written at a time.
 const AT_ONCE: usize = 4;

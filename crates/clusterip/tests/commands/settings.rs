@@ -1,5 +1,6 @@
 //! `clusterip settings`, and pool objects as the settings of other commands.
 
+use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_host::yaml;
 use serde_json::{Value, json};
 
@@ -290,17 +291,9 @@ fn pools_of_a_file_select_service_cidrs_of_a_snapshot() {
     let far = pool("far", json!({"cidrs": ["10.98.0.0/24"]}));
     folder.write("snapshot.json", snapshot_of(&[cidr, headless()])).write("team.json", team.to_string());
     folder.write("web.yaml", service_manifest("web", "{}")).write("far.json", far.to_string());
-    let request = json!({
-        "uid": "1",
-        "kind": {"group": "", "version": "v1", "kind": "Service"},
-        "resource": {"group": "", "version": "v1", "resource": "services"},
-        "namespace": "default",
-        "name": "web",
-        "operation": "CREATE",
-        "userInfo": {},
-        "object": {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
-                   "spec": {"ports": [{"port": 80}]}},
-    });
+    let web = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
+                     "spec": {"ports": [{"port": 80}]}});
+    let request = ServiceRequest { uid: "1", username: "alice", object: &web, old: None, dry_run: false }.to_value();
     folder.write("request.json", request.to_string());
     struct Case {
         args: &'static [&'static str],

@@ -6,7 +6,7 @@ use clusterip_api::GROUP;
 use thiserror::Error;
 use tokio::task::JoinError;
 
-use super::settings_object::KEY;
+use super::settings_file::KEY;
 use crate::policy::module::ModuleError;
 use crate::yaml::YamlError;
 

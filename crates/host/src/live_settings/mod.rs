@@ -12,7 +12,7 @@ mod follower;
 mod mistakes;
 mod objects_in_files;
 mod pool_objects;
-mod settings_object;
+mod settings_file;
 mod settings_source;
 pub mod startup;
 mod validation;
@@ -27,7 +27,7 @@ pub use self::follower::Follower;
 pub use self::mistakes::{CheckError, DocumentError, in_lines};
 pub use self::objects_in_files::{compiled_as_in_cluster, document_of_objects, is_settings_object};
 pub use self::pool_objects::{compile_cluster, list as list_objects, list_if_defined};
-pub use self::settings_object::{SettingsFile, is_service_cidr};
+pub use self::settings_file::{SettingsFile, is_service_cidr};
 pub use self::settings_source::{SettingsSource, written};
 pub use self::validation::{check_settings, version};
 

@@ -14,7 +14,7 @@ use kube::{Client, Error as KubeError};
 use serde_json::Value;
 use tokio::time::sleep;
 
-use super::settings_object::{SettingsFile, of_policy};
+use super::settings_file::{SettingsFile, of_policy};
 use super::{DocumentError, SettingsError, pool_objects};
 use crate::cluster::manifests;
 use crate::cluster::watch::service_ranges::ServiceRanges;

@@ -1,0 +1,194 @@
+//! Versions of objects that stay in use after a change.
+
+use clusterip_api::{Compilation, InUse, LabelledRanges, ObjectKey, Objects, compile, in_use_before};
+use serde_json::{Value, json};
+
+use crate::support::{edited, pool, ready, states};
+
+#[test]
+fn version_in_use_is_kept_in_memory_until_the_status_has_it() {
+    let good = Objects { objects: vec![pool("a", json!({"cidrs": ["10.96.1.0/24"]}))], ..Objects::default() };
+    let bad = Objects { objects: vec![pool("a", json!({"cidrs": ["10.96.1.7/24"]}))], ..Objects::default() };
+    let first = compile(&good, &InUse::new());
+    assert_eq!(compile(&bad, &first.in_use).document, first.document);
+    assert_eq!(compile(&bad, &InUse::new()).document, json!({"services": {"pools": []}}));
+}
+
+/// The same objects as a process that starts now reads them: with the status that this compilation gives them.
+fn after_restart(objects: &Objects, compilation: &Compilation) -> Objects {
+    let with_status = |object: &Value| {
+        let key = ObjectKey::of(object).unwrap();
+        let in_use = compilation.in_use.get(&key);
+        let mut object = match (compilation.states[&key].reason.as_str(), in_use) {
+            ("InUse", _) => ready(object.clone()),
+            (_, Some(in_use)) => edited(object.clone(), in_use.clone()),
+            (_, None) => object.clone(),
+        };
+        object["status"]["ranges"] = in_use.map_or_else(|| json!([]), |in_use| in_use["cidrs"].clone());
+        object
+    };
+    Objects { objects: objects.objects.iter().map(with_status).collect(), ..objects.clone() }
+}
+
+#[test]
+fn edited_priority_does_not_drop_an_unchanged_pool() {
+    struct Case {
+        name: &'static str,
+        range: &'static str,
+        /// The state of the edited pool.
+        expected: &'static str,
+    }
+    let pools = |priority: i64, range: &str| Objects {
+        objects: vec![
+            pool(
+                "high",
+                json!({"priority": 60, "cidrs": ["10.96.1.0/24"],
+                       "match": {"namespaces": ["pr"], "serviceSelector": {"matchLabels": {"tier": "front"}}}}),
+            ),
+            pool("low", json!({"priority": priority, "cidrs": [range], "match": {"namespaces": ["pr"]}})),
+        ],
+        ..Objects::default()
+    };
+    let good = pools(50, "10.96.2.0/24");
+    let before = compile(&good, &InUse::new());
+    assert_eq!(states(&before).iter().filter(|state| state.contains(": InUse: ")).count(), 2);
+    let cases = [
+        Case {
+            name: "the priority alone",
+            range: "10.96.2.0/24",
+            expected: "ServicePool low: NeverUsed: beside this pool, pool \"high\" can't be used: spec.match: never \
+                       used: pool \"low\", which is tried first, matches the same or more; the previous \
+                       version stays in use",
+        },
+        Case {
+            name: "the priority, and a range with a mistake",
+            range: "10.96.2.7/24",
+            expected: "ServicePool low: Invalid: spec.cidrs[0]: 10.96.2.7/24 has host bits set: did you mean \
+                       10.96.2.0/24?; the previous version stays in use",
+        },
+    ];
+    for Case { name, range, expected } in cases {
+        let edited = pools(1000, range);
+        let after = compile(&edited, &before.in_use);
+        assert_eq!(states(&after), ["ServicePool high: InUse: the pool is in use", expected], "{name}");
+        assert_eq!((&after.document, &after.in_use), (&before.document, &before.in_use), "{name}");
+        let restarted = after_restart(&edited, &after);
+        assert_eq!(compile(&restarted, &in_use_before(&restarted)), after, "{name}: after a restart");
+    }
+}
+
+#[test]
+fn pool_keeps_its_ranges_if_service_cidrs_lose_their_labels() {
+    struct Case {
+        name: &'static str,
+        /// The pool now.
+        team: Value,
+        /// A pool that was not there before.
+        other: Option<Value>,
+        cluster_ranges: &'static [&'static str],
+        is_in_use: bool,
+        /// The states of the other pool and of the pool.
+        states: Vec<String>,
+    }
+    const NO_RANGES: &str = "ServicePool team: NoRanges: spec.serviceCIDRSelector: no ServiceCIDR object has these \
+                             labels: label one with kubectl label servicecidr, or list cidrs";
+    let kept = || format!("{NO_RANGES}; the previous version stays in use, with its ranges");
+    let labels = |team: &str| json!({"matchLabels": {"team": team}});
+    let team = || {
+        pool("team", json!({"priority": 3, "serviceCIDRSelector": labels("a"), "match": {"namespaces": ["team-a"]}}))
+    };
+    let with = |objects: Vec<Value>, service_cidrs: Vec<LabelledRanges>, cluster_ranges: &[&str]| Objects {
+        objects,
+        service_cidrs,
+        cluster_ranges: cluster_ranges.iter().map(|&range| range.to_owned()).collect(),
+    };
+    let labelled = |team: &str| LabelledRanges {
+        labels: [("team".to_owned(), team.to_owned())].into(),
+        cidrs: vec!["10.97.0.0/24".to_owned()],
+    };
+    const BOTH: &[&str] = &["10.96.0.0/16", "10.97.0.0/24"];
+    let first = with(vec![team()], vec![labelled("a")], BOTH);
+    let before = compile(&first, &InUse::new());
+    assert_eq!(states(&before), ["ServicePool team: InUse: the pool is in use"]);
+    let cases = [
+        Case {
+            name: "the ServiceCIDR is still there",
+            team: team(),
+            other: None,
+            cluster_ranges: BOTH,
+            is_in_use: true,
+            states: vec![kept()],
+        },
+        Case {
+            name: "the range is a part of another ServiceCIDR",
+            team: team(),
+            other: None,
+            cluster_ranges: &["10.96.0.0/12"],
+            is_in_use: true,
+            states: vec![kept()],
+        },
+        Case {
+            name: "the pool was edited too",
+            team: pool("team", json!({"priority": 9, "serviceCIDRSelector": labels("c")})),
+            other: None,
+            cluster_ranges: BOTH,
+            is_in_use: true,
+            states: vec![kept()],
+        },
+        Case {
+            name: "the ServiceCIDR has the label of another pool now",
+            team: team(),
+            other: Some(pool(
+                "other",
+                json!({"priority": 9, "serviceCIDRSelector": labels("b"), "match": {"namespaces": ["team-b"]}}),
+            )),
+            cluster_ranges: BOTH,
+            is_in_use: true,
+            states: vec![
+                "ServicePool other: Overlaps: beside this pool, pool \"team\" can't be used: spec.cidrs[0]: \
+                 10.97.0.0/24 overlaps 10.97.0.0/24 of pool \"other\""
+                    .to_owned(),
+                kept(),
+            ],
+        },
+        Case {
+            name: "the ServiceCIDR was deleted",
+            team: team(),
+            other: None,
+            cluster_ranges: &["10.96.0.0/16"],
+            is_in_use: false,
+            states: vec![NO_RANGES.to_owned()],
+        },
+    ];
+    for Case { name, team, other, cluster_ranges, is_in_use, states: expected } in cases {
+        let objects = [vec![team], other.into_iter().collect()].concat();
+        let now = with(objects, vec![labelled("b")], cluster_ranges);
+        let after = compile(&now, &before.in_use);
+        let document = if is_in_use { before.document.clone() } else { json!({"services": {"pools": []}}) };
+        assert_eq!((&after.document, states(&after)), (&document, expected), "{name}");
+        let restarted = after_restart(&now, &after);
+        assert_eq!(compile(&restarted, &in_use_before(&restarted)), after, "{name}: after a restart");
+    }
+
+    let meanwhile = Objects { service_cidrs: Vec::new(), ..after_restart(&first, &before) };
+    let after = compile(&meanwhile, &in_use_before(&meanwhile));
+    assert_eq!((&after.document, states(&after)), (&before.document, vec![kept()]), "while no process ran");
+}
+
+/// Two pools that exchange their ranges at the same time are both valid.
+#[test]
+fn pools_may_exchange_their_ranges() {
+    let pools = |a: &str, b: &str| Objects {
+        objects: vec![
+            pool("a", json!({"priority": 1, "cidrs": [a], "match": {"os": "linux"}})),
+            pool("b", json!({"cidrs": [b]})),
+        ],
+        ..Objects::default()
+    };
+    let before = compile(&pools("10.96.1.0/24", "10.96.2.0/24"), &InUse::new());
+    let after = compile(&pools("10.96.2.0/24", "10.96.1.0/24"), &before.in_use);
+    assert_eq!(
+        states(&after),
+        ["ServicePool a: InUse: the pool is in use", "ServicePool b: InUse: the pool is in use"]
+    );
+}
