@@ -31,6 +31,7 @@ mod faults;
 mod fence;
 mod interrupted_moves;
 mod k2s_migration;
+mod k2s_updates;
 mod leader_election;
 mod lease_claims;
 mod map_server;
