@@ -29,6 +29,7 @@ mod external_audit;
 mod external_claims;
 mod faults;
 mod fence;
+mod gitops;
 mod interrupted_moves;
 mod k2s_migration;
 mod k2s_updates;
