@@ -132,6 +132,7 @@ async fn callers_are_unknown_without_permission_to_list_them() {
     let reason = services.callers(&namespace, "any").unwrap_err().to_string();
     assert!(reason.contains("APIService can't be read"), "{reason}");
     assert!(!services.complete());
+    assert!(services.unknown_webhooks().is_some_and(|reason| reason.contains("forbidden")), "an audit has a note");
 }
 
 /// A Service that the control plane calls is only moved if an administrator names it.

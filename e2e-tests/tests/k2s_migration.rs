@@ -1,89 +1,17 @@
 //! The migration in `docs/migrate-from-k2s.md` from the webhook of K2s to ours, on a cluster as K2s leaves it.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use serde_json::{Value, json};
 
 use crate::support::cluster::Place;
 use crate::support::documented_steps::{Operator, Step, steps_of, types};
 use crate::support::eventually::eventually;
 use crate::support::fake_kubelet::Installed;
+use crate::support::k2s_webhook::K2sWebhook;
 use crate::support::move_helpers::stored;
-use crate::support::second_webhook::{Endpoint, Verdict, endpoint};
 
 /// The steps below a heading of `docs/migrate-from-k2s.md`.
 fn steps(heading: &str) -> Vec<Step> {
     steps_of("migrate-from-k2s.md", heading)
-}
-
-/// The documented behaviour of the webhook of K2s: it remembers the `nodeSelector` of workloads, and gives a Service
-/// without an address the next one of the Windows or Linux subnet, beginning with the fifty-first. This double does not
-/// delete and create Services when a Windows workload comes after them.
-#[derive(Default)]
-struct K2s {
-    windows: Vec<Value>,
-    given: BTreeMap<u8, u8>,
-}
-
-impl K2s {
-    fn review(&mut self, mut object: Value) -> Verdict {
-        if object["kind"] != "Service" {
-            let template = &object["spec"]["template"];
-            if template["spec"]["nodeSelector"]["kubernetes.io/os"] == "windows" {
-                self.windows.push(template["metadata"]["labels"].clone());
-            }
-            return Verdict::Keep;
-        }
-        if object["spec"]["clusterIP"].is_string() || object["spec"]["type"] == "ExternalName" {
-            return Verdict::Keep;
-        }
-        let third = u8::from(self.windows.contains(&object["spec"]["selector"]));
-        let last = self.given.entry(third).or_insert(49);
-        *last += 1;
-        object["spec"]["clusterIP"] = format!("172.21.{third}.{last}").into();
-        Verdict::Change(object)
-    }
-}
-
-/// The installation of K2s.
-fn k2s(endpoint: &Endpoint) -> String {
-    let labels = json!({"app.kubernetes.io/name": "clusterip-webhook", "app.kubernetes.io/part-of": "k2s"});
-    let meta = |name: &str| json!({"name": name, "namespace": "k2s-webhook", "labels": labels});
-    let webhook = |name: &str, group: &str, resources: &[&str]| {
-        json!({
-            "name": name,
-            "admissionReviewVersions": ["v1"],
-            "clientConfig": {"url": endpoint.url, "caBundle": endpoint.ca_bundle},
-            "rules": [{"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": resources}],
-            "namespaceSelector": {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn",
-                "values": ["kube-system", "k2s-webhook"]}]},
-            "failurePolicy": "Ignore", "reinvocationPolicy": "IfNeeded", "sideEffects": "None", "timeoutSeconds": 10,
-        })
-    };
-    let selector = json!({"app.kubernetes.io/name": "clusterip-webhook"});
-    let role = json!({"name": "k2s:clusterip-webhook", "labels": labels});
-    json!({"apiVersion": "v1", "kind": "List", "items": [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "k2s-webhook", "labels": labels}},
-        {"apiVersion": "v1", "kind": "Service", "metadata": meta("clusterip-webhook"),
-            "spec": {"selector": selector, "ports": [{"port": 443, "targetPort": 8443}]}},
-        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta("clusterip-webhook"), "spec": {
-            "selector": {"matchLabels": selector},
-            "template": {"metadata": {"labels": selector}, "spec": {"containers": [{"name": "webhook",
-                "image": "example.com/clusterip-webhook",
-                "args": ["--linux-subnet=172.21.0.0/24", "--windows-subnet=172.21.1.0/24", "--reserved-ips=50"]}]}}}},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": role, "rules": [
-            {"apiGroups": [""], "resources": ["services"], "verbs": ["list"]}]},
-        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": role,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "k2s:clusterip-webhook"},
-            "subjects": [{"kind": "ServiceAccount", "name": "clusterip-webhook", "namespace": "k2s-webhook"}]},
-        {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "k2s-webhook", "labels": labels}, "webhooks": [
-                webhook("clusterip.k2s.io", "", &["services"]),
-                webhook("workload.clusterip.k2s.io", "apps", &["deployments", "statefulsets", "daemonsets"])]},
-    ]})
-    .to_string()
 }
 
 /// The ways in which a Pod requires Windows: those that K2s recognizes, and those that it does not.
@@ -126,24 +54,14 @@ async fn as_k2s_leaves_it(shop: &Place, office: &Place) {
 async fn migration_keeps_services_and_moves_misplaced_ones() {
     let cluster = Installed::nothing().await;
     let (shop, office) = (cluster.place("shop").await, cluster.place("office").await);
-    let k2s_state = Arc::new(Mutex::new(K2s::default()));
-    let given = {
-        let state = Arc::clone(&k2s_state);
-        move || state.lock().unwrap_or_else(PoisonError::into_inner).given.clone()
-    };
-    let theirs = endpoint(move |object| k2s_state.lock().unwrap_or_else(PoisonError::into_inner).review(object)).await;
-    cluster.plane.apply(&k2s(&theirs)).await;
-    eventually("the webhook of K2s to be called", async || {
-        // The webhook of K2s also handles dry runs.
-        let dry = ["create", "service", "clusterip", "trial", "--tcp=80", "--dry-run=server", "-n", "office"];
-        cluster.plane.kubectl(&dry).await.ok();
-        (theirs.calls.load(Ordering::Acquire) > 0).then_some(())
-    })
-    .await;
+    let theirs = K2sWebhook::start().await;
+    theirs.install(&cluster.plane).await;
+    theirs.is_active(&cluster.plane, "office").await;
     as_k2s_leaves_it(&shop, &office).await;
     let before = cluster.services().await;
     assert_eq!(before["shop/checkout"].1, "172.21.1.50");
     let operator = Operator::new(&cluster.plane, &cluster.node.url());
+    theirs.set_url(&operator);
 
     let write_down = steps("1. Record the current state");
     let [first @ .., args, exempt] = &write_down[..] else { panic!("{write_down:?}") };
@@ -185,7 +103,7 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     operator.does_all(&steps("3. Install clusterip without moves")).await;
     cluster.is_asked().await;
     // Both webhooks are called now, ours first.
-    let theirs_gave = given();
+    let theirs_gave = theirs.given();
     shop.deployment("payments", by_field()).await;
     eventually("an address in the pool of the Deployment", async || {
         let dry = "kubectl create service clusterip payments --tcp=80 \
@@ -195,7 +113,7 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     .await;
     let payments = service(&shop, "payments", json!({})).await;
     assert!(payments.starts_with("172.21.1."), "{payments}");
-    assert_eq!(given(), theirs_gave, "the webhook of K2s changes a Service that has an address");
+    assert_eq!(theirs.given(), theirs_gave, "the webhook of K2s changes a Service that has an address");
     let still = "clusterip_misplaced_services{reason=\"never\"} 4";
     eventually("reports of all misplaced Services", async || {
         let server = cluster.node.server().await;
@@ -207,13 +125,12 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     with_payments.insert("shop/payments".to_owned(), cluster.services().await["shop/payments"].clone());
     assert_eq!(cluster.services().await, with_payments, "a Service has moved");
 
-    operator.does_all(&steps("4. Remove the K2s webhook")).await;
-    let asked = theirs.calls.load(Ordering::Acquire);
+    operator.does_all(&steps("4. Make the K2s webhook idle")).await;
+    theirs.is_idle(&cluster.plane, "office").await;
+    let asked = theirs.calls();
     let alone = service(&shop, "alone", json!({})).await;
     assert!(alone.starts_with("172.21.0."), "{alone}");
-    assert_eq!(theirs.calls.load(Ordering::Acquire), asked, "the webhook of K2s is still called");
-    let left = "kubectl get clusterroles,clusterrolebindings,namespaces --output name | grep k2s || true";
-    assert_eq!(operator.does(&Step::Type(left.to_owned())).await, "");
+    assert_eq!(theirs.calls(), asked, "the webhook of K2s is still called");
 
     let move_all = steps("5. Move misplaced Services");
     let [one, rest] = &move_all[..] else { panic!("{move_all:?}") };
@@ -224,8 +141,6 @@ async fn migration_keeps_services_and_moves_misplaced_ones() {
     assert!(operator.does(rest).await.ends_with("moved 2 of 2, 2 stay\n"));
 
     operator.does_all(&steps("6. Enable automatic moves")).await;
-    let settings = operator.read("deploy/webhook/pools.yaml");
-    assert!(settings.contains("exemptNamespaces: [kube-system, clusterip-policy]"), "{settings}");
     assert!(!operator.read("deploy/webhook/deployment.yaml").contains("--move"));
     service(&shop, "late", json!({})).await;
     shop.deployment("late", selected()).await;

@@ -2,6 +2,7 @@
 //! forbidden or unavailable.
 
 mod api_server_errors;
+mod applied_manifests;
 mod concurrent_changes;
 mod kept_fields;
 mod records;

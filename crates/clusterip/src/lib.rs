@@ -19,6 +19,7 @@ pub mod kustomization;
 pub mod leader;
 pub mod manifest_planner;
 pub mod nodes;
+pub mod other_webhooks;
 pub mod own_leases;
 pub mod pool_use;
 pub mod pools;

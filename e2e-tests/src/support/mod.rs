@@ -11,6 +11,7 @@ pub mod fake_kubelet;
 pub mod fake_network;
 pub mod fault_proxy;
 pub mod helm;
+pub mod k2s_webhook;
 pub mod move_helpers;
 pub mod node_ipam_controller;
 pub mod node_webhook_rules;

@@ -9,13 +9,14 @@ use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use crate::support::{read, workspace};
 
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     ".",
     "docs",
     "examples",
     "e2e-tests",
     "deploy/chart",
     "deploy/fence",
+    "deploy/k2s",
     "deploy/monitoring",
     "deploy/policies",
     "deploy/webhook",

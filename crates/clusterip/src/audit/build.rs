@@ -45,12 +45,14 @@ impl AuditInput<'_> {
         let kubernetes = self.kubernetes();
         services::findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
         findings.extend(services::findings::over_dns(settings, |address| used.contains_key(&address)));
+        findings.extend(services::findings::of_other_webhooks(&self.called));
         let nodes = nodes::audit::audit(self.module, self.settings, self.snapshot, cache, &mut findings)?;
         let mut notes = self.notes.clone();
         let external = external::audit::audit(self, cache, &mut findings, &mut notes)?;
         sort(settings, &mut findings);
         notes.extend(unknown_owners(&evaluated));
         notes.extend(unknown_callers(&self.called, &findings));
+        notes.extend(unknown_webhooks(&self.called));
         let services = evaluated.iter().filter(|evaluated| has_address(evaluated)).count();
         let reservations = self.reservations();
         Ok(Audit { pools, reservations, nodes, external, findings, services, notes })
@@ -217,6 +219,15 @@ pub(in crate::audit) fn unknown_callers<'f>(
     findings.into_iter().any(is_movable).then(|| {
         format!("it is unknown whether the control plane calls a misplaced Service, which then does not move: {reason}")
     })
+}
+
+/// A note if webhook configurations can't be read.
+fn unknown_webhooks(called: &ControlPlaneServices) -> Option<String> {
+    let reason = called.unknown_webhooks()?;
+    Some(format!(
+        "it is unknown whether a webhook of another program also chooses addresses of Services: \
+         MutatingWebhookConfigurations can't be read: {reason}"
+    ))
 }
 
 /// One note for all Services whose addresses may have been set by hand.

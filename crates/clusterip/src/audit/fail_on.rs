@@ -26,7 +26,7 @@ impl FailOn {
 
 impl ValueEnum for FailOn {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [FailOn; 28] = [
+        const ALL: [FailOn; 29] = [
             FailOn::Any,
             FailOn::Kind(Kind::HalfMoved),
             FailOn::Kind(Kind::Misplaced),
@@ -41,6 +41,7 @@ impl ValueEnum for FailOn {
             FailOn::Kind(Kind::OverKubernetes),
             FailOn::Kind(Kind::OverDns),
             FailOn::Kind(Kind::LowestOrder),
+            FailOn::Kind(Kind::OtherWebhook),
             FailOn::Kind(Kind::SharedBlock),
             FailOn::Kind(Kind::WrongNodePool),
             FailOn::Kind(Kind::OutsideNodePool),

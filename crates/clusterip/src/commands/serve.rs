@@ -214,6 +214,7 @@ impl Serve {
         startup.report_missing_permissions(duties);
         startup.warn_about_dns_address();
         startup.warn_about_unused_pools();
+        startup.report_other_webhooks();
         startup.serve_map().await?;
         let server = startup.listen().await?;
         let (certificate, registration) = startup.certificate(files).await?;

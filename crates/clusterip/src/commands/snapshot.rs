@@ -17,6 +17,7 @@ use clusterip_failover::heartbeat_state::AGENT;
 use clusterip_host::cluster::lookups::api_server_lists;
 use clusterip_host::cluster::watch::control_plane_services::CallerObject;
 use clusterip_host::cluster::watch::kinds::{self, Kind};
+use clusterip_host::cluster::watch::other_webhooks;
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::projection::Projection;
 use clusterip_host::live_settings::{in_lines, list_objects};
@@ -241,22 +242,24 @@ fn reduced_lease(lease: Lease) -> Lease {
     Lease { metadata: ObjectMeta { name, namespace, uid, labels, annotations, ..ObjectMeta::default() }, spec }
 }
 
-/// A webhook configuration, an APIService or a CustomResourceDefinition with nothing but its references to Services;
-/// `None` if it has none. APIServices are kept: every cluster has some, and they show that this kind was listed.
+/// A webhook configuration, an APIService or a CustomResourceDefinition with nothing but its references to Services,
+/// and the name of a webhook of another program that chooses addresses; `None` if it has neither. APIServices are kept:
+/// every cluster has some, and they show that this kind was listed.
 fn caller((api_version, kind): &Kind, object: &CallerObject) -> Option<Value> {
     let services: Vec<Value> =
         object.services.iter().map(|service| json!({"namespace": service.namespace, "name": service.name})).collect();
     let mut reduced = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": object.metadata.name}});
     match (kind.as_str(), services.first()) {
         ("APIService", None) => {}
-        (_, None) => return None,
+        (_, None) if !object.chooses_addresses => return None,
         ("APIService", Some(service)) => reduced["spec"] = json!({"service": service}),
         ("CustomResourceDefinition", Some(service)) => {
             reduced["spec"] = json!({"conversion": {"webhook": {"clientConfig": {"service": service}}}});
         }
         _ => {
+            let named = object.chooses_addresses.then(|| json!({"name": other_webhooks::K2S}));
             let webhooks = services.iter().map(|service| json!({"clientConfig": {"service": service}}));
-            reduced["webhooks"] = webhooks.collect();
+            reduced["webhooks"] = webhooks.chain(named).collect();
         }
     }
     Some(reduced)
@@ -373,6 +376,9 @@ mod tests {
         );
         assert_eq!(found.unwrap()["webhooks"], json!([{"clientConfig": {"service": service()}}]));
         assert_eq!(of(&webhooks, json!({"metadata": {"name": "m"}, "webhooks": []})), None);
+        let found =
+            of(&webhooks, json!({"metadata": {"name": "m"}, "webhooks": [{"name": "workload.clusterip.k2s.io"}]}));
+        assert_eq!(found.unwrap()["webhooks"], json!([{"name": "clusterip.k2s.io"}]));
         let api_services = kind("apiregistration.k8s.io/v1", "APIService");
         let found = of(&api_services, json!({"metadata": {"name": "a"}, "spec": {"service": with_port()}})).unwrap();
         assert_eq!(found["spec"], json!({"service": service()}));

@@ -27,6 +27,8 @@ pub enum Subject<'f> {
         /// Name of the pool.
         name: &'f str,
     },
+    /// A MutatingWebhookConfiguration.
+    WebhookConfiguration(&'f str),
     /// The settings as a whole.
     Settings,
 }
@@ -38,7 +40,7 @@ impl<'f> Subject<'f> {
             (Some(namespace), Some(name), ..) => Self::Service { namespace, name },
             (_, _, Some(node), _) => Self::Node(node),
             (_, _, _, Some(name)) => Self::Pool { sort: sort(finding.kind), name },
-            _ => Self::Settings,
+            _ => finding.webhook_configuration.as_deref().map_or(Self::Settings, Self::WebhookConfiguration),
         }
     }
 }
@@ -49,6 +51,7 @@ impl fmt::Display for Subject<'_> {
             Self::Service { namespace, name } => write!(f, "service/{namespace}/{name}"),
             Self::Node(name) => write!(f, "node/{name}"),
             Self::Pool { sort, name } => write!(f, "{sort}/{name}"),
+            Self::WebhookConfiguration(name) => write!(f, "mutatingwebhookconfiguration/{name}"),
             Self::Settings => f.write_str("settings"),
         }
     }
@@ -72,7 +75,7 @@ impl Severity {
             }
             Kind::UnusableRange => Self::Error,
             Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder => Self::Warning,
-            Kind::OverKubernetes | Kind::OverDns => Self::Warning,
+            Kind::OverKubernetes | Kind::OverDns | Kind::OtherWebhook => Self::Warning,
             Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => Self::Error,
             Kind::WrongNodePool | Kind::OutsideNodePool => Self::Warning,
             Kind::SharedExternal | Kind::RefusedExternal | Kind::NotHeld | Kind::NoExternal => Self::Error,
@@ -111,11 +114,12 @@ pub fn examined(audit: &Audit) -> impl Iterator<Item = Kind> {
     Kind::value_variants().iter().copied().filter(looked_for)
 }
 
-/// The message of a finding without the name of its Service or Node.
+/// The message of a finding without the name of its Service, Node or webhook configuration.
 pub fn problem(finding: &Finding) -> &str {
     let subject = match Subject::of(finding) {
         Subject::Service { namespace, name } => format!("Service {namespace}/{name}: "),
         Subject::Node(name) => format!("Node {name}: "),
+        Subject::WebhookConfiguration(name) => format!("MutatingWebhookConfiguration {name}: "),
         Subject::Pool { .. } | Subject::Settings => String::new(),
     };
     finding.message.strip_prefix(&subject).unwrap_or(&finding.message)

@@ -72,6 +72,7 @@ fn filled() -> ServerMetrics {
     metrics.cluster.settings_refused();
     metrics.cluster.settings_in_use("22", false);
     metrics.services.leader(true);
+    metrics.services.other_webhooks(1);
     metrics.cluster.store_synced("Service", true);
     metrics.cluster.store_synced("Node", false);
     metrics.cluster.watch_error("Node");
@@ -192,6 +193,7 @@ clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="free"}} 250.0
 clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="usable"}} 256.0
 clusterip_node_pool_blocks{{pool="nodes",family="IPv6",state="used"}} 7.0
 clusterip_nodes_waiting 3
+clusterip_other_webhooks 1
 clusterip_pool_free_addresses{{pool="linux",family="IPv4"}} 200.0
 clusterip_pool_free_addresses{{pool="linux",family="IPv6"}} 4611686018427388000.0
 clusterip_pool_unmatched_services{{pool="linux"}} 2

@@ -114,6 +114,7 @@ pub struct ServiceMetrics {
     moves: Labelled<MoveLabels, Counter>,
     misplaced: Labelled<MisplacedLabels, Gauge>,
     leader: Gauge,
+    other_webhooks: Gauge,
 }
 
 impl ServiceMetrics {
@@ -169,6 +170,11 @@ impl ServiceMetrics {
         }
     }
 
+    /// Sets how many webhook configurations of other programs choose addresses of Services, too.
+    pub fn other_webhooks(&self, configurations: usize) {
+        self.other_webhooks.set(length(configurations));
+    }
+
     /// Sets whether this process is the leader.
     pub fn leader(&self, leads: bool) {
         self.leader.set(i64::from(leads));
@@ -210,6 +216,11 @@ impl Component for ServiceMetrics {
             self.misplaced.clone(),
         );
         registry.register("leader", "Whether this process is the leader", self.leader.clone());
+        registry.register(
+            "other_webhooks",
+            "Webhook configurations of other programs that also choose addresses of Services, such as that of K2s",
+            self.other_webhooks.clone(),
+        );
         for &result in MoveResult::ALL {
             drop(self.moves.get_or_create(&MoveLabels { result }));
         }

@@ -72,6 +72,7 @@ const KINDS = {
   "over-kubernetes": "Pools that contain the address of default/kubernetes",
   "over-dns": "Pools that contain the usual address of the cluster's DNS",
   "lowest-order": "Order of addresses",
+  "other-webhook": "Webhooks of other programs that also choose addresses",
   "shared-block": "Blocks that several Nodes have",
   "wrong-node-pool": "Nodes in the wrong pool",
   "outside-node-pool": "Nodes outside of their pool",

@@ -148,6 +148,44 @@ fn pool_with_unused_dns_address_is_found() {
 }
 
 #[test]
+fn webhook_of_k2s_is_found_unless_it_is_never_called() {
+    let configuration = |kind: &str, webhooks: Value| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "k2s-webhook"},
+               "webhooks": webhooks})
+    };
+    let never = json!([{"name": "never", "expression": "false"}]);
+    let mutating = "MutatingWebhookConfiguration";
+    const FOUND: &[&str] = &[
+        "other-webhook |  | - | MutatingWebhookConfiguration k2s-webhook: the webhook of K2s also gives addresses to \
+         Services, and it deletes Services of Windows workloads and creates them again",
+    ];
+    let both = json!([{"name": "clusterip.k2s.io"}, {"name": "workload.clusterip.k2s.io"}]);
+    let one = json!([{"name": "clusterip.k2s.io", "matchConditions": never}, {"name": "workload.clusterip.k2s.io"}]);
+    let none = json!([{"name": "clusterip.k2s.io", "matchConditions": never}]);
+    let rows = vec![
+        Case { name: "both", items: vec![cluster(), configuration(mutating, both.clone())], expected: FOUND },
+        Case { name: "one of them", items: vec![cluster(), configuration(mutating, one)], expected: FOUND },
+        Case { name: "never called", items: vec![cluster(), configuration(mutating, none)], expected: &[] },
+        Case {
+            name: "of another kind",
+            items: vec![cluster(), configuration("ValidatingWebhookConfiguration", both.clone())],
+            expected: &[],
+        },
+    ];
+    check("audit-other-webhook", rows);
+
+    let folder = Folder::new("audit-other-webhook-output");
+    let told = |args: &[&str]| audit(&folder, vec![cluster(), configuration(mutating, both.clone())], args);
+    assert_eq!(told(&["-o", "name"]).stdout, "mutatingwebhookconfiguration/k2s-webhook\n");
+    assert_eq!(told(&["-o", "json"]).json()["findings"][0]["webhookConfiguration"], "k2s-webhook");
+    let table = told(&["--fail-on", "other-webhook"]);
+    let (problem, remedy) =
+        ("\n  MutatingWebhookConfiguration k2s-webhook: the webhook of K2s also ", "\n  => if `clusterip` ");
+    assert!(table.stdout.contains(problem) && table.stdout.contains(remedy), "{}", table.stdout);
+    assert_eq!(table.status, 1);
+}
+
+#[test]
 fn reservations_show_who_has_their_addresses() {
     const SETTINGS: &str = "
 services:

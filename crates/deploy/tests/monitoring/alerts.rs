@@ -51,6 +51,7 @@ fn rules_query_only_exposed_metrics() {
         "ClusteripNodesMisplaced",
         "ClusteripNodesShareBlocks",
         "ClusteripNodesWaiting",
+        "ClusteripOtherWebhook",
         "ClusteripPoolFull",
         "ClusteripPoolNearlyFull",
         "ClusteripReplicasDisagree",

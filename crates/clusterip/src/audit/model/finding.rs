@@ -19,6 +19,9 @@ pub struct Finding {
     /// Name of the Node with the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Name of the MutatingWebhookConfiguration with the problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_configuration: Option<String>,
     /// The addresses concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
@@ -43,6 +46,7 @@ impl Finding {
             namespace: None,
             name: None,
             node: None,
+            webhook_configuration: None,
             addresses: Vec::new(),
             blocks: Vec::new(),
             pool: None,
@@ -84,6 +88,8 @@ pub enum Kind {
     OverDns,
     /// `order: lowest` without a ledger: parallel requests pick the same address
     LowestOrder,
+    /// The webhook of another program also chooses addresses of Services
+    OtherWebhook,
     /// Several Nodes have the same block, or parts of it
     SharedBlock,
     /// A Node has a block of a pool that is not its own

@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::evaluate::{EvaluatedService, Evaluation};
 use crate::audit::model::{self, Finding, Kind};
+use crate::other_webhooks;
 use crate::service_placement::{Placement, Skip, Standing, fits};
 
 /// Adds the problems of one Service. `refused` is whether `clusterip move` refuses the settings.
@@ -256,6 +257,17 @@ fn unusable(settings: &Settings, range: &UnusableRange) -> Finding {
     let remedy = "wait until the ServiceCIDR is ready, create another one with its range, or remove the range from \
                    the pools";
     Finding { pool, ..Finding::new(Kind::UnusableRange, format!("{}{concerned}", range.why), remedy) }
+}
+
+/// The findings for webhooks of other programs that choose addresses of Services, too.
+pub fn of_other_webhooks(called: &ControlPlaneServices) -> Vec<Finding> {
+    let names = called.other_webhooks().borrow().clone();
+    let finding = |name: String| {
+        let message = format!("MutatingWebhookConfiguration {name}: {}", other_webhooks::PROBLEM);
+        let found = Finding::new(Kind::OtherWebhook, message, other_webhooks::REMEDY);
+        Finding { webhook_configuration: Some(name), ..found }
+    };
+    names.into_iter().map(finding).collect()
 }
 
 /// The finding for a pool that may assign the address that many installers give to the cluster's DNS; `None` if

@@ -22,6 +22,7 @@ use super::{LOG_TARGET, Serve};
 use crate::audit::live_audit::LiveAudit;
 use crate::dns_address;
 use crate::leader::Candidate;
+use crate::other_webhooks;
 use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
 use crate::ui::map_server::{Limits, MapServer};
@@ -191,6 +192,12 @@ impl<'a> Startup<'a> {
     pub(super) fn warn_about_dns_address(&mut self) {
         let warned = dns_address::warn(self.stores.clone(), self.settings.clone());
         self.tasks.spawn_until_stop(warned);
+    }
+
+    /// Reports webhooks of other programs that also choose the addresses of Services.
+    pub(super) fn report_other_webhooks(&mut self) {
+        let reported = other_webhooks::report(self.stores.clone(), self.metrics.services.clone());
+        self.tasks.spawn_until_stop(reported);
     }
 
     /// Serves the map of all pools, if `--ui` asks for it.

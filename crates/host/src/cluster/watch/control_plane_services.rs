@@ -11,6 +11,8 @@
 //!
 //! While one of the kinds is not listed yet, or its watch fails, there is no answer: a Service must not move while it
 //! is unknown whether the control plane calls it.
+//!
+//! The same objects show whether [webhooks of other programs](super::other_webhooks) choose addresses of Services, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -22,16 +24,17 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
 use futures::StreamExt;
-use kube::api::ObjectMeta;
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use serde::Deserialize;
 use thiserror::Error;
+use tokio::sync::watch;
 
-use super::dynamic_resource::impl_dynamic_resource;
+pub use self::caller_object::CallerObject;
 use super::kinds::{self, Kind};
 use crate::host_metrics::ClusterMetrics;
+
+mod caller_object;
 
 /// The option of `clusterip move` that moves a Service although the control plane calls it.
 pub const MOVE_OPTION: &str = "--called-by-control-plane";
@@ -42,6 +45,8 @@ const PAGE: u32 = 20;
 const ABSENT_PAUSE: Duration = Duration::from_secs(30);
 /// How many callers a message names.
 const NAMED: usize = 3;
+/// The kind of the objects that register webhooks which change objects.
+const MUTATING: &str = "MutatingWebhookConfiguration";
 
 /// An object that makes the API server call a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +87,8 @@ pub struct ControlPlaneServices(Arc<Inner>);
 struct Inner {
     index: RwLock<Index>,
     states: Mutex<BTreeMap<Kind, State>>,
+    /// The names of the configurations with webhooks of other programs that choose addresses of Services.
+    other_webhooks: watch::Sender<BTreeSet<String>>,
 }
 
 /// The state of the watch of a kind.
@@ -137,6 +144,21 @@ impl ControlPlaneServices {
         (!missing.is_empty()).then(|| missing.join("; "))
     }
 
+    /// The names of the MutatingWebhookConfigurations with webhooks of other programs that choose addresses of
+    /// Services, too, as far as they are known. The receiver gets every change.
+    pub fn other_webhooks(&self) -> watch::Receiver<BTreeSet<String>> {
+        self.0.other_webhooks.subscribe()
+    }
+
+    /// Why MutatingWebhookConfigurations can't be read; `None` if they can, or if they were not requested yet.
+    pub fn unknown_webhooks(&self) -> Option<String> {
+        let states = self.0.states();
+        states.iter().find(|(kind, _)| kind.1 == MUTATING).and_then(|(_, state)| match state {
+            State::Failing(reason) => Some(reason.clone()),
+            State::Listing | State::Known => None,
+        })
+    }
+
     /// Whether all kinds that may refer to Services are known.
     pub fn complete(&self) -> bool {
         self.missing().is_none()
@@ -184,7 +206,14 @@ impl Inner {
     }
 
     fn put(&self, kind: &Kind, object: CallerObject) {
-        let caller = Caller { kind: kind.1.clone(), name: object.metadata.name.unwrap_or_default() };
+        let name = object.metadata.name.unwrap_or_default();
+        if kind.1 == MUTATING {
+            self.other_webhooks.send_if_modified(|names| match object.chooses_addresses {
+                true => names.insert(name.clone()),
+                false => names.remove(&name),
+            });
+        }
+        let caller = Caller { kind: kind.1.clone(), name };
         self.index.write().unwrap_or_else(PoisonError::into_inner).put(caller, object.services);
     }
 
@@ -234,7 +263,9 @@ impl Inner {
                     }
                 }
                 Ok(Event::Apply(object)) => self.put(kind, object),
-                Ok(Event::Delete(object)) => self.put(kind, CallerObject { services: BTreeSet::new(), ..object }),
+                Ok(Event::Delete(CallerObject { metadata, .. })) => {
+                    self.put(kind, CallerObject { metadata, ..CallerObject::default() });
+                }
                 Err(error) => return Some(error),
             }
         }
@@ -243,6 +274,13 @@ impl Inner {
 
     /// Removes the objects of a kind that a complete list did not contain.
     fn retain(&self, kind: &Kind, listed: &HashSet<String>) {
+        if kind.1 == MUTATING {
+            self.other_webhooks.send_if_modified(|names| {
+                let before = names.len();
+                names.retain(|name| listed.contains(name));
+                names.len() != before
+            });
+        }
         self.index.write().unwrap_or_else(PoisonError::into_inner).retain(&kind.1, listed);
     }
 }
@@ -289,79 +327,6 @@ impl Index {
         gone.into_iter().for_each(|caller| self.put(caller, BTreeSet::new()));
     }
 }
-
-/// An object that may refer to Services: a webhook configuration, an `APIService` or a `CustomResourceDefinition`.
-/// Only its name, its UID, its version and these references are kept.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(from = "Read")]
-pub struct CallerObject {
-    /// The name, UID and version of the object. All other metadata is dropped.
-    pub metadata: ObjectMeta,
-    /// The namespaces and names of the Services that the object refers to.
-    pub services: BTreeSet<ServiceKey>,
-}
-
-#[derive(Deserialize)]
-struct Read {
-    #[serde(default)]
-    metadata: Metadata,
-    webhooks: Option<Vec<Webhook>>,
-    spec: Option<Spec>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: Option<String>,
-    uid: Option<String>,
-    resource_version: Option<String>,
-}
-
-/// `spec.service` belongs to an `APIService`, `spec.conversion` to a `CustomResourceDefinition`.
-#[derive(Deserialize)]
-struct Spec {
-    service: Option<Reference>,
-    conversion: Option<Conversion>,
-}
-
-#[derive(Deserialize)]
-struct Conversion {
-    webhook: Option<Webhook>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Webhook {
-    client_config: Option<ClientConfig>,
-}
-
-#[derive(Deserialize)]
-struct ClientConfig {
-    service: Option<Reference>,
-}
-
-#[derive(Deserialize)]
-struct Reference {
-    namespace: Option<String>,
-    name: Option<String>,
-}
-
-impl From<Read> for CallerObject {
-    fn from(read: Read) -> Self {
-        let (own, conversion) = read.spec.map(|spec| (spec.service, spec.conversion)).unwrap_or_default();
-        let converting = conversion.and_then(|conversion| conversion.webhook);
-        let webhooks = read.webhooks.into_iter().flatten().chain(converting);
-        let services = webhooks.filter_map(|webhook| webhook.client_config?.service).chain(own);
-        let services = services.filter_map(|service| Some(ServiceKey::new(service.namespace?, service.name?)));
-        let Metadata { name, uid, resource_version } = read.metadata;
-        Self {
-            metadata: ObjectMeta { name, uid, resource_version, ..ObjectMeta::default() },
-            services: services.collect(),
-        }
-    }
-}
-
-impl_dynamic_resource!(CallerObject);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -1,3 +1,4 @@
+use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::*;
@@ -83,7 +84,7 @@ fn only_name_uid_and_version_of_the_metadata_are_kept() {
         resource_version: Some("7".into()),
         ..ObjectMeta::default()
     };
-    assert_eq!(object, CallerObject { metadata, services: BTreeSet::new() });
+    assert_eq!(object, CallerObject { metadata, ..CallerObject::default() });
 }
 
 #[test]
@@ -119,6 +120,39 @@ fn callers_are_found_until_their_references_are_gone() {
     assert_eq!((called("hook").as_str(), called("other").as_str()), ("", ""));
     let index = services.0.index.read().unwrap();
     assert!(index.callers.is_empty() && index.services.is_empty(), "nothing is left behind: {index:?}");
+}
+
+#[test]
+fn webhooks_of_other_programs_are_known_until_they_are_gone_or_never_called() {
+    let services = listed();
+    let names = services.other_webhooks();
+    let (mutating, validating) = (kind(MUTATING), kind("ValidatingWebhookConfiguration"));
+    let configuration = |name: &str, expression: &str| {
+        read(&json!({"metadata": {"name": name}, "webhooks": [
+            {"name": "other.example.com", "clientConfig": {"url": "https://example.com"}},
+            {"name": "clusterip.k2s.io", "matchConditions": [{"name": "a", "expression": expression}]},
+        ]}))
+    };
+    let known = || names.borrow().iter().cloned().collect::<Vec<_>>().join(" ");
+    services.take(&validating, configuration("validating", "true"));
+    assert_eq!(known(), "", "a webhook that changes nothing");
+    services.take(&mutating, configuration("k2s-webhook", "true"));
+    services.take(&mutating, configuration("k2s", "true"));
+    services.take(&mutating, configuration("never", "false"));
+    assert_eq!(known(), "k2s k2s-webhook");
+    services.take(&mutating, configuration("k2s", "false"));
+    assert_eq!(known(), "k2s-webhook", "after a change");
+    services.0.retain(&validating, &HashSet::new());
+    assert_eq!(known(), "k2s-webhook", "after a list of another kind");
+    services.0.retain(&mutating, &HashSet::from(["k2s".to_owned()]));
+    assert_eq!(known(), "", "after a list without it");
+
+    assert_eq!(services.unknown_webhooks(), None);
+    services.failed(&validating, "forbidden".to_owned());
+    assert_eq!(services.unknown_webhooks(), None, "of another kind");
+    services.failed(&mutating, "forbidden".to_owned());
+    assert_eq!(services.unknown_webhooks().as_deref(), Some("forbidden"));
+    assert_eq!(ControlPlaneServices::default().unknown_webhooks(), None, "not requested");
 }
 
 #[test]
