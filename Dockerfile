@@ -1,7 +1,7 @@
 # The images of the release, one target each:
 #
-#   docker build --target clusterip --tag ghcr.io/clusterip-policy/clusterip:v0.1.0 .
-#   docker build --target clusterip-agent --tag ghcr.io/clusterip-policy/clusterip-agent:v0.1.0 .
+#   docker build --target clusterip --tag ghcr.io/clusterip-policy/clusterip .
+#   docker build --target clusterip-agent --tag ghcr.io/clusterip-policy/clusterip-agent .
 #
 # `make images` puts files from this machine in the place of the stage `build`, and so needs no registry. A release does
 # the same.

@@ -285,7 +285,7 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	scripts/check-makefile
 	cargo fmt --all --check
 	cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test chart -- -D warnings
+	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test chart --test images -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --locked --workspace --no-deps
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }

@@ -58,7 +58,8 @@ impl Image {
         let json =
             |path: &str| -> Value { serde_json::from_slice(&fs::read(folder.path().join(path)).unwrap()).unwrap() };
         let blob = |descriptor: &Value| format!("blobs/{}", descriptor["digest"].as_str().unwrap().replace(':', "/"));
-        let manifest = &json("index.json")["manifests"][0];
+        let index = json("index.json");
+        let manifest = &index["manifests"][0];
         let digest = manifest["digest"].as_str().unwrap().to_owned();
         let manifest = json(&blob(manifest));
         assert_eq!(manifest["layers"].as_array().unwrap().len(), 1, "{}: {manifest}", archive.display());
@@ -100,8 +101,8 @@ fn run_in(root: &Path, program: &[&str]) -> String {
 #[test]
 fn images_of_the_same_program_are_the_same() {
     let again = tempfile::tempdir().unwrap();
-    let mut command = Command::new("scripts/images");
-    output(command.current_dir(workspace()).arg(variable("CLUSTERIP_PROGRAM")).arg(again.path()));
+    let mut command = Command::new(workspace().join("scripts/images"));
+    output(command.arg(variable("CLUSTERIP_PROGRAM")).arg(again.path()));
     for Promise { name, .. } in PROMISES {
         let archive = format!("{name}.tar");
         let (first, second) =
