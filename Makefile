@@ -19,6 +19,8 @@ override CACHE := $(abspath $(CACHE))
 KUBEBUILDER_ASSETS ?=
 # A helm to test deploy/chart with, instead of the one that is built here.
 HELM ?=
+# The program that runs programs for Windows.
+WINE ?= wine
 FUZZ_SECONDS ?= 60
 # How many times `make chaos` kills the program at work.
 CHAOS ?= 100
@@ -28,6 +30,8 @@ E2E_THREADS ?= 3
 TOOLS := $(CACHE)/tools
 CLUSTERIP := target/release/clusterip
 WASM := target/wasm32-unknown-unknown/wasm/clusterip_policy.wasm
+# Debian's mingw links for this target.
+WINDOWS := x86_64-pc-windows-gnu
 XTASK := cargo run --quiet --release --locked --package xtask --
 
 # Cargo unifies the features of the packages that are named together. Another selection of packages has other
@@ -93,12 +97,23 @@ annotated-policy.wasm: policy.wasm force ## Write the metadata into policy.wasm
 oci: annotated-policy.wasm ## Write target/oci, an OCI image layout of the annotated policy
 	@$(XTASK) oci --output target/oci annotated-policy.wasm
 
+.PHONY: images
+images: program ## Write target/images: the images that deploy names, as OCI archives, and what they contain
+	@scripts/install-programs buildah jq nft
+	@scripts/images $(CLUSTERIP) target/images
+
+.PHONY: windows
+windows: policy.wasm ## Build the program for Windows
+	@command -v x86_64-w64-mingw32-gcc >/dev/null || { echo "mingw is missing: apt-get install gcc-mingw-w64-x86-64" >&2; exit 1; }
+	@rustup target add $(WINDOWS) 2>/dev/null || { echo "rustup can't add the target $(WINDOWS)" >&2; exit 1; }
+	cargo build --quiet --release --locked --package clusterip --bin clusterip --target $(WINDOWS)
+
 .PHONY: demo
 demo: build ## Plan addresses for the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
-test: test-native test-wasm test-map test-rules e2e-tests test-external ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
+test: test-native test-wasm test-map test-rules test-images e2e-tests test-external ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
 
 # The core is tested with overflow checks, the hosts of the module as they are released.
 .PHONY: test-native
@@ -219,6 +234,25 @@ test-rules: ## Test the alerts with Prometheus' own program, promtool (PROMTOOL 
 		scripts/skip promtool "the tests of the alerts need promtool: sudo apt-get install prometheus"; \
 	fi
 
+.PHONY: test-images
+test-images: program ## Build the images twice, compare them, and run their programs, if buildah is installed
+	@if scripts/install-programs buildah jq nft; then \
+		scripts/images $(CLUSTERIP) target/images; \
+		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_PROGRAM=$(CURDIR)/$(CLUSTERIP) \
+			cargo test $(HOSTED) --test images; \
+	else \
+		scripts/skip buildah "the tests of the images need buildah: sudo apt-get install buildah nftables"; \
+	fi
+
+.PHONY: test-windows
+test-windows: windows ## Run the program for Windows under wine, and compare its plan
+	@command -v $(WINE) >/dev/null || { echo "wine is missing: apt-get install wine wine64" >&2; exit 1; }
+	@for format in table json yaml; do \
+		expected=crates/clusterip/tests/golden/shop.$${format/table/txt}; \
+		WINEDEBUG=-all $(WINE) target/$(WINDOWS)/release/clusterip.exe plan examples/shop \
+			--settings examples/settings/k2s.yaml --output $$format | diff - "$$expected"; \
+	done
+
 .PHONY: bench
 bench: build ## Print the figures
 	cargo bench --quiet --locked --package clusterip --bench figures
@@ -251,7 +285,7 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	scripts/check-makefile
 	cargo fmt --all --check
 	cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test chart -- -D warnings
+	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test chart --test images -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --locked --workspace --no-deps
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }

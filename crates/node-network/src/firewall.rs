@@ -120,7 +120,8 @@ impl Firewall {
                         .map(|(address, port)| {
                             concatenated([
                                 text(address.to_string()),
-                                text(port.protocol.to_string()),
+                                // nft looks up names in /etc/protocols, which a small image does not have.
+                                Expression::Number(port.protocol.number().into()),
                                 Expression::Number(port.number.into()),
                             ])
                         })

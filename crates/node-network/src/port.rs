@@ -13,6 +13,17 @@ pub enum Protocol {
     Sctp,
 }
 
+impl Protocol {
+    /// The number of the protocol in the header of a packet.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+}
+
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,5 +1,6 @@
 //! Waits for the signals that stop a long-running command.
 
+#[cfg(unix)]
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -10,6 +11,7 @@ pub async fn until(mut stopped: watch::Receiver<bool>) {
 }
 
 /// Completes at SIGTERM or SIGINT.
+#[cfg(unix)]
 pub async fn shutdown_signal() {
     let terminated = signal(SignalKind::terminate());
     let interrupted = signal(SignalKind::interrupt());
@@ -20,5 +22,14 @@ pub async fn shutdown_signal() {
     tokio::select! {
         _ = terminated.recv() => {}
         _ = interrupted.recv() => {}
+    }
+}
+
+/// Completes at Ctrl-C. Windows has no SIGTERM.
+#[cfg(not(unix))]
+pub async fn shutdown_signal() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        // Without a handler, Ctrl-C ends the process at once.
+        std::future::pending().await
     }
 }

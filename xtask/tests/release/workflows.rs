@@ -129,10 +129,12 @@ fn jobs_have_the_permissions_that_they_need() {
         let jobs = workflow["jobs"].as_object().unwrap().iter();
         jobs.map(|(name, job)| (name.clone(), job["permissions"].clone())).collect::<serde_json::Map<_, _>>().into()
     };
-    assert_eq!(permissions("ci.yml"), json!({"check": {"contents": "read"}}));
+    assert_eq!(permissions("ci.yml"), json!({"check": {"contents": "read"}, "windows": {"contents": "read"}}));
     let release = json!({
         "check": {"contents": "read"},
         "build": {"contents": "read"},
+        "programs": {"contents": "read"},
+        "images": {"packages": "write", "id-token": "write"},
         "push": {"packages": "write", "id-token": "write"},
         "release": {"contents": "write", "id-token": "write"},
         "artifacthub": {"contents": "write"},
@@ -142,14 +144,43 @@ fn jobs_have_the_permissions_that_they_need() {
 
 /// krew downloads the archive that the workflow packs, and finds the program in it by the name that kubectl looks for.
 #[test]
-fn krew_manifest_names_the_archive_of_the_release() {
+fn krew_manifest_names_the_archives_of_the_release() {
+    let workflow = yaml::single(&read(".github/workflows/release.yml")).unwrap();
+    let builds = workflow["jobs"]["programs"]["strategy"]["matrix"]["include"].as_array().unwrap();
     let manifest = yaml::single(&read("deploy/krew/clusterip.yaml")).unwrap();
-    let platform = &manifest["spec"]["platforms"][0];
-    let uri = platform["uri"].as_str().unwrap();
-    let (release, archive) = uri.rsplit_once('/').unwrap();
     let project = manifest["spec"]["homepage"].as_str().unwrap();
-    assert_eq!(release, format!("{project}/releases/download/VERSION"));
-    assert!(read(".github/workflows/release.yml").contains(&format!("archive={archive}\n")), "{archive}");
-    assert_eq!(platform["bin"], "kubectl-clusterip");
-    assert_eq!((&manifest["spec"]["version"], &platform["sha256"]), (&json!("VERSION"), &json!("SHA256")));
+    let expected: Vec<Value> = builds
+        .iter()
+        .map(|build| {
+            let platform = build["platform"].as_str().unwrap();
+            let (os, arch) = platform.split_once('-').unwrap();
+            let program = format!("kubectl-clusterip{}", build["suffix"].as_str().unwrap_or_default());
+            json!({
+                "selector": {"matchLabels": {"os": os, "arch": arch}},
+                "uri": format!("{project}/releases/download/VERSION/kubectl-clusterip-{platform}.tar.gz"),
+                "sha256": format!("SHA256-{platform}"),
+                "bin": program,
+                "files": [{"from": program, "to": "."}, {"from": "LICENSE", "to": "."}],
+            })
+        })
+        .collect();
+    assert_eq!(manifest["spec"]["platforms"], json!(expected));
+    assert_eq!(manifest["spec"]["version"], "VERSION");
+}
+
+/// What users download, with the target that each program is compiled for.
+#[test]
+fn release_has_programs_for_linux_macos_and_windows() {
+    let workflow = yaml::single(&read(".github/workflows/release.yml")).unwrap();
+    let builds = workflow["jobs"]["programs"]["strategy"]["matrix"]["include"].as_array().unwrap();
+    let targets: Vec<[&str; 2]> =
+        builds.iter().map(|build| ["platform", "target"].map(|key| build[key].as_str().unwrap())).collect();
+    let expected = [
+        ["linux-amd64", "x86_64-unknown-linux-gnu"],
+        ["linux-arm64", "aarch64-unknown-linux-gnu"],
+        ["darwin-amd64", "x86_64-apple-darwin"],
+        ["darwin-arm64", "aarch64-apple-darwin"],
+        ["windows-amd64", "x86_64-pc-windows-gnu"],
+    ];
+    assert_eq!(targets, expected);
 }
