@@ -93,6 +93,7 @@ fn finding(kind: Kind, service: Option<&str>, addresses: &[&str], pool: Option<&
         namespace: service.map(|(namespace, _)| namespace.to_owned()),
         name: service.map(|(_, name)| name.to_owned()),
         node: None,
+        webhook_configuration: None,
         blocks: Vec::new(),
         addresses: addresses.iter().map(|address| ip(address)).collect(),
         pool: pool.map(str::to_owned),
