@@ -109,7 +109,7 @@ demo: build ## Plan addresses for the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
-test: test-native test-wasm test-map test-rules e2e-tests test-external ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
+test: test-native test-wasm test-map test-rules e2e-tests test-external test-pods ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
 
 # The core is tested with overflow checks, the hosts of the module as they are released.
 .PHONY: test-native
@@ -158,6 +158,13 @@ test-external: program control-plane ## Test external addresses with real packet
 	cargo test $(HOSTED) --test packets
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo test $(HOSTED) --test external
+
+# As above.
+.PHONY: test-pods
+test-pods: program control-plane $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
+	@scripts/install-programs $(NODE_PROGRAMS) || true
+	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
+		cargo test $(HOSTED) --test pods
 
 .PHONY: chaos
 chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
@@ -268,7 +275,7 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	scripts/check-makefile
 	cargo fmt --all --check
 	cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test chart -- -D warnings
+	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test pods --test chart -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --locked --workspace --no-deps
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }

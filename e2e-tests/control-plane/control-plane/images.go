@@ -5,11 +5,14 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
 // The images of the cluster contain one program each, which is static. Upstream's tests use pause and agnhost by these
@@ -34,15 +37,42 @@ func (p *plane) writeImages() ([]string, error) {
 	return append(archives, p.options.images...), nil
 }
 
-// writeImage writes an archive of an OCI image with this name, which runs a static program.
-func writeImage(archive, name, program string) error {
-	text, err := os.ReadFile(program)
-	if err != nil {
-		return err
+// runImage is the role that writes an archive of an image for tests: its arguments are the name of the image, the
+// archive and the program, which is added with the shared libraries of this machine that it needs.
+func runImage(args []string) error {
+	if len(args) != 3 {
+		return errors.New("expected the name of an image, an archive and a program")
 	}
+	output, err := exec.Command("ldd", args[2]).Output()
+	if err != nil {
+		return fmt.Errorf("ldd %s: %w", args[2], err)
+	}
+	var libraries []string
+	for _, word := range strings.Fields(string(output)) {
+		if strings.HasPrefix(word, "/") {
+			libraries = append(libraries, word)
+		}
+	}
+	return writeImage(args[1], args[0], args[2], libraries...)
+}
+
+// writeImage writes an archive of an OCI image with this name, which runs a program. The libraries keep their paths.
+func writeImage(archive, name, program string, libraries ...string) error {
 	path := "/" + filepath.Base(program)
+	var contained []tarFile
+	for _, source := range append([]string{program}, libraries...) {
+		text, err := os.ReadFile(source)
+		if err != nil {
+			return err
+		}
+		target := source
+		if source == program {
+			target = path
+		}
+		contained = append(contained, tarFile{name: target[1:], mode: 0o755, text: text})
+	}
 	var layer bytes.Buffer
-	if err := writeTar(&layer, []tarFile{{name: path[1:], mode: 0o755, text: text}}); err != nil {
+	if err := writeTar(&layer, contained); err != nil {
 		return err
 	}
 	files := []tarFile{{name: "oci-layout", mode: 0o644, text: []byte(`{"imageLayoutVersion":"1.0.0"}`)}}

@@ -2,13 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -32,29 +35,37 @@ var nodePrograms = [][2]string{
 	{"iptables", "iptables"}, {"conntrack", "conntrack"}, {cniFolder + "/ptp", "containernetworking-plugins"},
 }
 
-// checkMachine returns an error that names everything that a cluster with nodes needs and this machine lacks.
-func checkMachine(options options) error {
-	if options.proxyMode != "nftables" && options.proxyMode != "iptables" {
-		return fmt.Errorf("-proxy-mode %s: expected nftables or iptables", options.proxyMode)
-	}
-	if options.nodes > maxNodes {
-		return fmt.Errorf("-nodes %d: expected at most %d", options.nodes, maxNodes)
-	}
-	const alone = "; without -nodes, the control plane alone runs here"
+// checkMachine returns an error that names what a cluster with nodes needs and this machine lacks.
+func checkMachine() error {
 	if os.Getuid() != 0 {
-		return fmt.Errorf("nodes need root%s", alone)
+		return errors.New("nodes need root; without -nodes, the control plane runs alone")
 	}
+	var programs, packages []string
 	for _, program := range nodePrograms {
 		if _, err := exec.LookPath(program[0]); err != nil {
-			return fmt.Errorf("nodes need %s: apt-get install %s%s", program[0], program[1], alone)
+			programs, packages = append(programs, program[0]), append(packages, program[1])
 		}
+	}
+	if len(programs) > 0 {
+		return fmt.Errorf("nodes need %s: apt-get install %s; without -nodes, the control plane runs alone",
+			strings.Join(programs, ", "), strings.Join(slices.Compact(packages), " "))
 	}
 	return nil
 }
 
+func (o options) check() error {
+	if o.proxyMode != "nftables" && o.proxyMode != "iptables" {
+		return fmt.Errorf("-proxy-mode %s: expected nftables or iptables", o.proxyMode)
+	}
+	if o.nodes > maxNodes {
+		return fmt.Errorf("-nodes %d: expected at most %d", o.nodes, maxNodes)
+	}
+	return checkMachine()
+}
+
 // isolate runs a cluster in namespaces of its own, until a signal or its end.
 func isolate(options options, args []string) error {
-	if err := checkMachine(options); err != nil {
+	if err := options.check(); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

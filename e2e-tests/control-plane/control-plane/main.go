@@ -30,8 +30,10 @@ func main() {
 	}
 }
 
-// The roles in which this program starts itself, for a cluster with nodes.
+// The roles of this program, as its first argument: all but the first two are those in which it starts itself.
 const (
+	checkRole  = "check"
+	imageRole  = "image"
 	initRole   = "init"
 	insideRole = "inside"
 	nodeRole   = "node"
@@ -44,6 +46,10 @@ func dispatch(args []string) error {
 		role = args[0]
 	}
 	switch role {
+	case checkRole:
+		return checkMachine()
+	case imageRole:
+		return runImage(args[1:])
 	case initRole:
 		return runInit(args[1:])
 	case nodeRole:
