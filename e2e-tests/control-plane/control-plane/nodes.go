@@ -74,9 +74,6 @@ func (p *plane) startNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := startNetwork(); err != nil {
-		return err
-	}
 	dns, err := serviceAddress(p.options.serviceRange, 10)
 	if err != nil {
 		return err

@@ -109,6 +109,11 @@ func start(ctx context.Context, options options) (*plane, error) {
 }
 
 func (p *plane) startAll(ctx context.Context) error {
+	if p.options.nodes > 0 {
+		if err := startNetwork(); err != nil {
+			return err
+		}
+	}
 	var err error
 	if p.credentials, err = newCredentials(p.folder, p.options.serviceRange, nodeNames(p.options.nodes)); err != nil {
 		return err
