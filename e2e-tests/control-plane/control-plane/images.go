@@ -59,75 +59,110 @@ func runImage(args []string) error {
 // writeImage writes an archive of an OCI image with this name, which runs a program. The libraries keep their paths.
 func writeImage(archive, name, program string, libraries ...string) error {
 	path := "/" + filepath.Base(program)
-	var contained []tarFile
-	for _, source := range append([]string{program}, libraries...) {
-		text, err := os.ReadFile(source)
-		if err != nil {
-			return err
-		}
-		target := source
-		if source == program {
-			target = path
-		}
-		contained = append(contained, tarFile{name: target[1:], mode: 0o755, text: text})
+	contents := []tarFile{{name: path[1:], mode: 0o755, source: program}}
+	for _, library := range libraries {
+		contents = append(contents, tarFile{name: library[1:], mode: 0o755, source: library})
 	}
-	var layer bytes.Buffer
-	if err := writeTar(&layer, contained); err != nil {
+	layerFile := archive + ".layer"
+	defer os.Remove(layerFile)
+	if err := writeTar(layerFile, contents); err != nil {
 		return err
 	}
-	files := []tarFile{{name: "oci-layout", mode: 0o644, text: []byte(`{"imageLayoutVersion":"1.0.0"}`)}}
-	// blob adds a file with this text, and returns its descriptor.
-	blob := func(mediaType string, text []byte) object {
-		digest := fmt.Sprintf("%x", sha256.Sum256(text))
-		files = append(files, tarFile{name: "blobs/sha256/" + digest, mode: 0o644, text: text})
-		return object{"mediaType": "application/vnd.oci.image." + mediaType, "digest": "sha256:" + digest, "size": len(text)}
+	digest, size, err := digestOf(layerFile)
+	if err != nil {
+		return err
 	}
-	descriptor := func(mediaType string, value object) object {
+	layer := descriptor("layer.v1.tar", digest, size)
+	files := []tarFile{
+		{name: "oci-layout", mode: 0o644, text: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
+		{name: blobs + digest, mode: 0o644, source: layerFile},
+	}
+	// blob adds a file with this value, and returns its descriptor.
+	blob := func(mediaType string, value object) object {
 		text, _ := json.Marshal(value)
-		return blob(mediaType, text)
+		digest := fmt.Sprintf("%x", sha256.Sum256(text))
+		files = append(files, tarFile{name: blobs + digest, mode: 0o644, text: text})
+		return descriptor(mediaType, digest, int64(len(text)))
 	}
-	contents := blob("layer.v1.tar", layer.Bytes())
-	configuration := descriptor("config.v1+json", object{
+	configuration := blob("config.v1+json", object{
 		"architecture": runtime.GOARCH,
 		"os":           "linux",
 		"config":       object{"Entrypoint": []string{path}, "Env": []string{"PATH=/"}},
-		"rootfs":       object{"type": "layers", "diff_ids": []any{contents["digest"]}},
+		"rootfs":       object{"type": "layers", "diff_ids": []any{layer["digest"]}},
 	})
-	manifest := descriptor("manifest.v1+json", object{
+	manifest := blob("manifest.v1+json", object{
 		"schemaVersion": 2,
 		"mediaType":     "application/vnd.oci.image.manifest.v1+json",
 		"config":        configuration,
-		"layers":        []object{contents},
+		"layers":        []object{layer},
 	})
 	manifest["annotations"] = object{"io.containerd.image.name": name}
 	index, err := json.Marshal(object{"schemaVersion": 2, "manifests": []object{manifest}})
 	if err != nil {
 		return err
 	}
-	files = append(files, tarFile{name: "index.json", mode: 0o644, text: index})
-	file, err := os.Create(archive)
+	return writeTar(archive, append(files, tarFile{name: "index.json", mode: 0o644, text: index}))
+}
+
+// blobs is the folder of an image's parts in its archive, which are named after their digests.
+const blobs = "blobs/sha256/"
+
+func descriptor(mediaType, digest string, size int64) object {
+	return object{"mediaType": "application/vnd.oci.image." + mediaType, "digest": "sha256:" + digest, "size": size}
+}
+
+func digestOf(path string) (digest string, size int64, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer file.Close()
+	hash := sha256.New()
+	size, err = io.Copy(hash, file)
+	return fmt.Sprintf("%x", hash.Sum(nil)), size, err
+}
+
+// tarFile is a file in a tar archive, with a text or with the contents of another file.
+type tarFile struct {
+	name   string
+	mode   int64
+	text   []byte
+	source string
+}
+
+func writeTar(archive string, files []tarFile) error {
+	to, err := os.Create(archive)
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	return writeTar(file, files)
-}
-
-type tarFile struct {
-	name string
-	mode int64
-	text []byte
-}
-
-func writeTar(to io.Writer, files []tarFile) error {
+	defer to.Close()
 	writer := tar.NewWriter(to)
 	for _, file := range files {
-		if err := writer.WriteHeader(&tar.Header{Name: file.name, Mode: file.mode, Size: int64(len(file.text))}); err != nil {
-			return err
-		}
-		if _, err := writer.Write(file.text); err != nil {
+		if err := file.write(writer); err != nil {
 			return err
 		}
 	}
 	return writer.Close()
+}
+
+func (f tarFile) write(to *tar.Writer) error {
+	var from io.Reader = bytes.NewReader(f.text)
+	size := int64(len(f.text))
+	if f.source != "" {
+		file, err := os.Open(f.source)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		about, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		from, size = file, about.Size()
+	}
+	if err := to.WriteHeader(&tar.Header{Name: f.name, Mode: f.mode, Size: size}); err != nil {
+		return err
+	}
+	_, err := io.Copy(to, from)
+	return err
 }

@@ -86,7 +86,7 @@ func isolate(options options, args []string) error {
 	if err != nil {
 		return err
 	}
-	command := exec.Command("/proc/self/exe", append(append([]string{initRole}, args...),
+	command := exec.Command(executable(), append(append([]string{initRole}, args...),
 		"-folder", folder, "-port", strconv.Itoa(port), "-cgroup", cgroup)...)
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{
@@ -142,7 +142,7 @@ func runInit(args []string) error {
 	if err := syscall.Mount("tmpfs", "/run", "tmpfs", 0, "mode=755"); err != nil {
 		return fmt.Errorf("mount /run: %w", err)
 	}
-	inside := exec.Command("/proc/self/exe", append([]string{insideRole}, args...)...)
+	inside := exec.Command(executable(), append([]string{insideRole}, args...)...)
 	inside.Stdin, inside.Stdout, inside.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if err := inside.Start(); err != nil {
 		return err

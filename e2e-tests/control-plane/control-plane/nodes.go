@@ -165,7 +165,7 @@ func (p *plane) startNode(n *node, images []string, dns string) error {
 	}
 	defer ready.Close()
 	defer settings.Close()
-	n.process, err = launchIn(namespaces, n.name, settings, "/proc/self/exe", p.folder, p.died, nodeRole)
+	n.process, err = launchIn(namespaces, n.name, settings, executable(), p.folder, p.died, nodeRole)
 	if err != nil {
 		return err
 	}

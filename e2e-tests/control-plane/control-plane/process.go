@@ -66,3 +66,12 @@ func (p *process) failure() error {
 	}
 	return fmt.Errorf("%s ended by itself: %s; the end of its log:\n%s", p.name, p.cmd.ProcessState, bytes.Join(lines, []byte("\n")))
 }
+
+// executable is the path of this program, which starts itself in several roles.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return "/proc/self/exe"
+	}
+	return path
+}

@@ -26,7 +26,7 @@ type reaper struct {
 }
 
 func startReaper(folder string, lock *os.File, cgroup string) (*reaper, error) {
-	command := exec.Command("/proc/self/exe", reaperRole, folder, cgroup)
+	command := exec.Command(executable(), reaperRole, folder, cgroup)
 	command.Stderr = os.Stderr
 	if lock != nil {
 		// Another cluster may use the folder only after it was removed.
