@@ -83,6 +83,10 @@ func (s nodeSettings) prepare() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
 		return err
 	}
+	// The kubelet makes cgroups only below one that exists.
+	if err := makeCgroup(s.cgroup()); err != nil {
+		return err
+	}
 	return s.writeConfigurations()
 }
 

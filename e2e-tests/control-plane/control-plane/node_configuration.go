@@ -49,6 +49,9 @@ func (s nodeSettings) writeConfigurations() error {
 	})
 }
 
+// cgroup is the cgroup of the node's containers.
+func (s nodeSettings) cgroup() string { return s.Cgroup + "/" + s.Name }
+
 func (s nodeSettings) kubeletConfiguration() object {
 	return object{
 		"apiVersion":               "kubelet.config.k8s.io/v1beta1",
@@ -64,11 +67,10 @@ func (s nodeSettings) kubeletConfiguration() object {
 		},
 		"authorization":   object{"mode": "AlwaysAllow"},
 		"volumePluginDir": "/var/lib/kubelet/volume-plugins",
-		// The machine is not only for this node: no swap limits, no evictions, no reservations. All containers are in one
-		// cgroup, which is removed with the cluster.
+		// The machine is not only for this node: no limits of swap, no evictions, no reservations. All containers are in
+		// one cgroup, which is removed with the cluster.
 		"cgroupDriver":                  "cgroupfs",
-		"cgroupRoot":                    "/" + s.Cgroup,
-		"cgroupsPerQOS":                 false,
+		"cgroupRoot":                    "/" + s.cgroup(),
 		"enforceNodeAllocatable":        []string{},
 		"evictionHard":                  object{},
 		"failCgroupV1":                  false,

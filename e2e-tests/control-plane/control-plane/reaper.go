@@ -5,19 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
-
-// cgroupPrefix is followed by the ID of the process that runs the cluster.
-const cgroupPrefix = "clusterip-cluster-"
 
 // reaper is the process that removes what a cluster leaves. It begins when the pipe to it closes.
 type reaper struct {
@@ -87,44 +82,4 @@ func ended(pid string) bool {
 	// The state follows the name, which is in parentheses.
 	_, state, _ := bytes.Cut(text, []byte(") "))
 	return bytes.HasPrefix(state, []byte("Z"))
-}
-
-// cgroupHierarchies are the folders in which a cgroup can be: one for each controller of version 1, and version 2.
-func cgroupHierarchies() []string {
-	controllers, _ := filepath.Glob("/sys/fs/cgroup/*/")
-	return append(controllers, "/sys/fs/cgroup")
-}
-
-// removeCgroup removes a cgroup, and those below it, from every hierarchy.
-func removeCgroup(name string) error {
-	var failed error
-	for _, hierarchy := range cgroupHierarchies() {
-		var folders []string
-		_ = filepath.WalkDir(filepath.Join(hierarchy, name), func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && entry.IsDir() {
-				folders = append(folders, path)
-			}
-			return nil
-		})
-		for i := len(folders) - 1; i >= 0; i-- {
-			if err := syscall.Rmdir(folders[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				failed = fmt.Errorf("remove %s: %w", folders[i], err)
-			}
-		}
-	}
-	return failed
-}
-
-// removeAbandonedCgroups removes the cgroups of clusters whose process and reaper were killed.
-func removeAbandonedCgroups() {
-	for _, hierarchy := range cgroupHierarchies() {
-		folders, _ := filepath.Glob(filepath.Join(hierarchy, cgroupPrefix+"*"))
-		for _, folder := range folders {
-			name := filepath.Base(folder)
-			pid, err := strconv.Atoi(strings.TrimPrefix(name, cgroupPrefix))
-			if err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-				_ = removeCgroup(name)
-			}
-		}
-	}
 }
