@@ -260,6 +260,8 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 			"--kubelet-client-certificate", c.kubeletClientFile(), "--kubelet-client-key", c.kubeletClientKeyFile(),
 			// No DNS server knows the names of the nodes.
 			"--kubelet-preferred-address-types", "InternalIP",
+			// examples/shop has a namespace whose Pods all run on Windows nodes.
+			"--enable-admission-plugins", "PodNodeSelector",
 		)
 	}
 	if p.options.audit {
