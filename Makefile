@@ -24,6 +24,12 @@ WINE ?= wine
 FUZZ_SECONDS ?= 60
 # How many times `make chaos` kills the program at work.
 CHAOS ?= 100
+# The nodes of `make cluster`, and the mode of kube-proxy: nftables or iptables. Without nodes, the control plane runs alone.
+NODES ?= 2
+WINDOWS_NODES ?= 0
+PROXY ?= nftables
+# Archives of images for the nodes of `make cluster`, with commas between them.
+IMAGES ?=
 # How many tests on a control plane run at once. They spend most of their time waiting.
 E2E_THREADS ?= 3
 
@@ -47,12 +53,17 @@ WASM_BINDGEN := $(shell awk '/^name = "wasm-bindgen"$$/ {getline; gsub(/"/, "");
 
 # Kubernetes is large: its programs are built once for each version, without debug information, and kept.
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2; exit}' e2e-tests/control-plane/go.mod)
-KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl
+KUBERNETES_PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl kube-scheduler kubelet kube-proxy coredns pause
 KUBERNETES_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum $(KUBERNETES_PROGRAMS:%=%/main.go))
+# The program of the image with which Kubernetes tests itself.
+AGNHOST := k8s.io/kubernetes/test/images/agnhost
 BUILT_ASSETS := $(CACHE)/control-plane/$(KUBERNETES)-$(shell cat $(KUBERNETES_SOURCES) | sha256sum | head -c 12)
 ASSETS := $(abspath $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS)))
 CONTROL_PLANE := target/control-plane
-GO_BUILD := go -C e2e-tests/control-plane build -buildvcs=false
+# What a node needs besides, as scripts/programs names it.
+NODE_PROGRAMS := containerd ctr runc ip nft iptables conntrack nsenter /usr/lib/cni/ptp
+# The programs in images have no C library.
+GO_BUILD := CGO_ENABLED=0 go -C e2e-tests/control-plane build -buildvcs=false
 
 # The program is also tested on these versions of Kubernetes: the oldest one, which has no IPAddress, and the first
 # one that has. etcd and kubectl are those of the control plane.
@@ -113,7 +124,7 @@ demo: build ## Plan addresses for the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
-test: test-native test-wasm test-map test-rules test-images e2e-tests test-external ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
+test: test-native test-wasm test-map test-rules test-images e2e-tests test-external test-pods ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
 
 # The core is tested with overflow checks, the hosts of the module as they are released.
 .PHONY: test-native
@@ -163,6 +174,13 @@ test-external: program control-plane ## Test external addresses with real packet
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo test $(HOSTED) --test external
 
+# As above.
+.PHONY: test-pods
+test-pods: program control-plane $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
+	@scripts/install-programs $(NODE_PROGRAMS) || true
+	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
+		cargo test $(HOSTED) --test pods
+
 .PHONY: chaos
 chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
 	for tests in chaos:: faults::; do \
@@ -170,10 +188,16 @@ chaos: program control-plane ## Kill the program CHAOS (100) times while it work
 			cargo test $(HOSTED) --test e2e -- --nocapture $$tests; \
 	done
 
+# For root, missing programs are installed. Other users get a message that names them.
 .PHONY: cluster
-cluster: build control-plane ## Run a control plane on this machine until Ctrl-C, and print how to use it
-	@exec $(CONTROL_PLANE) -assets $(ASSETS) -folder target/cluster \
-		$$(test ! -x $(ASSETS)/kube-controller-manager || echo -controller-manager)
+cluster: build control-plane ## Run a cluster with NODES (2) nodes on this machine until Ctrl-C, and print how to use it
+	@if test $(NODES) = 0; then \
+		exec $(CONTROL_PLANE) -assets $(ASSETS) -folder target/cluster \
+			$$(test ! -x $(ASSETS)/kube-controller-manager || echo -controller-manager); \
+	fi; \
+	scripts/install-programs $(NODE_PROGRAMS) || { echo "\`make cluster NODES=0\` runs the control plane alone" >&2; exit 1; }; \
+	exec $(CONTROL_PLANE) -assets $(ASSETS) -folder target/cluster -nodes $(NODES) -windows-nodes $(WINDOWS_NODES) \
+		-proxy-mode $(PROXY) -images "$(IMAGES)"
 
 .PHONY: control-plane
 control-plane: $(if $(KUBEBUILDER_ASSETS),,$(BUILT_ASSETS)) | go ## Build the control plane, or use that of KUBEBUILDER_ASSETS
@@ -192,15 +216,15 @@ go:
 
 # An interrupted build leaves nothing behind. If two builds run at the same time, the first result is kept.
 $(BUILT_ASSETS): | go
-	@echo "building Kubernetes $(KUBERNETES) for the tests, once: 5 to 10 minutes on two cores"
+	@echo "building Kubernetes $(KUBERNETES) for the tests, once: 10 to 15 minutes on two cores"
 	@mkdir -p $(@D)
 	@partial=$$(mktemp --directory $@.XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
 	version=$(KUBERNETES); major=$${version%%.*}; minor=$${version#*.}; \
-	for program in $(KUBERNETES_PROGRAMS); do \
-		echo "  $$program"; \
+	for program in $(addprefix ./,$(KUBERNETES_PROGRAMS)) $(AGNHOST); do \
+		echo "  $${program##*/}"; \
 		$(GO_BUILD) -o "$$partial/" -gcflags all=-dwarf=false -ldflags "-s -w $$(for package in k8s.io/component-base k8s.io/client-go/pkg; do \
 			echo "-X $$package/version.gitVersion=$$version -X $$package/version.gitMajor=$${major#v} -X $$package/version.gitMinor=$${minor%%.*}"; \
-		done | tr '\n' ' ')" "./$$program"; \
+		done | tr '\n' ' ')" "$$program"; \
 	done; \
 	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/kubectl
 
@@ -285,7 +309,7 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	scripts/check-makefile
 	cargo fmt --all --check
 	cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test chart --test images -- -D warnings
+	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test pods --test chart --test images -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --locked --workspace --no-deps
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }

@@ -62,7 +62,7 @@ func (a *authority) serving(certificateFile, keyFile string, names []string, add
 
 // client writes a certificate for a client, and its key.
 func (a *authority) client(certificateFile, keyFile string) error {
-	template, err := unsigned("kube-apiserver")
+	template, err := unsigned(apiName)
 	if err != nil {
 		return err
 	}
@@ -119,12 +119,13 @@ type credentials struct {
 	folder     string
 	authority  *authority
 	adminToken string
-	// The token of the controller manager, which is not an administrator.
-	managerToken string
+	// The tokens of the other programs, which are not administrators, by the names of their users.
+	tokens map[string]string
 }
 
-func newCredentials(folder string, serviceRange string) (*credentials, error) {
-	first, err := firstAddress(serviceRange)
+// newCredentials writes the credentials of a cluster with these nodes.
+func newCredentials(folder string, serviceRange string, nodes []string) (*credentials, error) {
+	first, err := serviceAddress(serviceRange, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -132,20 +133,43 @@ func newCredentials(folder string, serviceRange string) (*credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &credentials{folder, authority, rand.Text(), rand.Text()}
+	c := &credentials{folder, authority, rand.Text(), map[string]string{}}
 	if err := os.WriteFile(c.authorityFile(), authority.pem, 0o600); err != nil {
 		return nil, err
 	}
 	names := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-	if err := authority.serving(c.servingFile(), c.servingKeyFile(), names, []net.IP{net.IPv4(127, 0, 0, 1), first}); err != nil {
+	addresses := []net.IP{net.IPv4(127, 0, 0, 1), first, net.ParseIP(nodeAddress(1))}
+	if err := authority.serving(c.servingFile(), c.servingKeyFile(), names, addresses); err != nil {
+		return nil, err
+	}
+	if err := authority.client(c.kubeletClientFile(), c.kubeletClientKeyFile()); err != nil {
 		return nil, err
 	}
 	if _, err := writeKey(c.serviceAccountKeyFile()); err != nil {
 		return nil, err
 	}
-	tokens := fmt.Sprintf("%s,admin,admin,system:masters\n%s,system:kube-controller-manager,system:kube-controller-manager\n", c.adminToken, c.managerToken)
-	return c, os.WriteFile(c.tokensFile(), []byte(tokens), 0o600)
+	lines := fmt.Sprintf("%s,admin,admin,system:masters\n", c.adminToken)
+	add := func(user, group string) {
+		c.tokens[user] = rand.Text()
+		lines += fmt.Sprintf("%s,%s,%s,%s\n", c.tokens[user], user, user, group)
+	}
+	for _, user := range []string{managerUser, schedulerUser, proxyUser} {
+		add(user, "")
+	}
+	for _, node := range nodes {
+		add(nodeUser(node), "system:nodes")
+	}
+	return c, os.WriteFile(c.tokensFile(), []byte(lines), 0o600)
 }
+
+// The users of the programs. Kubernetes has roles for them.
+const (
+	managerUser   = "system:kube-controller-manager"
+	schedulerUser = "system:kube-scheduler"
+	proxyUser     = "system:kube-proxy"
+)
+
+func nodeUser(node string) string { return "system:node:" + node }
 
 func (c *credentials) authorityFile() string  { return filepath.Join(c.folder, "ca.crt") }
 func (c *credentials) servingFile() string    { return filepath.Join(c.folder, "kube-apiserver.crt") }
@@ -154,15 +178,21 @@ func (c *credentials) serviceAccountKeyFile() string {
 	return filepath.Join(c.folder, "service-accounts.key")
 }
 func (c *credentials) tokensFile() string { return filepath.Join(c.folder, "tokens.csv") }
+func (c *credentials) kubeletClientFile() string {
+	return filepath.Join(c.folder, "kubelet-client.crt")
+}
+func (c *credentials) kubeletClientKeyFile() string {
+	return filepath.Join(c.folder, "kubelet-client.key")
+}
 
-// firstAddress is the address of default/kubernetes, the first one of the primary range.
-func firstAddress(serviceRange string) (net.IP, error) {
+// serviceAddress is the nth address of the primary range. The first one is that of default/kubernetes.
+func serviceAddress(serviceRange string, nth byte) (net.IP, error) {
 	primary, _, _ := strings.Cut(serviceRange, ",")
 	_, network, err := net.ParseCIDR(primary)
 	if err != nil {
 		return nil, fmt.Errorf("-service-cluster-ip-range: %w", err)
 	}
-	first := network.IP
-	first[len(first)-1]++
-	return first, nil
+	address := network.IP
+	address[len(address)-1] += nth
+	return address, nil
 }

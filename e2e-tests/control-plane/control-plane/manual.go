@@ -6,8 +6,18 @@ import (
 	"time"
 )
 
-// explain prints how to use the control plane.
+// explain prints how to use the control plane, or the cluster.
 func explain(to io.Writer, p *plane, took time.Duration) {
+	if p.options.nodes > 0 {
+		fmt.Fprintf(to, `
+Kubernetes %[1]s with %[2]d nodes is ready after %.1[3]f s. Services are in %[4]s, logs in %[5]s.
+
+  KUBECONFIG=%[6]s %[7]s get nodes
+
+Ctrl-C here stops it, and removes everything that is in it.
+`, p.version, p.options.nodes, took.Seconds(), p.options.serviceRange, p.folder, p.kubeconfig(), p.program(kubectlName))
+		return
+	}
 	fmt.Fprintf(to, `
 Kubernetes %[1]s is ready after %.1[2]f s: %[3]s, Services in %[4]s.
 There are no nodes: workloads are recorded, Pods stay pending. Logs are in %[5]s.

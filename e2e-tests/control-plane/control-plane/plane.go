@@ -13,18 +13,28 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
 
 // options of a control plane.
 type options struct {
+	machine           bool
 	assets            string
 	serviceRange      string
 	controllerManager bool
 	audit             bool
 	webhookClient     string
 	folder            string
+	port              int
+
+	// Of a cluster with nodes.
+	nodes        int
+	windowsNodes int
+	proxyMode    string
+	images       []string
+	cgroup       string
 }
 
 // plane is a running control plane.
@@ -38,6 +48,8 @@ type plane struct {
 	etcd        *process
 	apiServer   *process
 	manager     *process
+	scheduler   *process
+	nodes       []*node
 	died        chan *process
 
 	port       int
@@ -47,10 +59,16 @@ type plane struct {
 }
 
 const (
-	etcdName    = "etcd"
-	apiName     = "kube-apiserver"
-	managerName = "kube-controller-manager"
-	kubectlName = "kubectl"
+	etcdName      = "etcd"
+	apiName       = "kube-apiserver"
+	managerName   = "kube-controller-manager"
+	schedulerName = "kube-scheduler"
+	kubectlName   = "kubectl"
+	kubeletName   = "kubelet"
+	proxyName     = "kube-proxy"
+	corednsName   = "coredns"
+	pauseName     = "pause"
+	agnhostName   = "agnhost"
 
 	// The time limit of a start, which takes four seconds on an idle machine.
 	patience = 2 * time.Minute
@@ -65,14 +83,23 @@ func start(ctx context.Context, options options) (*plane, error) {
 	if options.controllerManager {
 		programs = append(programs, managerName)
 	}
+	if options.nodes > 0 {
+		programs = append(programs, schedulerName, kubeletName, proxyName, corednsName, pauseName, agnhostName)
+	}
 	for _, name := range programs {
 		if _, err := os.Stat(filepath.Join(options.assets, name)); err != nil {
 			return nil, fmt.Errorf("%s is missing: %w", name, err)
 		}
 	}
 	p := &plane{options: options, died: make(chan *process, 16)}
-	if err := p.takeFolder(); err != nil {
-		return nil, err
+	if options.nodes > 0 {
+		// It was taken before this process was started, and the reaper removes it.
+		p.folder = options.folder
+	} else {
+		var err error
+		if p.folder, p.lock, err = takeFolder(options.folder); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.startAll(ctx); err != nil {
 		p.remove()
@@ -82,8 +109,13 @@ func start(ctx context.Context, options options) (*plane, error) {
 }
 
 func (p *plane) startAll(ctx context.Context) error {
+	if p.options.nodes > 0 {
+		if err := startNetwork(); err != nil {
+			return err
+		}
+	}
 	var err error
-	if p.credentials, err = newCredentials(p.folder, p.options.serviceRange); err != nil {
+	if p.credentials, err = newCredentials(p.folder, p.options.serviceRange, nodeNames(p.options.nodes)); err != nil {
 		return err
 	}
 	roots := x509.NewCertPool()
@@ -108,39 +140,48 @@ func (p *plane) startAll(ctx context.Context) error {
 		return err
 	}
 	if p.options.controllerManager {
-		return p.startManager(ctx)
+		if err := p.startManager(ctx); err != nil {
+			return err
+		}
+	}
+	if p.options.nodes > 0 {
+		return p.startNodes(ctx)
 	}
 	return nil
 }
 
-// takeFolder reserves a folder for this control plane.
-func (p *plane) takeFolder() error {
-	if p.options.folder == "" {
-		var err error
-		p.folder, err = os.MkdirTemp("", "control-plane-")
-		return err
+// takeFolder reserves a folder for a control plane, and empties it. A temporary folder needs no lock.
+func takeFolder(path string) (folder string, lock *os.File, err error) {
+	if path == "" {
+		folder, err = os.MkdirTemp("", "control-plane-")
+		return folder, nil, err
 	}
-	var err error
-	if p.folder, err = filepath.Abs(p.options.folder); err != nil {
-		return err
+	if folder, err = filepath.Abs(path); err != nil {
+		return "", nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(p.folder), 0o755); err != nil {
-		return err
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		return "", nil, err
 	}
-	if p.lock, err = os.OpenFile(p.folder+".lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return err
+	if lock, err = os.OpenFile(folder+".lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return "", nil, err
 	}
-	if err := syscall.Flock(int(p.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("a control plane runs in %s already", p.folder)
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return "", nil, fmt.Errorf("a control plane runs in %s already", folder)
 	}
 	// The remains of a killed control plane.
-	if err := os.RemoveAll(p.folder); err != nil {
-		return err
+	if err := os.RemoveAll(folder); err != nil {
+		return "", nil, err
 	}
-	return os.Mkdir(p.folder, 0o700)
+	return folder, lock, os.Mkdir(folder, 0o700)
 }
 
 func (p *plane) kubeconfig() string { return filepath.Join(p.folder, "kubeconfig") }
+
+// kubeconfigOf writes the kubeconfig of one of the users of the programs, for an address of the API server.
+func (p *plane) kubeconfigOf(user, server string) (string, error) {
+	file := filepath.Join(p.folder, strings.ReplaceAll(user, ":", "-")+".kubeconfig")
+	return file, writeKubeconfig(file, server, p.credentials.authority.pem, user, p.credentials.tokens[user])
+}
 
 func (p *plane) program(name string) string { return filepath.Join(p.options.assets, name) }
 
@@ -155,6 +196,9 @@ func (p *plane) startServers(ctx context.Context) error {
 	p.etcdClient = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 	p.port = ports[2]
+	if p.options.port != 0 {
+		p.port = p.options.port
+	}
 	p.server = fmt.Sprintf("https://127.0.0.1:%d", p.port)
 	p.etcdArgs = []string{
 		"--data-dir", filepath.Join(p.folder, "etcd"),
@@ -208,6 +252,18 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 		"--authorization-mode", "Node,RBAC",
 		"--allow-privileged",
 	}
+	if p.options.nodes > 0 {
+		// Later arguments override earlier ones.
+		args = append(args,
+			"--bind-address", "0.0.0.0",
+			"--advertise-address", nodeAddress(1),
+			"--kubelet-client-certificate", c.kubeletClientFile(), "--kubelet-client-key", c.kubeletClientKeyFile(),
+			// No DNS server knows the names of the nodes.
+			"--kubelet-preferred-address-types", "InternalIP",
+			// examples/shop has a namespace whose Pods all run on Windows nodes.
+			"--enable-admission-plugins", "PodNodeSelector",
+		)
+	}
 	if p.options.audit {
 		auditPolicy := filepath.Join(p.folder, "audit-policy.json")
 		if err := os.WriteFile(auditPolicy, []byte(auditedServices), 0o600); err != nil {
@@ -233,12 +289,14 @@ func (p *plane) startAPIServer(ctx context.Context) error {
 }
 
 func (p *plane) startManager(ctx context.Context) error {
-	kubeconfig := filepath.Join(p.folder, managerName+".kubeconfig")
-	if err := writeKubeconfig(kubeconfig, p.server, p.credentials.authority.pem, "manager", p.credentials.managerToken); err != nil {
+	kubeconfig, err := p.kubeconfigOf(managerUser, p.server)
+	if err != nil {
 		return err
 	}
-	var err error
-	p.manager, err = launch(p.program(managerName), p.folder, p.died,
+	// Tests write Nodes and Pods. Without kubelets, the controllers would consider them dead and delete them. No load
+	// balancers are created, and up to Kubernetes 1.31 their controller panics without a cloud.
+	controllers := "*,-service-lb-controller,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller"
+	args := []string{
 		"--kubeconfig", kubeconfig,
 		"--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig,
 		"--root-ca-file", p.credentials.authorityFile(),
@@ -246,10 +304,12 @@ func (p *plane) startManager(ctx context.Context) error {
 		"--use-service-account-credentials",
 		"--bind-address", "127.0.0.1", "--secure-port", "0",
 		"--leader-elect=false",
-		// Tests write Nodes and Pods. Without kubelets, the controllers would consider them dead and delete them. No load
-		// balancers are created, and up to Kubernetes 1.31 their controller panics without a cloud.
-		"--controllers", "*,-service-lb-controller,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller",
-	)
+	}
+	if p.options.nodes > 0 {
+		controllers = "*,-service-lb-controller"
+		args = append(args, "--allocate-node-cidrs", "--cluster-cidr", podRange, "--service-cluster-ip-range", p.options.serviceRange)
+	}
+	p.manager, err = launch(p.program(managerName), p.folder, p.died, append(args, "--controllers", controllers)...)
 	if err != nil {
 		return err
 	}
@@ -371,11 +431,19 @@ func (p *plane) get(ctx context.Context, path string) ([]byte, error) {
 
 // current reports whether this process should be running.
 func (p *plane) current(process *process) bool {
-	return process == p.etcd || process == p.apiServer || process == p.manager
+	for _, node := range p.nodes {
+		if process == node.process {
+			return true
+		}
+	}
+	return process == p.etcd || process == p.apiServer || process == p.manager || process == p.scheduler
 }
 
 // obey executes a command, and returns when it is done.
 func (p *plane) obey(ctx context.Context, command string) error {
+	if archive, found := strings.CutPrefix(command, "import "); found {
+		return p.importImages(archive)
+	}
 	switch command {
 	case "stop apiserver":
 		if p.apiServer == nil {
@@ -407,7 +475,7 @@ func (p *plane) obey(ctx context.Context, command string) error {
 		}
 		return p.waitForAPIServer(ctx)
 	default:
-		return fmt.Errorf("unknown command %q: expected `stop` or `start`, followed by `apiserver` or `etcd`", command)
+		return fmt.Errorf("unknown command %q: expected `stop` or `start`, followed by `apiserver` or `etcd`, or `import`, followed by an archive of images", command)
 	}
 }
 
@@ -421,8 +489,11 @@ func (p *plane) killAll() {
 	}
 }
 
-// remove stops the control plane and deletes its files.
+// remove stops the control plane and deletes its files. With nodes, this is done by the reaper.
 func (p *plane) remove() {
+	if p.options.nodes > 0 {
+		return
+	}
 	p.killAll()
 	if err := os.RemoveAll(p.folder); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintln(os.Stderr, "control-plane: not removed:", err)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +20,11 @@ type process struct {
 
 // launch starts a program that logs to a file. When the program ends, it is sent to died.
 func launch(program string, logs string, died chan<- *process, args ...string) (*process, error) {
-	name := filepath.Base(program)
+	return launchIn(0, filepath.Base(program), nil, program, logs, died, args...)
+}
+
+// launchIn starts a program in new namespaces, with a name for messages and its log, and with a standard input.
+func launchIn(namespaces uintptr, name string, stdin io.Reader, program, logs string, died chan<- *process, args ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(logs, name+".log"), ended: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -27,11 +32,12 @@ func launch(program string, logs string, died chan<- *process, args ...string) (
 	}
 	defer log.Close()
 	p.cmd = exec.Command(program, args...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = stdin, log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{
 		// A terminal sends Ctrl-C to the whole process group. Children in other groups are stopped in order.
-		Setpgid:   true,
-		Pdeathsig: syscall.SIGKILL,
+		Setpgid:    true,
+		Pdeathsig:  syscall.SIGKILL,
+		Cloneflags: namespaces,
 	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -59,4 +65,13 @@ func (p *process) failure() error {
 		lines = lines[len(lines)-most:]
 	}
 	return fmt.Errorf("%s ended by itself: %s; the end of its log:\n%s", p.name, p.cmd.ProcessState, bytes.Join(lines, []byte("\n")))
+}
+
+// executable is the path of this program, which starts itself in several roles.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return "/proc/self/exe"
+	}
+	return path
 }

@@ -1,8 +1,9 @@
 //! A control plane that ends with the test process. `make e2e-tests` builds the program that runs it, and sets
 //! [`PROGRAM`] to its path.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -32,12 +33,24 @@ pub struct Options {
     pub audit: bool,
     /// The host and port of a webhook to which the API server shows a client certificate.
     pub webhook_client: Option<String>,
+    /// The number of nodes on which Pods run. With nodes, the cluster has a scheduler, kube-proxy and a DNS server too,
+    /// and needs root: see [`WholeCluster`](super::whole_cluster::WholeCluster).
+    pub nodes: usize,
+    /// Archives of images for the nodes.
+    pub images: Vec<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let service_ranges = vec!["172.21.0.0/16".to_owned()];
-        Self { service_ranges, controller_manager: false, audit: true, webhook_client: None }
+        Self {
+            service_ranges,
+            controller_manager: false,
+            audit: true,
+            webhook_client: None,
+            nodes: 0,
+            images: Vec::new(),
+        }
     }
 }
 
@@ -74,6 +87,8 @@ struct About {
     admin_token: String,
     kubectl: PathBuf,
     folder: PathBuf,
+    #[serde(default)]
+    nodes: BTreeMap<String, IpAddr>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -123,6 +138,11 @@ impl ControlPlane {
             .arg(format!("-controller-manager={}", options.controller_manager))
             .arg(format!("-audit={}", options.audit))
             .args(options.webhook_client.iter().flat_map(|webhook| ["-webhook-client", webhook]))
+            .arg(format!("-nodes={}", options.nodes))
+            .arg(format!(
+                "-images={}",
+                options.images.iter().map(|image| image.to_str().unwrap()).collect::<Vec<_>>().join(",")
+            ))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -174,6 +194,11 @@ impl ControlPlane {
     /// The folder of this control plane, with the logs of its programs. It is deleted with the control plane.
     pub fn folder(&self) -> &Path {
         &self.about.folder
+    }
+
+    /// The addresses of the nodes on which Pods run, by the names of the nodes.
+    pub fn nodes(&self) -> &BTreeMap<String, IpAddr> {
+        &self.about.nodes
     }
 
     /// A client of the administrator. It belongs to the runtime of the calling test, so another test can't use it.
@@ -328,6 +353,11 @@ impl ControlPlane {
     /// Starts etcd again with its data, and waits until the API server is ready.
     pub fn start_etcd(&self) {
         self.command("start etcd");
+    }
+
+    /// Imports the images of an archive into every node.
+    pub fn import_images(&self, archive: &Path) {
+        self.command(&format!("import {}", archive.display()));
     }
 
     #[track_caller]

@@ -24,6 +24,8 @@ pub mod serve_process;
 pub mod service_webhook_rules;
 pub mod stalling_connection;
 pub mod webhook_cluster;
+#[cfg(target_os = "linux")]
+pub mod whole_cluster;
 
 /// Clients speak TLS through ring, as the program does.
 pub fn use_ring() {

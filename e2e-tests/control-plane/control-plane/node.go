@@ -1,0 +1,119 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// nodeSettings is what the role node reads from its standard input when its network is ready.
+type nodeSettings struct {
+	Name, Address, Folder, Assets         string
+	Images                                []string
+	Authority, KubeletConfig, ProxyConfig string
+	ProxyMode, DNS, Cgroup                string
+}
+
+// ownFolders are the folders that each node has for itself: the programs use them by their usual names.
+var ownFolders = map[string]string{"run": "/run", "lib": "/var/lib", "log": "/var/log"}
+
+// runNode runs a node in the namespaces of this process, until one of its programs ends.
+func runNode(settings io.Reader) error {
+	var s nodeSettings
+	if err := json.NewDecoder(settings).Decode(&s); err != nil {
+		return fmt.Errorf("read the settings of the node: %w", err)
+	}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	died := make(chan *process, 3)
+	if _, err := launch("containerd", s.Folder, died, "--config", s.file("containerd.toml")); err != nil {
+		return err
+	}
+	if err := waitForSocket(containerdSocket); err != nil {
+		return err
+	}
+	for _, image := range s.Images {
+		if err := importImage(containerdSocket, image); err != nil {
+			return err
+		}
+	}
+	if _, err := launch(filepath.Join(s.Assets, kubeletName), s.Folder, died,
+		"--config", s.file("kubelet.json"),
+		"--kubeconfig", s.KubeletConfig,
+		"--node-ip", s.Address,
+	); err != nil {
+		return err
+	}
+	if _, err := launch(filepath.Join(s.Assets, proxyName), s.Folder, died, "--config", s.file("kube-proxy.json")); err != nil {
+		return err
+	}
+	return (<-died).failure()
+}
+
+func (s nodeSettings) file(name string) string { return filepath.Join(s.Folder, name) }
+
+// prepare sets the name of the machine, mounts the folders of the node, and writes the configurations of its programs.
+func (s nodeSettings) prepare() error {
+	if err := syscall.Sethostname([]byte(s.Name)); err != nil {
+		return err
+	}
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	for name, target := range ownFolders {
+		source := s.file(name)
+		if err := os.Mkdir(source, 0o755); err != nil {
+			return err
+		}
+		if err := syscall.Mount(source, target, "", syscall.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", target, err)
+		}
+	}
+	// Containers may see what the kubelet mounts later.
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share mounts with containers: %w", err)
+	}
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+		return err
+	}
+	// The kubelet makes cgroups only below one that exists.
+	if err := makeCgroup(s.cgroup()); err != nil {
+		return err
+	}
+	return s.writeConfigurations()
+}
+
+func waitForSocket(path string) error {
+	deadline := time.Now().Add(patience)
+	for {
+		connection, err := net.Dial("unix", path)
+		if err == nil {
+			return connection.Close()
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("containerd is not ready after %s: %w", patience, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// importImage imports the images of an archive into a containerd.
+func importImage(socket, archive string) error {
+	return execute("ctr", "--address", socket, "--namespace", "k8s.io", "images", "import", archive)
+}
+
+// importImages imports the images of an archive into every node.
+func (p *plane) importImages(archive string) error {
+	var failed error
+	for _, node := range p.nodes {
+		failed = errors.Join(failed, importImage(node.containerd(), archive))
+	}
+	return failed
+}

@@ -1,0 +1,36 @@
+//! The chart with `helm install`, `helm upgrade` and `helm uninstall`, with Pods.
+
+use e2e_tests::support::helm::Helm;
+use e2e_tests::support::whole_cluster::WholeCluster;
+use serde_json::json;
+
+use crate::installation::{DEPLOY, NAMESPACE, field, roll_out, satisfies_the_restricted_level, service};
+
+pub async fn install_upgrade_uninstall(cluster: &WholeCluster) {
+    let Some(helm) = Helm::of(cluster) else { return };
+    let namespace = &cluster.namespace("chart").await;
+    let chart = format!("{DEPLOY}/chart");
+    let release = ["clusterip", &chart, "--namespace", NAMESPACE, "--wait", "--timeout", "90s"];
+    let place = async |name: &str| {
+        cluster.apply(&service(namespace, name, json!({})).to_string()).await;
+        field(cluster, namespace, &format!("service/{name}"), ".spec.clusterIP").await
+    };
+
+    helm.run(&[&["install", "--create-namespace"], &release[..]].concat()).await;
+    satisfies_the_restricted_level(cluster).await;
+    let address = place("installed").await;
+    assert!(address.starts_with("172.21.0."), "{address}");
+
+    helm.run(&[&["upgrade"], &release[..], &["--set", "replicas=2", "--set", "claims=lease"]].concat()).await;
+    roll_out(cluster).await;
+    assert_eq!(field(cluster, NAMESPACE, "deployment/clusterip", ".status.readyReplicas").await, "2");
+    let address = place("upgraded").await;
+    assert!(address.starts_with("172.21.0."), "{address}");
+
+    helm.run(&["uninstall", "clusterip", "--namespace", NAMESPACE, "--wait", "--timeout", "90s"]).await;
+    // Without the webhook, Services are created as before the installation.
+    place("uninstalled").await;
+    for object in [namespace, NAMESPACE] {
+        cluster.kubectl(&["delete", "namespace", object, "--timeout=60s"]).await.ok();
+    }
+}

@@ -1,0 +1,74 @@
+//! `clusterip` as a Deployment in the cluster.
+
+use std::process::Command;
+
+use e2e_tests::support::control_plane::Kubectl;
+use e2e_tests::support::whole_cluster::WholeCluster;
+use serde_json::{Value, json};
+
+pub const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
+pub const NAMESPACE: &str = "clusterip-policy";
+
+/// Installs a folder of `deploy` as its README says, and waits until the Deployment is complete.
+pub async fn install(cluster: &WholeCluster, folder: &str) {
+    cluster.kubectl(&["apply", "-k", &format!("{DEPLOY}/api")]).await.ok();
+    let wait = ["wait", "--for=condition=Established", "crd", "--selector", "app.kubernetes.io/name=clusterip"];
+    cluster.kubectl(&[&wait[..], &["--timeout=60s"]].concat()).await.ok();
+    cluster.kubectl(&["apply", "-k", &format!("{DEPLOY}/{folder}")]).await.ok();
+    roll_out(cluster).await;
+}
+
+/// Waits until the Deployment is complete.
+pub async fn roll_out(cluster: &WholeCluster) {
+    let status = ["rollout", "status", "--namespace", NAMESPACE, "deployment/clusterip", "--timeout=90s"];
+    let done = cluster.kubectl(&status).await;
+    if done.status != 0 {
+        let pods = cluster.kubectl(&["describe", "pods", "--namespace", NAMESPACE]).await.ok();
+        let log = cluster.kubectl(&["logs", "--namespace", NAMESPACE, "deployment/clusterip", "--tail=50"]).await;
+        panic!("{}{pods}{}{}", done.stderr, log.stdout, log.stderr);
+    }
+}
+
+/// Removes what [`install`] created, with `deploy/webhook/uninstall` and the commands of its README.
+pub async fn uninstall(cluster: &WholeCluster) {
+    let mut command = Command::new(format!("{DEPLOY}/webhook/uninstall"));
+    let kubectl = cluster.kubectl_program().parent().unwrap();
+    command
+        .env("PATH", format!("{}:{}", kubectl.display(), std::env::var("PATH").unwrap()))
+        .env("KUBECONFIG", cluster.kubeconfig());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    cluster.kubectl(&["delete", "-k", &format!("{DEPLOY}/fence"), "--ignore-not-found"]).await.ok();
+    cluster.kubectl(&["delete", "-k", &format!("{DEPLOY}/api"), "--ignore-not-found"]).await.ok();
+}
+
+/// Asserts that the Pods of the namespace satisfy the restricted Pod Security level, which the API server checks for
+/// every Pod of a namespace when its label changes.
+pub async fn satisfies_the_restricted_level(cluster: &WholeCluster) {
+    let label = ["label", "namespace", NAMESPACE, "--overwrite", "--dry-run=server"];
+    let level = async |level: &str| -> Kubectl {
+        cluster.kubectl(&[&label[..], &[&format!("pod-security.kubernetes.io/enforce={level}")]].concat()).await
+    };
+    // A change of the label, because only a change makes the API server look.
+    cluster.kubectl(&["label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce-"]).await.ok();
+    let checked = level("restricted").await;
+    assert_eq!((checked.status, checked.stderr.as_str()), (0, ""));
+    let enforce = "pod-security.kubernetes.io/enforce=restricted";
+    cluster.kubectl(&["label", "namespace", NAMESPACE, "--overwrite", enforce]).await.ok();
+}
+
+/// A Service with one port, whose Pods have the label `app` with its name.
+pub fn service(namespace: &str, name: &str, fields: Value) -> Value {
+    let mut service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]},
+    });
+    service["spec"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    service
+}
+
+/// A field of an object, as `kubectl get --output jsonpath` prints it.
+pub async fn field(cluster: &WholeCluster, namespace: &str, object: &str, path: &str) -> String {
+    let output = format!("jsonpath={{{path}}}");
+    cluster.kubectl(&["get", "--namespace", namespace, object, "--output", &output]).await.ok()
+}

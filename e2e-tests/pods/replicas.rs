@@ -1,0 +1,54 @@
+//! `deploy/replicas` while the node of the leader is drained.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use e2e_tests::support::eventually::eventually;
+use e2e_tests::support::whole_cluster::WholeCluster;
+use serde_json::json;
+
+use crate::installation::{NAMESPACE, field, install, roll_out, service, uninstall};
+
+/// The Pod of the leader: the identity in the Lease begins with the name of the Pod.
+async fn leader(cluster: &WholeCluster) -> String {
+    eventually("a leader", async || {
+        let holder = field(cluster, NAMESPACE, "lease/clusterip-leader", ".spec.holderIdentity").await;
+        let pods = field(cluster, NAMESPACE, "pods", ".items[*].metadata.name").await;
+        pods.split_whitespace().find(|pod| holder.contains(pod)).map(str::to_owned)
+    })
+    .await
+}
+
+/// All Services that are created during the drain get an address of their pool at once, and another replica leads.
+pub async fn drain_of_the_leaders_node(cluster: &WholeCluster) {
+    install(cluster, "replicas").await;
+    let namespace = &cluster.namespace("drained").await;
+    let leader_before = leader(cluster).await;
+    let node = field(cluster, NAMESPACE, &format!("pod/{leader_before}"), ".spec.nodeName").await;
+
+    let drained = AtomicBool::new(false);
+    let drain = async {
+        let drain = ["drain", &node, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s"];
+        let done = cluster.kubectl(&drain).await;
+        drained.store(true, Ordering::Relaxed);
+        done.ok()
+    };
+    let create = async {
+        let mut created = 0;
+        while !drained.load(Ordering::Relaxed) {
+            let name = format!("web-{created}");
+            cluster.apply(&service(namespace, &name, json!({})).to_string()).await;
+            let address = field(cluster, namespace, &format!("service/{name}"), ".spec.clusterIP").await;
+            assert!(address.starts_with("172.21.0."), "{name} has {address}");
+            created += 1;
+        }
+        created
+    };
+    let (_, created) = tokio::join!(drain, create);
+    assert!(created > 0);
+    assert_ne!(leader(cluster).await, leader_before);
+    roll_out(cluster).await;
+
+    cluster.kubectl(&["uncordon", &node]).await.ok();
+    cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await.ok();
+    uninstall(cluster).await;
+}
