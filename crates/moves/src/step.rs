@@ -10,14 +10,13 @@
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving, REASON_ANNOTATION};
-use clusterip_core::service::Service;
-use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_core::service::{Service, addresses};
 use serde_json::{Map, Value, json};
 
-use super::field_ownership;
-use super::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
-use super::outcome::{Outcome, Unmoved};
-use super::spec_merge;
+use crate::field_ownership;
+use crate::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
+use crate::outcome::{Outcome, Unmoved};
+use crate::spec_merge;
 
 /// The next step of a move. A move may be cut off before or after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The journal of a move: all data that is needed to finish it.
 //!
-//! [`records`](super::records) stores journals in the server's namespace, where tenants can't write. A journal never
+//! Journals are stored in the server's namespace, where tenants can't write. A journal never
 //! relies on what a Service itself says about its move, because each user who may edit a namespace can write its
 //! Services.
 

@@ -5,8 +5,6 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 
-use crate::joined::joined;
-
 /// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace at once fit into the memory of
 /// a server.
 pub const MAX_SERVICE_BYTES: usize = 256 << 10;
@@ -122,10 +120,10 @@ impl Outcome {
 }
 
 /// The addresses, separated by commas, or `none`.
-pub(super) fn shown(addresses: &[IpAddr]) -> String {
+pub fn shown(addresses: &[IpAddr]) -> String {
     match addresses {
         [] => "none".to_owned(),
-        _ => joined(addresses, ", "),
+        _ => addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
     }
 }
 
