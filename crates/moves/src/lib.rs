@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`journal`] | the data that is needed to finish a move |
 //! | [`step`] | decides the next step of a move, and what it writes to the Service |
+//! | [`seamless`] | the steps of a move during which both addresses answer |
 //! | [`spec_merge`] | keeps what others changed in the spec meanwhile |
 //! | [`field_ownership`] | restores which manager owns which field |
 //! | [`refusal`] | interprets why the API server refused a request |
@@ -14,5 +15,6 @@ pub mod field_ownership;
 pub mod journal;
 pub mod outcome;
 pub mod refusal;
+pub mod seamless;
 pub mod spec_merge;
 pub mod step;
