@@ -38,6 +38,7 @@ use crate::step::{self, Step};
 pub mod endpoints;
 pub mod method;
 pub mod progress;
+pub mod quota;
 pub mod request;
 pub mod temporary;
 
@@ -155,7 +156,7 @@ pub fn next(
     let temporaries = Temporaries::of(seen, journal);
     let Some(service) = &seen.service else { return temporaries.cleared(moment) };
     match step::next(service, journal) {
-        Step::Assign => between_swaps(&temporaries, journal, progress, moment, target),
+        Step::Assign => between_swaps(service, &temporaries, journal, progress, moment, target),
         Step::Idle if is_at(service, &journal.from) => before(service, &temporaries, journal, progress, moment),
         Step::Idle => after(&temporaries, journal, plan, moment),
         step => SeamlessStep::Original(step),
@@ -220,10 +221,11 @@ fn prepare(
 ) -> SeamlessStep {
     let old_is_parked = old.is_parked();
     match (new, old) {
+        (Temporary::Foreign, _) => return SeamlessStep::GiveUp(Role::New),
+        (_, Temporary::Foreign) => return SeamlessStep::GiveUp(Role::Old),
         (Temporary::Absent, _) => return SeamlessStep::Create(Role::New),
         (new, _) if !new.is_at(&journal.to) => return SeamlessStep::GiveUp(Role::New),
         (_, Temporary::Absent) => return SeamlessStep::Create(Role::Old),
-        (_, old) if !old.is_ours() => return SeamlessStep::GiveUp(Role::Old),
         _ if !moment.endpoints_match => return SeamlessStep::Wait(Wait::Endpoints),
         _ if !old_is_parked => return SeamlessStep::ParkOld,
         _ => {}
@@ -243,13 +245,14 @@ fn prepare(
 }
 
 fn between_swaps(
+    service: &Value,
     Temporaries { new, old, trigger }: &Temporaries<'_>,
     journal: &Journal,
     progress: &Progress,
     moment: &Moment,
     target: &[IpAddr],
 ) -> SeamlessStep {
-    if !new.is_at(&journal.to) {
+    if !new.is_at(&journal.to) || !points_at(service, journal) {
         // The name has no address: every other step has to wait, unless an own temporary Service has the address.
         return if new.has_any(target) {
             SeamlessStep::Delete(Role::New)
@@ -301,6 +304,11 @@ impl Temporaries<'_> {
 fn is_at(service: &Value, at: &[IpAddr]) -> bool {
     let kind = service.pointer("/spec/type").and_then(Value::as_str);
     kind != Some("ExternalName") && addresses(service) == at
+}
+
+/// Whether a Service is an alias of `new`.
+fn points_at(service: &Value, journal: &Journal) -> bool {
+    service.pointer("/spec/externalName").and_then(Value::as_str) == Some(journal.external_name())
 }
 
 /// Whether a Service is an `ExternalName` that never resolves.

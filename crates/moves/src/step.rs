@@ -288,8 +288,7 @@ fn restore_source_ranges(service: &mut Value, journal: &Journal) {
 fn is_released(service: &Value, journal: &Journal) -> bool {
     match journal.release_method {
         ReleaseMethod::ExternalName => {
-            text(service, "type") == Some("ExternalName")
-                && text(service, "externalName") == Some(journal.external_name())
+            text(service, "type") == Some("ExternalName") && is_name_of_move(text(service, "externalName"), journal)
         }
         // A user may have made the Service single-stack, but then without the marker.
         ReleaseMethod::SingleStack => {
@@ -303,9 +302,12 @@ fn is_released(service: &Value, journal: &Journal) -> bool {
 
 /// Whether a Service of another type than `ExternalName` still has the external name of a move.
 fn has_leftover_name(service: &Value, journal: &Journal) -> bool {
-    let name = text(service, "externalName");
-    text(service, "type") != Some("ExternalName")
-        && (name == Some(MOVING_NAME) || name == Some(journal.external_name()))
+    text(service, "type") != Some("ExternalName") && is_name_of_move(text(service, "externalName"), journal)
+}
+
+/// Whether a move wrote this external name: this one, or an earlier plain one whose release arrived late.
+fn is_name_of_move(name: Option<&str>, journal: &Journal) -> bool {
+    name == Some(MOVING_NAME) || name == Some(journal.external_name())
 }
 
 /// Whether to restore the recorded status: the release has wiped it, and the Service has the same load balancer class

@@ -45,7 +45,10 @@ impl Progress {
 
     /// Stops the preparation.
     pub fn fail(&mut self, reason: String) {
-        self.failure.get_or_insert(reason);
+        if self.failure.is_none() {
+            self.notes.push(reason.clone());
+            self.failure = Some(reason);
+        }
     }
 
     /// Why the preparation has failed; `None` if it has not.

@@ -75,7 +75,7 @@ impl Run<'_> {
         self.request(Method::PUT, &path, Some(service)).await
     }
 
-    async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
+    pub(super) async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
         let invalid = |error: &dyn std::fmt::Display| Refusal::Refused(error.to_string());
         let body = match body {
             Some(body) => serde_json::to_vec(body).map_err(|error| invalid(&error))?,
