@@ -35,6 +35,7 @@ use serde_json::Value;
 use crate::journal::Journal;
 use crate::step::{self, Step};
 
+pub mod dns;
 pub mod endpoints;
 pub mod method;
 pub mod progress;

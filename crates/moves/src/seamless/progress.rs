@@ -11,8 +11,6 @@ pub struct Progress {
     recorded: bool,
     /// Whether a release without an answer may still be carried out.
     unanswered_release: bool,
-    /// Whether a creation without an answer may still be carried out.
-    unanswered_creation: bool,
     /// Why the preparation has failed.
     failure: Option<String>,
     tried_old: bool,
@@ -40,7 +38,7 @@ impl Progress {
 
     /// A run that finishes what another one began. Requests of the other run may still be on their way.
     pub fn of_later_run() -> Self {
-        Self { unanswered_release: true, unanswered_creation: true, ..Self::default() }
+        Self { unanswered_release: true, ..Self::default() }
     }
 
     /// Stops the preparation.
@@ -61,9 +59,9 @@ impl Progress {
         &self.notes
     }
 
-    /// Whether a request of the move may still be carried out after this run has ended.
-    pub fn is_uncertain(&self) -> bool {
-        self.unanswered_creation || self.unanswered_release
+    /// Whether this run recorded the move.
+    pub fn is_of_first_run(&self) -> bool {
+        self.recorded
     }
 
     pub(super) fn may_begin(&self) -> bool {
@@ -103,7 +101,7 @@ impl Progress {
         let is_unanswered = matches!(refusal, Refusal::Trouble(_));
         match (step, refusal) {
             (SeamlessStep::Release, Refusal::Trouble(_)) => self.unanswered_release = true,
-            (SeamlessStep::Create(_), Refusal::Trouble(_)) => self.unanswered_creation = true,
+            (SeamlessStep::Create(_), Refusal::Trouble(_)) => {}
             // Another client has changed the object, or deleted it.
             (SeamlessStep::Create(Role::New | Role::Old), Refusal::Gone) => self.fail(refusal.to_string()),
             (_, Refusal::Conflict) => {}

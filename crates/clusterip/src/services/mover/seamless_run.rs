@@ -1,10 +1,12 @@
 //! Carries out the steps of a seamless move.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::address_set_by_hand::MANAGER;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::object::service_path;
+use clusterip_host::permissions;
 use futures::future;
 use http::Method as HttpMethod;
 use jiff::Timestamp;
@@ -24,7 +26,6 @@ use super::seamless::temporary::Role;
 use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next, quota};
 use super::step::Step;
 use super::targets::Targets;
-use super::unfinished::QUIET_AFTER;
 use super::{FIRST_PAUSE, MoveOrder, Run};
 
 /// How long the preparation may take. After that, the move is undone.
@@ -40,13 +41,18 @@ impl Run<'_> {
     pub(super) async fn plan(
         &mut self,
         service: &Value,
-        to: &[std::net::IpAddr],
+        to: &[IpAddr],
         order: &MoveOrder,
     ) -> Result<Result<Option<Plan>, String>, MoveError> {
         let Some(options) = &order.seamless else { return Ok(Ok(None)) };
         let slices = self.slices(self.name).await?;
         if method(service, to, !endpoints::ready(&slices).is_empty()) != Method::Seamless {
             return Ok(Ok(None));
+        }
+        if let Err(error) = permissions::require(&self.mover.client, &permissions::seamless_moves()).await {
+            return Ok(Err(format!(
+                "{error}\ndeploy/seamless grants them; without --seamless, none of them is needed"
+            )));
         }
         if let Some(reason) = quota::without_room(&self.quotas().await?) {
             return Ok(Err(reason));
@@ -67,7 +73,8 @@ impl Run<'_> {
     ) -> Result<Outcome, MoveError> {
         // From here on, only the last step deletes the record.
         (self.recorded, self.unanswered) = (None, false);
-        self.mover.unfinished.add(self.uid, &ServiceKey::new(self.namespace.to_owned(), self.name.to_owned()));
+        let id = ServiceKey::new(self.namespace.to_owned(), self.name.to_owned());
+        self.mover.unfinished.add(self.uid, &id, self.progress.is_of_first_run());
         let mut original = OriginalSteps::new(journal);
         let mut last_write = Instant::now();
         let mut seen = match service {
@@ -84,8 +91,7 @@ impl Run<'_> {
                     return Ok(self.rest(Duration::from_secs(rest), original, &seen));
                 }
                 SeamlessStep::Wait(Wait::Quiet) => {
-                    let rest = QUIET_AFTER.saturating_sub(self.mover.unfinished.quiet_since(self.uid).elapsed());
-                    return Ok(self.rest(rest, original, &seen));
+                    return Ok(self.rest(self.mover.unfinished.until_quiet(self.uid), original, &seen));
                 }
                 SeamlessStep::End => {
                     self.end_seamless().await?;
@@ -123,13 +129,12 @@ impl Run<'_> {
         plan: &Plan,
         last_write: Instant,
     ) -> Result<SeamlessStep, MoveError> {
-        let quiet_for = self.mover.unfinished.quiet_since(self.uid).elapsed();
         let mut moment = Moment {
             now: Timestamp::now().as_second(),
             since_write: last_write.elapsed(),
             endpoints_match: false,
             is_late: self.since.elapsed() > PREPARATION,
-            is_quiet: !self.progress.is_uncertain() || quiet_for >= QUIET_AFTER,
+            is_quiet: self.mover.unfinished.until_quiet(self.uid).is_zero(),
         };
         let target = self.attempt.as_ref().map_or_else(|| journal.to.clone(), |attempt| attempt.addresses().to_vec());
         let step = next(seen, journal, plan, &self.progress, &moment, &target);
@@ -166,6 +171,9 @@ impl Run<'_> {
             }
         };
         tracing::debug!(service = %self.label(), ?step, refused = ?answer.as_ref().err(), "seamless move");
+        if matches!(answer, Err(Refusal::Trouble(_))) {
+            self.mover.unfinished.unanswered(self.uid);
+        }
         match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
             (_, Ok(written)) => {
                 self.pause = FIRST_PAUSE;

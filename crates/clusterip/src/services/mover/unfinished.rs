@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::seamless::temporary::Role;
 
 /// How long a request without an answer may still be carried out: longer than an API server works on one.
-pub const QUIET_AFTER: Duration = Duration::from_secs(90);
+const QUIET_AFTER: Duration = Duration::from_secs(90);
 
 /// The moves by the UID of their Service. Cheap to clone: all clones share the moves.
 #[derive(Clone, Default)]
@@ -20,17 +20,19 @@ pub struct Unfinished(Arc<Mutex<BTreeMap<String, Entry>>>);
 
 struct Entry {
     id: ServiceKey,
-    /// Since when no request of the move is sent that could get no answer.
-    quiet_since: Instant,
+    /// Since when no request of the move was left without an answer; `None` if none ever was.
+    quiet_since: Option<Instant>,
     /// When to go on with the move.
     due: Instant,
 }
 
 impl Unfinished {
-    /// Adds a move, if it is not known yet.
-    pub fn add(&self, uid: &str, id: &ServiceKey) {
+    /// Adds a move, if it is not known yet. Requests of a process that is gone may still be on their way if another
+    /// process has recorded the move.
+    pub fn add(&self, uid: &str, id: &ServiceKey, recorded_here: bool) {
         let now = Instant::now();
-        let entry = || Entry { id: id.clone(), quiet_since: now, due: now };
+        let quiet_since = (!recorded_here).then_some(now);
+        let entry = || Entry { id: id.clone(), quiet_since, due: now };
         self.lock().entry(uid.to_owned()).or_insert_with(entry);
     }
 
@@ -52,8 +54,17 @@ impl Unfinished {
         uids.any(|uid| [Role::New, Role::Old].iter().any(|role| role.name(uid) == name))
     }
 
-    pub(super) fn quiet_since(&self, uid: &str) -> Instant {
-        self.lock().get(uid).map_or_else(Instant::now, |entry| entry.quiet_since)
+    /// How long to wait until no request of the move can be on its way.
+    pub(super) fn until_quiet(&self, uid: &str) -> Duration {
+        let since = self.lock().get(uid).and_then(|entry| entry.quiet_since);
+        since.map_or(Duration::ZERO, |since| QUIET_AFTER.saturating_sub(since.elapsed()))
+    }
+
+    /// Notes that a request of the move got no answer.
+    pub(super) fn unanswered(&self, uid: &str) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.quiet_since = Some(Instant::now());
+        }
     }
 
     pub(super) fn go_on_after(&self, uid: &str, pause: Duration) {
@@ -62,7 +73,8 @@ impl Unfinished {
         }
     }
 
-    pub(super) fn remove(&self, uid: &str) {
+    /// Forgets a move that has ended.
+    pub fn remove(&self, uid: &str) {
         self.lock().remove(uid);
     }
 
