@@ -116,7 +116,7 @@ pub enum SeamlessStep {
     TakeOld,
     /// Delete a temporary Service.
     Delete(Role),
-    /// A release that got no answer may still arrive: write the marker to the Service, so that it is refused.
+    /// Go back: write the marker to the Service, so that a release that is still on its way is refused.
     Fence,
     /// A step on the Service itself, as in a plain move.
     Original(Step),
@@ -210,8 +210,8 @@ fn before(
     if progress.may_begin() && !moment.is_late {
         return prepare(temporaries, journal, progress, moment);
     }
-    // Without `new`, a release that arrives late would leave the name without an address.
-    if progress.release_may_arrive() { SeamlessStep::Fence } else { temporaries.cleared(moment) }
+    // Without `new`, a release that arrives late, or that another leader makes, would leave the name without an address.
+    SeamlessStep::Fence
 }
 
 fn prepare(
@@ -235,10 +235,11 @@ fn prepare(
         return SeamlessStep::TryOld;
     }
     let has_trigger = trigger.is_ours();
+    let goes_without_trigger = progress.goes_without_trigger() || matches!(trigger, Temporary::Foreign);
     let needed = if has_trigger { TRIGGER_LEAD } else { PROXIES };
     if moment.since_write < needed {
         SeamlessStep::Wait(Wait::For(needed - moment.since_write))
-    } else if !has_trigger && !progress.goes_without_trigger() {
+    } else if !has_trigger && !goes_without_trigger {
         SeamlessStep::Create(Role::Trigger)
     } else {
         SeamlessStep::Release

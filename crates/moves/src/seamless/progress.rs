@@ -9,8 +9,6 @@ use crate::refusal::Refusal;
 pub struct Progress {
     /// Whether this run recorded the move. No other run creates anything.
     recorded: bool,
-    /// Whether a release without an answer may still be carried out.
-    unanswered_release: bool,
     /// Why the preparation has failed.
     failure: Option<String>,
     tried_old: bool,
@@ -36,9 +34,9 @@ impl Progress {
         Self { recorded: true, ..Self::default() }
     }
 
-    /// A run that finishes what another one began. Requests of the other run may still be on their way.
+    /// A run that finishes what another one began.
     pub fn of_later_run() -> Self {
-        Self { unanswered_release: true, ..Self::default() }
+        Self::default()
     }
 
     /// Stops the preparation.
@@ -66,10 +64,6 @@ impl Progress {
 
     pub(super) fn may_begin(&self) -> bool {
         self.recorded && self.failure.is_none()
-    }
-
-    pub(super) fn release_may_arrive(&self) -> bool {
-        self.unanswered_release
     }
 
     pub(super) fn old_was_tried(&self) -> bool {
@@ -100,8 +94,7 @@ impl Progress {
         };
         let is_unanswered = matches!(refusal, Refusal::Trouble(_));
         match (step, refusal) {
-            (SeamlessStep::Release, Refusal::Trouble(_)) => self.unanswered_release = true,
-            (SeamlessStep::Create(_), Refusal::Trouble(_)) => {}
+            (SeamlessStep::Create(Role::Trigger), Refusal::Trouble(_)) => {}
             // Another client has changed the object, or deleted it.
             (SeamlessStep::Create(Role::New | Role::Old), Refusal::Gone) => self.fail(refusal.to_string()),
             (_, Refusal::Conflict) => {}

@@ -83,6 +83,7 @@ impl Run<'_> {
             }
             _ => self.observe(journal, plan).await?,
         };
+        let mut is_fresh = false;
         loop {
             let step = self.next_step(&seen, journal, plan, last_write).await?;
             match &step {
@@ -92,6 +93,10 @@ impl Run<'_> {
                 }
                 SeamlessStep::Wait(Wait::Quiet) => {
                     return Ok(self.rest(self.mover.unfinished.until_quiet(self.uid), original, &seen));
+                }
+                // The last look may be older than another leader's writes.
+                SeamlessStep::End if !is_fresh => {
+                    (seen, is_fresh) = (self.observe(journal, plan).await?, true);
                 }
                 SeamlessStep::End => {
                     self.end_seamless().await?;
@@ -108,10 +113,12 @@ impl Run<'_> {
                     self.attempt = Some(Attempt::first(journal, ordered, &self.refused, targets).await);
                 }
                 SeamlessStep::Original(step) => {
+                    is_fresh = false;
                     let Some(service) = seen.service.take() else { continue };
                     seen.service = self.carry_out_step(*step, service, journal, targets, &mut original).await?;
                 }
                 step => {
+                    is_fresh = false;
                     if self.send_step(step, &mut seen, journal, plan).await? {
                         last_write = Instant::now();
                     } else {
@@ -288,10 +295,12 @@ impl Run<'_> {
     fn outcome(&self, original: OriginalSteps, seen: &Observed) -> Outcome {
         let reached = seen.service.as_ref().and_then(|service| original.reached(service));
         match (reached, self.progress.failure(), &seen.service) {
+            (None | Some(Outcome::Kept { .. }), Some(reason), Some(_)) => {
+                Outcome::Unmoved(Unmoved::NotPrepared { reason: reason.to_owned() })
+            }
             (Some(reached), ..) => reached,
-            (None, Some(reason), _) => Outcome::Unmoved(Unmoved::NotPrepared { reason: reason.to_owned() }),
             (None, None, Some(_)) => Outcome::Unmoved(Unmoved::NotMoving),
-            (None, None, None) => Outcome::Unmoved(Unmoved::Gone),
+            (None, _, None) => Outcome::Unmoved(Unmoved::Gone),
         }
     }
 
