@@ -74,6 +74,12 @@ pub const SETTINGS_HASH_ANNOTATION: &str = "clusterip-policy/settings-hash";
 /// The annotation of a webhook configuration with the URL that it was written for.
 pub const REGISTERED_URL_ANNOTATION: &str = "clusterip-policy/registered-url";
 
+/// The label of the temporary Services of a seamless move. Its value is the role of the Service: `new`, `old` or
+/// `trigger`. The author of a Service can write it too, so no decision relies on it alone.
+pub const TEMPORARY_LABEL: &str = "clusterip-policy/temporary";
+/// The annotation of a temporary Service that keeps an old address: when it took it, in seconds since 1970.
+pub const SWAPPED_ANNOTATION: &str = "clusterip-policy/swapped-at";
+
 /// The prefix of every key of this project.
 const PREFIX: &str = "clusterip-policy/";
 /// The names behind [`PREFIX`] that the author of a Service writes. A warning of an unknown name suggests them.
@@ -81,7 +87,7 @@ const AUTHOR_NAMES: [&str; 4] =
     [name_of(REQUESTED_ADDRESS_ANNOTATION), name_of(MOVE_ANNOTATION), name_of(OS_ANNOTATION), name_of(POOL_ANNOTATION)];
 /// The names behind [`PREFIX`] that programs write, on Services or on other objects. The policy warns of any name that
 /// is in neither list.
-const PROGRAM_NAMES: [&str; 9] = [
+const PROGRAM_NAMES: [&str; 10] = [
     name_of(ADDRESS_ANNOTATION),
     name_of(RECORD_ANNOTATION),
     name_of(LEASE_LABEL),
@@ -91,6 +97,7 @@ const PROGRAM_NAMES: [&str; 9] = [
     name_of(REGISTERED_URL_ANNOTATION),
     name_of(SERVICE_ANNOTATION),
     name_of(SETTINGS_HASH_ANNOTATION),
+    name_of(SWAPPED_ANNOTATION),
 ];
 
 /// The name behind [`PREFIX`] in a key. It is computed when the crate is compiled.

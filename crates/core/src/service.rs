@@ -128,3 +128,17 @@ impl Service {
         self.family_policy > old.family_policy || self.families.len() > old.families.len().max(1)
     }
 }
+
+/// The addresses of a Service object without repetition, the primary one first.
+pub fn addresses(service: &Value) -> Vec<IpAddr> {
+    let spec = service.get("spec");
+    let primary = spec.and_then(|spec| spec.get("clusterIP")).into_iter();
+    let all = spec.and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array).into_iter().flatten();
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in primary.chain(all).filter_map(|address| parse_address(address.as_str()?)) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}

@@ -18,7 +18,7 @@ use kube::api::{Api, ApiResource, PostParams};
 use serde_json::json;
 use thiserror::Error;
 
-pub use self::duties::{Duties, Registration, needs};
+pub use self::duties::{Duties, Registration, needs, seamless_moves};
 use crate::cluster::watch::kinds;
 
 /// How many permissions are reviewed at a time.

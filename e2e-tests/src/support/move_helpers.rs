@@ -92,6 +92,7 @@ pub fn order(service: &Value, addresses: &[IpAddr]) -> MoveOrder {
         why: "its Pods run on windows".to_owned(),
         reason: None,
         load_balancers: true,
+        seamless: None,
     }
 }
 

@@ -8,6 +8,7 @@ mod missing_permissions;
 pub mod move_;
 pub mod plan;
 mod scope;
+mod seamless_arguments;
 pub mod serve;
 pub mod settings;
 mod settings_file;

@@ -32,6 +32,7 @@ use self::jobs::{Job, Run};
 use super::deployed::Deployed;
 use super::missing_permissions::{Reads, is_forbidden};
 use super::scope::{self, Scope, ServiceName};
+use super::seamless_arguments::SeamlessCommand;
 use super::terminal_options::{TerminalOptions, notice};
 use crate::report::columns::{Layout, paint};
 use crate::report::move_json::{self, Ended, NotMoved};
@@ -49,12 +50,15 @@ Examples:
     clusterip move --namespace shop --service web --yes
   The Services with these labels:
     clusterip move --all-namespaces --selector app=web,tier!=back --dry-run
+  So that no request fails, two at a time, until the old addresses are free:
+    clusterip move --seamless --at-once 2 --wait --yes
   With a settings file, if no server runs:
     clusterip init >settings.yaml
     clusterip move --settings settings.yaml --dry-run
 
 No Service is deleted: it has type ExternalName for some milliseconds, and then the new address. \
-All other fields stay unchanged. Addresses set by hand are never changed. If a server \
+All other fields stay unchanged. Addresses set by hand are never changed. With --seamless, both addresses answer during the move: temporary Services keep the new address before it, and the old \
+one until DNS has forgotten it. A command that was interrupted can be run again, and finishes what it began. If a server \
 (`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out \
 the moves.
 
@@ -89,6 +93,14 @@ pub struct Move {
     /// may fail during the move. May be given several times
     #[arg(long, value_name = "NAMESPACE/NAME")]
     called_by_control_plane: Vec<ServiceKey>,
+    #[command(flatten)]
+    seamless: SeamlessCommand,
+    /// The maximum number of Services that move at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    at_once: u8,
+    /// Begin no further move after one has failed
+    #[arg(long)]
+    stop_on_failure: bool,
     /// Only list the moves. Needs only read permissions
     #[arg(long)]
     dry_run: bool,
@@ -188,11 +200,12 @@ impl Move {
         };
         let (reconciler, followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
         notice(&deployed.settings_notice(&source));
-        let run = Run { client, deployed, source, reconciler };
+        let seamless = self.seamless.options(&client).await;
+        let run = Run { client, deployed, source, reconciler, seamless };
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;
         }
-        let (rows, jobs) = self.list(&run.reconciler, namespace.as_deref(), named.as_ref()).await?;
+        let (rows, jobs) = self.list(&run, namespace.as_deref(), named.as_ref()).await?;
         Ok(Prepared { run, rows, jobs, followed })
     }
 
@@ -203,6 +216,7 @@ impl Move {
             moves: !self.dry_run,
             previews_moves: self.dry_run,
             load_balancers: self.load_balancers,
+            seamless: self.seamless.is_on() && !self.dry_run,
             ..Duties::default()
         }
     }
@@ -258,7 +272,7 @@ impl Move {
         let stuck = rows.iter().any(|row| row.stuck);
         self.print(match rows {
             [] => "nothing is misplaced\n".to_owned(),
-            rows => table(rows, Layout::of_stdout(self.no_headers)),
+            rows => table(rows, self.dry_run || self.seamless.is_on(), Layout::of_stdout(self.no_headers)),
         })?;
         if self.dry_run || jobs.is_empty() {
             if !rows.is_empty() {
@@ -288,14 +302,15 @@ impl Move {
         self.print(format!("moved {} of {count}, {stay} stay\n", count - failed.len()))?;
         self.print_json(rows, &ended)?;
         // The last line counts the Services whose moves have not begun.
-        let (interrupted, tried): (Vec<_>, Vec<_>) =
-            failed.iter().partition(|(_, reason)| matches!(reason, NotMoved::Interrupted));
+        let (not_begun, tried): (Vec<_>, Vec<_>) =
+            failed.iter().partition(|(_, reason)| matches!(reason, NotMoved::Interrupted | NotMoved::Stopped));
         for (ServiceKey { namespace, name }, reason) in tried {
             let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
-        if !interrupted.is_empty() {
-            let text = format!("interrupted: {} of {count} Services were moved", count - failed.len());
+        if let Some((_, reason)) = not_begun.first() {
+            let why = if matches!(reason, NotMoved::Stopped) { "stopped after a failure" } else { "interrupted" };
+            let text = format!("{why}: {} of {count} Services were moved", count - failed.len());
             anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
         }
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -29,6 +29,7 @@ use self::controllers::Election;
 use self::running::Running;
 use self::startup::{Connection, Prepared, Startup};
 use self::webhook::Webhook;
+use super::seamless_arguments::SeamlessServer;
 use crate::webhook::admission::OnError;
 use crate::webhook::tls::{CertificateError, CertificateFiles};
 use crate::webhook::{authority, registration};
@@ -116,6 +117,8 @@ pub struct Serve {
     /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
     #[arg(long)]
     move_load_balancers: bool,
+    #[command(flatten)]
+    seamless: SeamlessServer,
     /// Serve the map of all pools over plain HTTP. Without an address, only this machine can connect
     #[arg(
         long,
@@ -219,6 +222,7 @@ impl Serve {
         let server = startup.listen().await?;
         let (certificate, registration) = startup.certificate(files).await?;
         startup.trust_clients(&certificate)?;
+        let seamless = self.seamless.options(&self.cluster.client().await?).await;
         // The controller of Nodes runs in a thread of its own, and its connections live there.
         let nodes_client = self.cluster.client().await?;
         Ok(Prepared {
@@ -231,6 +235,7 @@ impl Serve {
             server,
             certificate,
             registration,
+            seamless,
         })
     }
 
@@ -246,9 +251,10 @@ impl Serve {
             server,
             certificate,
             registration,
+            seamless,
         } = prepared;
         let mut election = Election::start(candidate);
-        let reconciler = startup.reconciler();
+        let reconciler = startup.reconciler().seamless(seamless);
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
         startup.assign_pod_cidrs(module, nodes_client, &election)?;
         startup.assign_external_addresses(&election);
@@ -272,6 +278,7 @@ impl Serve {
             moves: true,
             previews_moves: false,
             load_balancers: self.move_load_balancers,
+            seamless: self.seamless.is_on(),
             nodes: true,
             external: true,
             agents_namespace: self.agents_namespace.clone(),

@@ -11,6 +11,7 @@ use super::move_table::Row;
 use crate::services::controller::hand_over::HandOverError;
 use crate::services::mover::MoveError;
 use crate::services::mover::outcome::Outcome;
+use crate::services::mover::seamless::method::Method;
 
 /// The result of each move: what happened, or why the Service was not moved.
 pub type Ended = BTreeMap<ServiceKey, Result<String, NotMoved>>;
@@ -21,6 +22,12 @@ pub enum NotMoved {
     /// A signal ended the command before the move began.
     #[error("the command was interrupted before the move began")]
     Interrupted,
+    /// Another move failed before this one began, and the command was told to stop then.
+    #[error("the command stopped before the move began, because another move failed")]
+    Stopped,
+    /// The Service has moved, but its temporary Services are not deleted yet.
+    #[error("it has moved, but the server has not deleted its temporary Services yet")]
+    NotEnded,
     /// The move ended, and the Service has not moved to a new address of its pool.
     #[error("{0}")]
     Outcome(Outcome),
@@ -48,6 +55,10 @@ struct Service<'r> {
     /// Empty if the addresses are not known yet; `null` if the Service stays.
     to: Option<&'r [IpAddr]>,
     why: &'r str,
+    /// `seamless` or `plain`; `null` if the Service stays.
+    method: Option<&'static str>,
+    /// What its clients notice.
+    clients: Option<String>,
     stays: Option<&'r str>,
     /// `moved` or `failed`; `null` if no move was tried.
     outcome: Option<&'static str>,
@@ -76,7 +87,7 @@ pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Resul
 }
 
 fn service<'r>(row: &'r Row, ended: &Ended) -> Service<'r> {
-    let Row { namespace, name, from, to, why, stays, .. } = row;
+    let Row { namespace, name, from, to, why, stays, method, .. } = row;
     let result = ended.get(&ServiceKey::new(namespace.clone(), name.clone()));
     let (outcome, message) = match result {
         Some(Ok(text)) => (Some("moved"), Some(text.clone())),
@@ -84,7 +95,8 @@ fn service<'r>(row: &'r Row, ended: &Ended) -> Service<'r> {
         None => (None, None),
     };
     let (to, stays) = (to.as_deref(), stays.as_deref());
-    Service { namespace, name, from, to, why, stays, outcome, message }
+    let (clients, method) = (method.map(|method| method.to_string()), method.map(Method::as_str));
+    Service { namespace, name, from, to, why, method, clients, stays, outcome, message }
 }
 
 #[cfg(test)]
@@ -93,6 +105,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::services::mover::seamless::method::WhyPlain;
 
     #[test]
     fn document_shows_every_service_with_the_result_of_its_move() {
@@ -104,6 +117,7 @@ mod tests {
             why: "it lies in no pool".to_owned(),
             stays: stays.map(str::to_owned),
             stuck: false,
+            method: to.map(|_| Method::Plain(WhyPlain::NoReadyEndpoints)),
         };
         let rows = [
             row("done", Some("172.21.1.4"), None),
@@ -116,6 +130,8 @@ mod tests {
         let service = |name: &str, to: Value, stays: Value, outcome: Value, message: Value| {
             json!({
                 "namespace": "shop", "name": name, "from": ["172.21.0.9"], "to": to, "why": "it lies in no pool",
+                "method": if to.is_null() { json!(null) } else { json!("plain") },
+                "clients": if to.is_null() { json!(null) } else { json!("nothing: no endpoint is ready") },
                 "stays": stays, "outcome": outcome, "message": message,
             })
         };

@@ -7,6 +7,7 @@ use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
 use crate::joined::joined;
+use crate::services::mover::seamless::method::Method;
 
 /// A misplaced Service, and what happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,15 +26,21 @@ pub struct Row {
     pub stays: Option<String>,
     /// Whether the Service stays because no address was found for it or it could not be read.
     pub stuck: bool,
+    /// How the Service moves; `None` if it stays, or if its move has begun.
+    pub method: Option<Method>,
 }
 
-/// A row for each Service, followed by a line with the reason if it stays. The text has colours; the printer strips
-/// them where they don't belong.
-pub fn table(rows: &[Row], layout: Layout) -> String {
-    let head = ["NAMESPACE", "SERVICE", "FROM", "TO", "WHY"].map(|title| paint(style::HEAD, title));
-    let head = (!layout.no_headers).then(|| head.to_vec());
+/// A row for each Service, followed by a line with the reason if it stays. With `methods`, also shows how each Service
+/// moves, and what its clients notice. The text has colours; the printer strips them where they don't belong.
+pub fn table(rows: &[Row], methods: bool, layout: Layout) -> String {
+    let titles: &[&str] = match methods {
+        true => &["NAMESPACE", "SERVICE", "FROM", "TO", "METHOD", "WHY"],
+        false => &["NAMESPACE", "SERVICE", "FROM", "TO", "WHY"],
+    };
+    let head = (!layout.no_headers).then(|| titles.iter().map(|title| paint(style::HEAD, title)).collect());
     let heads = usize::from(head.is_some());
-    let mut lines = columns::lines(head.into_iter().chain(rows.iter().map(cells)), 0, layout).into_iter();
+    let cells = rows.iter().map(|row| cells(row, methods));
+    let mut lines = columns::lines(head.into_iter().chain(cells), 0, layout).into_iter();
     let mut table = String::new();
     let mut put = |line: &str| {
         table.push_str(line);
@@ -46,16 +53,24 @@ pub fn table(rows: &[Row], layout: Layout) -> String {
             let stays = paint(style::WARNING, &format!("stays: {}", harmless(stays)));
             put(&columns::paragraph(&stays, 2, 4, layout));
         }
+        if let Some(method) = row.method.filter(|_| methods) {
+            put(&columns::paragraph(&format!("clients: {method}"), 2, 4, layout));
+        }
     }
     table
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(row: &Row, methods: bool) -> Vec<String> {
     let to = match &row.to {
         Some(to) if to.is_empty() => paint(style::FAINT, "(as recorded)"),
         Some(to) => paint(style::GOOD, &joined(to, ",")),
         None => paint(style::WARNING, "stays"),
     };
     let from = if row.from.is_empty() { "-".to_owned() } else { joined(&row.from, ",") };
-    vec![harmless(&row.namespace), harmless(&row.name), from, to, harmless(&row.why)]
+    let mut cells = vec![harmless(&row.namespace), harmless(&row.name), from, to];
+    if methods {
+        cells.push(row.method.map_or("-", Method::as_str).to_owned());
+    }
+    cells.push(harmless(&row.why));
+    cells
 }

@@ -333,6 +333,9 @@ fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>,
     let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
     for id in ids {
         let Some(service) = evaluator.stores().service(id) else { continue };
+        if reconciler.is_temporary(&service) {
+            continue;
+        }
         // If exempt or headless Services counted, a tenant could make the share of those that move look small.
         if skip_reason(&settings.settings, &service) == Some(Skip::Unmanaged) {
             continue;

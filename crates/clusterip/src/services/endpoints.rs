@@ -29,6 +29,15 @@ pub fn disturbed(snapshot: &Snapshot, namespace: &str, name: &str, lies_in: &[&P
     disturbed
 }
 
+/// Whether a Service has a ready endpoint.
+pub fn has_ready(snapshot: &Snapshot, namespace: &str, name: &str) -> bool {
+    let label = (SERVICE_NAME_LABEL.to_owned(), name.to_owned());
+    snapshot
+        .labelled("discovery.k8s.io/v1", "EndpointSlice", namespace, &label)
+        .into_iter()
+        .any(|slice| slice.get("endpoints").and_then(Value::as_array).into_iter().flatten().any(is_ready))
+}
+
 /// An endpoint without the condition `ready` is ready (EndpointConditions of `discovery.k8s.io/v1`).
 fn is_ready(endpoint: &Value) -> bool {
     endpoint.pointer("/conditions/ready").and_then(Value::as_bool).unwrap_or(true)

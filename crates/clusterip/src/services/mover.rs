@@ -14,6 +14,8 @@
 //! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
 //! - Changes that others make meanwhile are kept. Each write names the version that it was made from.
 //! - A move ends: after [`Limits::total`] with an error, and the record stays for [`Mover::resume`].
+//! - A seamless move returns when the Service has its new address. Its record stays until [`Mover::resume`] has deleted
+//!   the last temporary Service; [`Mover::unfinished`] tells when to call it.
 //!
 //! # Caveats
 //! - Another Service may take the old address, the new address or a node port meanwhile. Then the mover takes the
@@ -29,6 +31,8 @@
 //! | [`records`] | stores the journals |
 //! | [`spec_merge`] | keeps what others changed in the spec meanwhile |
 //! | [`field_ownership`] | restores which manager owns which field |
+//! | [`seamless`] | decides the steps of a move during which both addresses answer |
+//! | [`unfinished`] | the seamless moves that this process has to finish |
 //! | [`targets`] | other target addresses during a move |
 //! | [`refusal`] | interprets why the API server refused a request |
 //! | [`outcome`] | how a move ended |
@@ -40,34 +44,31 @@ use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::looks_half_moved;
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::object::service_path;
-use jiff::Timestamp;
+pub use clusterip_moves::{field_ownership, journal, outcome, refusal, seamless, spec_merge, step};
 use kube::Client;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
 mod api_requests;
 mod assign;
 mod attempt;
-pub mod field_ownership;
-pub mod journal;
+mod finish;
 mod move_error;
-pub mod outcome;
 pub mod records;
-pub mod refusal;
 mod release;
-pub mod spec_merge;
-pub mod step;
+mod seamless_run;
 pub mod targets;
+pub mod unfinished;
 
-use self::assign::AssignResult;
 use self::attempt::{Attempt, next_target, same_families};
 use self::journal::Journal;
 pub use self::move_error::MoveError;
 use self::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
 use self::records::Records;
-use self::refusal::Refusal;
-use self::step::Step;
+use self::seamless::progress::Progress;
 use self::targets::Targets;
+use self::unfinished::Unfinished;
 
 /// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +89,18 @@ pub struct MoveOrder {
     pub reason: Option<String>,
     /// Whether to move a Service of type `LoadBalancer`, whose cloud controller may tear its load balancer down.
     pub load_balancers: bool,
+    /// How to move the Service so that both addresses answer meanwhile; `None` for a plain move.
+    pub seamless: Option<SeamlessOptions>,
+}
+
+/// How to make a seamless move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SeamlessOptions {
+    /// For how many seconds after the first swap the old address answers. DNS caches must forget it in this time.
+    pub grace_period: u32,
+    /// The domain of the cluster in DNS, such as `cluster.local`.
+    pub cluster_domain: String,
 }
 
 /// The time limits of a move.
@@ -118,6 +131,7 @@ pub struct Mover {
     client: Client,
     records: Records,
     limits: Limits,
+    unfinished: Unfinished,
 }
 
 impl Mover {
@@ -129,7 +143,12 @@ impl Mover {
     /// A mover with the given limits.
     pub fn with_limits(client: Client, namespace: &str, limits: Limits) -> Self {
         let records = Records::new(client.clone(), namespace);
-        Self { client, records, limits }
+        Self { client, records, limits, unfinished: Unfinished::default() }
+    }
+
+    /// The seamless moves that this process knows and that have not ended.
+    pub fn unfinished(&self) -> &Unfinished {
+        &self.unfinished
     }
 
     /// The records of this mover's moves.
@@ -173,6 +192,9 @@ impl Mover {
     /// [`MoveError`] if the move is not finished; then it may be called again.
     pub async fn resume(&self, journal: &Journal, targets: &dyn Targets) -> Result<Outcome, MoveError> {
         let mut run = Run::new(self, &journal.namespace, &journal.name, &journal.uid);
+        if let Some(plan) = &journal.seamless {
+            return run.finish_seamless(None, journal, plan, targets).await;
+        }
         match run.read("read").await? {
             Some(service) => run.finish(service, journal, targets).await,
             None => run.end_gone().await,
@@ -198,6 +220,8 @@ struct Run<'m> {
     uncertain: bool,
     /// Whether the creation of a record got no answer.
     unanswered: bool,
+    /// What this run knows of a seamless move.
+    progress: Progress,
 }
 
 impl<'m> Run<'m> {
@@ -215,6 +239,7 @@ impl<'m> Run<'m> {
             recorded: None,
             uncertain: false,
             unanswered: false,
+            progress: Progress::of_later_run(),
         }
     }
 
@@ -270,8 +295,12 @@ impl<'m> Run<'m> {
                     None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: self.refused.clone() })),
                 }
             } else {
+                let plan = match self.plan(&service, &to, order).await? {
+                    Ok(plan) => plan,
+                    Err(reason) => return Ok(Outcome::Unmoved(Unmoved::NotPrepared { reason })),
+                };
                 self.ordered = Some(to.clone());
-                if let Some((released, journal)) = self.release(&service, &to, order).await? {
+                if let Some((released, journal)) = self.release(&service, &to, order, plan).await? {
                     return self.finish(released, &journal, targets).await;
                 }
             }
@@ -300,95 +329,5 @@ impl<'m> Run<'m> {
             Some(journal) => self.finish(service, &journal, targets).await,
             None => Ok(Outcome::Unmoved(Unmoved::NotRecorded)),
         }
-    }
-
-    /// Carries out the steps that are left of a recorded move.
-    async fn finish(
-        &mut self,
-        mut service: Value,
-        journal: &Journal,
-        targets: &dyn Targets,
-    ) -> Result<Outcome, MoveError> {
-        let mut reached = Outcome::Unmoved(Unmoved::NotMoving);
-        // Later the addresses may belong to another load balancer, and then only its controller may write the status.
-        let age = Timestamp::now().as_second() - journal.recorded_at;
-        let (mut skip_status, mut keep_owners) = (!(-STATUS_LASTS..=STATUS_LASTS).contains(&age), false);
-        loop {
-            let mut next = step::next(&service, journal);
-            if next == Step::RestoreStatus && skip_status {
-                next = Step::Cleanup;
-            }
-            let (name, result) = match next {
-                // The record stays as long as a release without an answer may still arrive.
-                Step::Idle if step::may_still_begin(&service, journal) => {
-                    return Ok(Outcome::Unmoved(Unmoved::NotBegun));
-                }
-                Step::Idle => {
-                    let _ = self.discard().await;
-                    return Ok(match reached {
-                        Outcome::Overtaken { from, why, .. } => {
-                            Outcome::Overtaken { from, now: addresses(&service), why }
-                        }
-                        reached => reached,
-                    });
-                }
-                Step::Assign => {
-                    // A user may have removed all traces of the move. Then it has ended like this.
-                    reached = self.ending(&service, journal);
-                    match self.assign(&service, journal, targets).await {
-                        Ok(AssignResult::Again) => continue,
-                        Ok(AssignResult::Done(written)) => ("assign", Ok(written)),
-                        Err(refusal) => ("assign", Err(refusal)),
-                    }
-                }
-                Step::RestoreStatus if !journal.load_balancer.as_ref().is_some_and(|old| targets.may_show(old)) => {
-                    skip_status = true;
-                    continue;
-                }
-                Step::RestoreStatus => {
-                    let result = self.put("/status", &step::with_status(&service, journal)).await;
-                    skip_status = result.is_ok();
-                    ("status", result)
-                }
-                Step::Cleanup => {
-                    reached = self.ending(&service, journal);
-                    let result = self.put("", &step::cleaned_up(&service, journal, keep_owners)).await;
-                    // If the API server rejects the restored owners, the present ones stay, so that the move ends.
-                    if matches!(result, Err(Refusal::Refused(_))) && !keep_owners {
-                        keep_owners = true;
-                        continue;
-                    }
-                    ("cleanup", result)
-                }
-            };
-            service = match result {
-                Ok(written) => {
-                    self.pause = FIRST_PAUSE;
-                    written
-                }
-                Err(refusal) => {
-                    self.wait(name, &refusal).await?;
-                    match self.read(name).await? {
-                        Some(service) => service,
-                        None => return self.end_gone().await,
-                    }
-                }
-            };
-        }
-    }
-
-    /// Ends the move of a Service that is gone. Its record is useless, and is deleted.
-    async fn end_gone(&self) -> Result<Outcome, MoveError> {
-        let _ = self.discard().await;
-        Ok(Outcome::Unmoved(Unmoved::Gone))
-    }
-
-    /// How the move ends if the Service stays as it is.
-    fn ending(&self, service: &Value, journal: &Journal) -> Outcome {
-        let (to, notes) = match &self.attempt {
-            Some(attempt) => (attempt.addresses(), attempt.notes.as_slice()),
-            None => (journal.to.as_slice(), [].as_slice()),
-        };
-        step::ending(service, journal, to, notes)
     }
 }

@@ -20,6 +20,8 @@ pub struct Duties {
     pub previews_moves: bool,
     /// Whether it also moves Services of type `LoadBalancer`, and restores their status.
     pub load_balancers: bool,
+    /// Whether it may create the temporary Services of seamless moves.
+    pub seamless: bool,
     /// Whether it gives Nodes their blocks while it leads, if the settings have pools for Nodes.
     pub nodes: bool,
     /// Whether it looks after external addresses while it leads, if the settings have pools of them.
@@ -110,6 +112,13 @@ pub fn needs(workloads: &[ApiResource], duties: &Duties) -> Vec<Need> {
     needs.0
 }
 
+/// What a seamless move needs besides a plain one.
+pub fn seamless_moves() -> Vec<Need> {
+    let mut needs = Needs(Vec::new());
+    needs.seamless_moves();
+    needs.0
+}
+
 /// Collects needs without duplicates.
 struct Needs(Vec<Need>);
 
@@ -191,9 +200,21 @@ impl Needs {
             .add("coordination.k8s.io", "leases", None, own, Some(LEASE), &["get", "update"])
             // The records of moves, and the requests of administrators. Their names contain the UIDs of Services.
             .add("apps", "controllerrevisions", None, own, None, &["get", "list", "watch", "create", "delete"]);
+        if duties.seamless {
+            self.seamless_moves();
+        }
         if duties.load_balancers {
             self.add("", "services", Some("status"), None, None, &["update"]);
         }
+    }
+
+    /// The temporary Services, and what is read before a seamless move begins.
+    fn seamless_moves(&mut self) {
+        self.cluster("", "services", &["create", "delete"]).cluster("", "resourcequotas", &["list"]).cluster(
+            "discovery.k8s.io",
+            "endpointslices",
+            &["list"],
+        );
     }
 
     /// The record of a Service's addresses, the status that shows them, and the Leases that tell which node holds

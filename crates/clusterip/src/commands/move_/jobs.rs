@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use clusterip_core::service_key::ServiceKey;
@@ -19,6 +21,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 
 use super::{Interrupt, Move};
 use crate::commands::deployed::Deployed;
@@ -29,12 +32,16 @@ use crate::report::columns::paint;
 use crate::report::move_json::{Ended, NotMoved};
 use crate::services::controller::hand_over;
 use crate::services::controller::reconcile::Reconciler;
+use crate::services::controller::requests::Request;
 use crate::services::misplaced::Misplaced;
 use crate::services::mover::journal::Journal;
-use crate::services::mover::outcome::Outcome;
+use crate::services::mover::outcome::{Outcome, Unmoved};
+use crate::services::mover::{MoveError, SeamlessOptions};
 
-/// The number of Services that move at once.
-const AT_ONCE: usize = 4;
+/// How often the records of the moves are looked up until the server has deleted them.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How long after the grace period the server may take to finish a move. A leader that took over waits 90 s.
+const MAX_AFTER_GRACE: Duration = Duration::from_secs(150);
 
 /// What the moves need.
 pub(super) struct Run {
@@ -42,6 +49,8 @@ pub(super) struct Run {
     pub(super) deployed: Deployed,
     pub(super) source: SettingsSource,
     pub(super) reconciler: Arc<Reconciler>,
+    /// How to move so that both addresses answer; `None` for plain moves.
+    pub(super) seamless: Option<SeamlessOptions>,
 }
 
 /// A Service that is going to move.
@@ -57,6 +66,14 @@ impl Job {
         match self {
             Self::Move { misplaced, .. } => ServiceKey::new(misplaced.namespace.clone(), misplaced.name.clone()),
             Self::Finish { journal, .. } => ServiceKey::new(journal.namespace.clone(), journal.name.clone()),
+        }
+    }
+
+    /// The UID of the Service.
+    fn uid(&self) -> &str {
+        match self {
+            Self::Move { misplaced, .. } => &misplaced.uid,
+            Self::Finish { journal, .. } => &journal.uid,
         }
     }
 }
@@ -145,14 +162,19 @@ impl Run {
     /// Moves the Services. After SIGINT or SIGTERM no further move begins, but the moves that have begun are finished:
     /// without the rest of its move, a Service would have no address.
     async fn carry_out_all(&self, command: &Move, jobs: Vec<Job>, by_server: bool, interrupt: Interrupt) -> Ended {
-        let ids: Vec<ServiceKey> = jobs.iter().map(Job::id).collect();
+        let ids: Vec<(ServiceKey, String)> = jobs.iter().map(|job| (job.id(), job.uid().to_owned())).collect();
         let bar = bar(jobs.len() as u64);
+        let has_failed = AtomicBool::new(false);
+        let has_failed = &has_failed;
         let moves = jobs.into_iter().map(|job| {
             let bar = bar.clone();
             async move {
                 let id = job.id();
-                let ended =
-                    if by_server { self.hand_over(command, job).await } else { move_it(&self.reconciler, job).await };
+                if command.stop_on_failure && has_failed.load(Ordering::Relaxed) {
+                    return (id, Err(NotMoved::Stopped));
+                }
+                let ended = if by_server { self.hand_over(command, job).await } else { self.move_it(job).await };
+                has_failed.fetch_or(ended.is_err(), Ordering::Relaxed);
                 if !is_quiet() {
                     bar.suspend(|| print_result(&id, &ended));
                 }
@@ -161,7 +183,7 @@ impl Run {
             }
         });
         let moves = futures::stream::iter(moves).take_until(interrupt.clone());
-        let all = pin!(moves.buffer_unordered(AT_ONCE).collect::<Vec<_>>());
+        let all = pin!(moves.buffer_unordered(usize::from(command.at_once)).collect::<Vec<_>>());
         let ended = match future::select(all, interrupt).await {
             Either::Left((ended, _)) => ended,
             Either::Right(((), rest)) => {
@@ -171,10 +193,58 @@ impl Run {
         };
         bar.finish_and_clear();
         let mut ended: Ended = ended.into_iter().collect();
-        for id in ids {
-            ended.entry(id).or_insert_with(|| Err(NotMoved::Interrupted));
+        for (id, _) in &ids {
+            ended.entry(id.clone()).or_insert_with(|| Err(NotMoved::Interrupted));
         }
+        self.end_seamless_moves(command, &ids, &mut ended, by_server).await;
         ended
+    }
+
+    /// Waits for the end of the seamless moves. Without a server, nobody else ends them, so the command always waits.
+    async fn end_seamless_moves(
+        &self,
+        command: &Move,
+        ids: &[(ServiceKey, String)],
+        ended: &mut Ended,
+        by_server: bool,
+    ) {
+        let begun =
+            |id: &ServiceKey| !matches!(ended.get(id), None | Some(Err(NotMoved::Interrupted | NotMoved::Stopped)));
+        let begun: Vec<&(ServiceKey, String)> = ids.iter().filter(|(id, _)| begun(id)).collect();
+        let waits = if by_server {
+            command.seamless.wait
+        } else {
+            begun.iter().any(|(_, uid)| self.reconciler.due(uid).is_some())
+        };
+        if !waits {
+            return;
+        }
+        notice("waiting until the old addresses may stop answering");
+        for (id, uid) in begun {
+            let end = if by_server { self.wait_for_server(uid).await } else { self.wait_for_end(uid).await };
+            if let Err(reason) = end {
+                ended.insert(id.clone(), Err(reason));
+            }
+        }
+    }
+
+    /// Finishes the seamless move of a Service after its grace period.
+    async fn wait_for_end(&self, uid: &str) -> Result<(), NotMoved> {
+        Ok(self.reconciler.wait_for_end(uid).await?)
+    }
+
+    /// Waits until the server has finished the seamless move of a Service, and so deleted its record.
+    async fn wait_for_server(&self, uid: &str) -> Result<(), NotMoved> {
+        let unread = |reason| MoveError::Record { service: format!("the Service with UID {uid}"), reason };
+        let grace = self.seamless.as_ref().map_or(0, |options| options.grace_period);
+        let deadline = Instant::now() + Duration::from_secs(u64::from(grace)) + MAX_AFTER_GRACE;
+        while self.reconciler.recorded(uid).await.map_err(unread)?.is_some() {
+            if Instant::now() > deadline {
+                return Err(NotMoved::NotEnded);
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(())
     }
 
     /// Asks the server to move a Service: returns what happened, or why the Service was not moved.
@@ -186,22 +256,38 @@ impl Run {
         };
         // Addresses that this process has reserved for the Service would get in the server's way.
         drop(job);
-        let request = command.request(&id, &uid);
+        let request = self.request(command, &id, &uid);
         let now = hand_over::hand_over(&self.client, &self.deployed.namespace, &request, &from).await?;
         Ok(format!("moved from {} to {}", joined(&from, ","), joined(&now, ",")))
     }
-}
 
-/// Moves a Service: returns what happened, or why the Service was not moved.
-async fn move_it(reconciler: &Reconciler, job: Job) -> Result<String, NotMoved> {
-    let ended = match job {
-        Job::Move { live, misplaced, to, evaluation } => reconciler.carry_out(*live, &misplaced, to, evaluation).await,
-        Job::Finish { journal, .. } => reconciler.finish(&journal).await,
-    };
-    match ended {
-        Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
-        Ok(outcome) => Err(NotMoved::Outcome(outcome)),
-        Err(error) => Err(error.into()),
+    /// Moves a Service: returns what happened, or why the Service was not moved.
+    async fn move_it(&self, job: Job) -> Result<String, NotMoved> {
+        let finishes = matches!(job, Job::Finish { .. });
+        let ended = match job {
+            Job::Move { live, misplaced, to, evaluation } => {
+                self.reconciler.carry_out(*live, &misplaced, to, evaluation, self.seamless.clone()).await
+            }
+            Job::Finish { journal, .. } => self.reconciler.finish(&journal).await,
+        };
+        match ended {
+            Ok(outcome @ Outcome::Moved { .. }) => Ok(outcome.to_string()),
+            // Only temporary Services were left of the move.
+            Ok(Outcome::Unmoved(Unmoved::NotMoving)) if finishes => Ok("its move has ended".to_owned()),
+            Ok(outcome) => Err(NotMoved::Outcome(outcome)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The request of the command to move a Service.
+    pub(super) fn request(&self, command: &Move, id: &ServiceKey, uid: &str) -> Request {
+        Request {
+            namespace: id.namespace.clone(),
+            name: id.name.clone(),
+            uid: uid.to_owned(),
+            control_plane: command.moves_called(id),
+            seamless: self.seamless.clone(),
+        }
     }
 }
 
@@ -218,7 +304,7 @@ fn bar(count: u64) -> ProgressBar {
     let is_shown = io::stderr().is_terminal() && !is_quiet();
     let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(count), target);
-    match ProgressStyle::with_template("{wide_bar} {pos} of {len} Services") {
+    match ProgressStyle::with_template("{wide_bar} {pos} of {len} Services, {eta} left") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

@@ -1,32 +1,37 @@
 //! Finds the misplaced Services, and the moves that are possible.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::object::text;
+use clusterip_host::object::{name, namespace, text};
 use clusterip_runtime::api_error::error_message;
 use serde_json::Value;
 
 use super::Move;
-use super::jobs::Job;
+use super::jobs::{Job, Run};
 use crate::commands::scope;
 use crate::report::move_table::Row;
 use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
-use crate::services::controller::requests::Request;
+use crate::services::endpoints;
 use crate::services::misplaced::{self, Inspection, Verdict};
+use crate::services::mover::journal::Journal;
 use crate::services::mover::outcome::Unmoved;
+use crate::services::mover::seamless::method::{Method, WhyPlain, method};
 use crate::services::service_metrics::StayReason;
 
 impl Move {
     /// The misplaced Services in order, and the moves that are possible.
     pub(super) async fn list(
         &self,
-        reconciler: &Arc<Reconciler>,
+        run: &Run,
         namespace: Option<&str>,
         named: Option<&ServiceKey>,
     ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
+        let reconciler = &run.reconciler;
+        let unfinished = reconciler.know_unfinished_moves().await;
         let stores = reconciler.evaluator().stores();
         let ids = {
             let snapshot = stores.read_snapshot();
@@ -47,30 +52,66 @@ impl Move {
         let (mut rows, mut jobs) = (Vec::new(), Vec::new());
         for id in wanted {
             let Some(service) = stores.service(&id) else { continue };
-            if self.scope.selector.as_ref().is_some_and(|selector| !selector.matches(&service)) {
+            if self.scope.selector.as_ref().is_some_and(|selector| !selector.matches(&service))
+                || reconciler.is_temporary(&service)
+            {
                 continue;
             }
             let this = Arc::clone(reconciler);
             let (evaluator, at) = (this.evaluator().clone(), service.clone());
-            let request = self.request(&id, text(&service, &["metadata", "uid"]));
+            let request = run.request(self, &id, text(&service, &["metadata", "uid"]));
             let inspect = move || misplaced::inspect(&evaluator, &at, this.allowed(), Some(&request));
             let inspection = tokio::task::spawn_blocking(inspect).await?;
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
-            let Some((row, job)) = row(reconciler, &id, service, inspection).await? else { continue };
+            let Some((mut row, job)) = row(reconciler, &id, service.clone(), inspection).await? else { continue };
+            if let Some(Job::Move { to, .. }) = &job {
+                row.method = Some(method_of(reconciler, &service, to, self.seamless.is_on()));
+            }
             jobs.extend(job);
             rows.push(row);
+        }
+        for (id, uid) in unfinished {
+            let is_in_scope =
+                named.is_none_or(|named| *named == id) && namespace.is_none_or(|only| only == id.namespace);
+            if is_in_scope
+                && !rows.iter().any(|row| row.namespace == id.namespace && row.name == id.name)
+                && let Some(journal) = reconciler.recorded(&uid).await?.filter(|journal| journal.seamless.is_some())
+            {
+                rows.push(unfinished_row(&id, &journal));
+                let from = journal.from.clone();
+                jobs.push(Job::Finish { journal: Box::new(journal), from });
+            }
         }
         Ok((rows, jobs))
     }
 
-    /// The request of this command to move a Service.
-    pub(super) fn request(&self, id: &ServiceKey, uid: &str) -> Request {
-        Request {
-            namespace: id.namespace.clone(),
-            name: id.name.clone(),
-            uid: uid.to_owned(),
-            control_plane: self.called_by_control_plane.contains(id),
-        }
+    /// Whether to move this Service although the control plane calls it.
+    pub(super) fn moves_called(&self, id: &ServiceKey) -> bool {
+        self.called_by_control_plane.contains(id)
+    }
+}
+
+/// The row of a Service that has moved, and whose temporary Services are not deleted yet.
+fn unfinished_row(id: &ServiceKey, journal: &Journal) -> Row {
+    Row {
+        namespace: id.namespace.clone(),
+        name: id.name.clone(),
+        from: journal.from.clone(),
+        to: Some(Vec::new()),
+        why: "a seamless move of it has not ended".to_owned(),
+        stays: None,
+        stuck: false,
+        method: None,
+    }
+}
+
+/// How a Service is moved.
+fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
+    let snapshot = reconciler.evaluator().stores().read_snapshot();
+    let has_ready = endpoints::has_ready(&snapshot, namespace(service), name(service));
+    match method(service, to, has_ready) {
+        Method::Seamless if !is_seamless => Method::Plain(WhyPlain::NotAsked),
+        method => method,
     }
 }
 
@@ -90,6 +131,7 @@ async fn row(
         why: String::new(),
         stays: None,
         stuck: false,
+        method: None,
     };
     let misplaced = match inspection {
         Inspection::InPlace | Inspection::Unmatched { .. } => return Ok(None),

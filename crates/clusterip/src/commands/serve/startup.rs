@@ -25,6 +25,7 @@ use crate::leader::Candidate;
 use crate::other_webhooks;
 use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
+use crate::services::mover::SeamlessOptions;
 use crate::ui::map_server::{Limits, MapServer};
 use crate::webhook::registration::Registration;
 use crate::webhook::server::WebhookServer;
@@ -100,6 +101,8 @@ pub(super) struct Prepared<'a> {
     pub(super) certificate: Certificate,
     /// The registration of the webhook, if this server looks after one.
     pub(super) registration: Option<Registration>,
+    /// How to move Services so that both addresses answer; `None` for plain moves.
+    pub(super) seamless: Option<SeamlessOptions>,
 }
 
 /// The values that the steps of the startup share. Each step is a method that starts one duty of the server.

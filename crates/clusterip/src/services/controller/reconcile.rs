@@ -27,7 +27,7 @@ use super::brakes::Brakes;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
 use crate::services::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, NoTarget, Verdict};
-use crate::services::mover::Mover;
+use crate::services::mover::{Mover, SeamlessOptions};
 use crate::services::service_metrics::{ServiceMetrics, StayReason};
 
 /// How soon a Service is looked at again after its move failed once. Each further failure doubles the pause.
@@ -76,6 +76,8 @@ pub struct Reconciler {
     requests: Requests,
     metrics: ServiceMetrics,
     allowed: Allowed,
+    /// How to move Services so that both addresses answer; `None` for plain moves.
+    seamless: Option<SeamlessOptions>,
     /// The settings that all replicas use; `None` if this is the only replica.
     agreement: Option<watch::Receiver<Agreement>>,
     brakes: Mutex<Brakes>,
@@ -113,6 +115,7 @@ impl Reconciler {
             client,
             metrics,
             allowed,
+            seamless: None,
             agreement: None,
             brakes: Mutex::default(),
             found: Mutex::default(),
@@ -124,6 +127,11 @@ impl Reconciler {
     /// created meanwhile by those settings.
     pub fn agreeing(self, agreement: watch::Receiver<Agreement>) -> Self {
         Self { agreement: Some(agreement), ..self }
+    }
+
+    /// Makes the reconciler move Services with ready endpoints so that both addresses answer.
+    pub fn seamless(self, options: Option<SeamlessOptions>) -> Self {
+        Self { seamless: options, ..self }
     }
 
     fn agrees(&self) -> bool {
@@ -214,6 +222,10 @@ impl Reconciler {
             self.answer_request(id).await;
             return Next::Change;
         };
+        if self.is_temporary(&service) {
+            self.clear_findings(id);
+            return Next::Change;
+        }
         match self.inspect(id, service.clone()).await {
             Ok(Inspection::InPlace) => {
                 self.clear_findings(id);
@@ -284,8 +296,11 @@ impl Reconciler {
             }
         };
         self.remember(id, StayReason::Moving, &misplaced.why());
-        let ended = self.carry_out(*live, &misplaced, to, evaluation).await;
+        let request = self.requests.consider(id, &misplaced.uid);
+        let seamless = request.and_then(|request| request.seamless).or_else(|| self.seamless.clone());
+        let ended = self.carry_out(*live, &misplaced, to, evaluation, seamless).await;
         let next = self.next_after(id, &ended);
+        let next = self.resume_later(id, &misplaced.uid, next);
         self.remove_request_and_annotation(id, service).await;
         next
     }

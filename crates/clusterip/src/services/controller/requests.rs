@@ -17,6 +17,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Error as KubeError, Resource as _};
 use serde::{Deserialize, Serialize};
 
+use crate::services::mover::SeamlessOptions;
 use crate::services::own_revisions;
 
 /// The value of [`MOVE_OBJECT_LABEL`] on a request.
@@ -35,6 +36,9 @@ pub struct Request {
     /// Whether to move the Service even if the control plane calls it.
     #[serde(default)]
     pub control_plane: bool,
+    /// How to make a seamless move; `None` if the server chooses the method.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seamless: Option<SeamlessOptions>,
 }
 
 impl Request {
@@ -174,7 +178,7 @@ mod tests {
         let requests = Requests::default();
         let arrives = |control_plane: bool| {
             let (namespace, name, uid) = ("shop".to_owned(), "web".to_owned(), "uid-1".to_owned());
-            let request = Request { namespace, name, uid, control_plane };
+            let request = Request { namespace, name, uid, control_plane, seamless: None };
             let data = Some(RawExtension(serde_json::to_value(request).unwrap()));
             requests.note(ControllerRevision { data, ..ControllerRevision::default() }).unwrap()
         };

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::address_set_by_hand::MANAGER;
+use clusterip_runtime::api_error::error_message;
 use http::{Method, Request};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
@@ -74,7 +75,7 @@ impl Run<'_> {
         self.request(Method::PUT, &path, Some(service)).await
     }
 
-    async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
+    pub(super) async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Refusal> {
         let invalid = |error: &dyn std::fmt::Display| Refusal::Refused(error.to_string());
         let body = match body {
             Some(body) => serde_json::to_vec(body).map_err(|error| invalid(&error))?,
@@ -86,11 +87,19 @@ impl Run<'_> {
 
     pub(super) async fn send(&self, request: Request<Vec<u8>>) -> Result<Value, Refusal> {
         match timeout(self.mover.limits.request, self.mover.client.request::<Value>(request)).await {
-            Ok(answer) => answer.map_err(|error| Refusal::of(&error)),
+            Ok(answer) => answer.map_err(|error| refusal_of(&error)),
             Err(_) => {
                 let limit = self.mover.limits.request.as_secs_f32();
                 Err(Refusal::Trouble(format!("no answer within {limit} s")))
             }
         }
+    }
+}
+
+/// Interprets the error of a request for a Service.
+pub(super) fn refusal_of(error: &kube::Error) -> Refusal {
+    match error {
+        kube::Error::Api(status) => Refusal::answer(status.code, &status.message),
+        other => Refusal::Trouble(error_message(other)),
     }
 }

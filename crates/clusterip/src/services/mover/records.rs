@@ -20,6 +20,7 @@ use kube::{Client, Error as KubeError, ResourceExt as _};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+use super::api_requests::refusal_of;
 use super::journal::Journal;
 use super::refusal::Refusal;
 use crate::services::own_revisions;
@@ -151,7 +152,7 @@ impl Records {
     }
 
     fn request(&self, error: &KubeError) -> RecordError {
-        let passing = matches!(Refusal::of(error), Refusal::Trouble(_));
+        let passing = matches!(refusal_of(error), Refusal::Trouble(_));
         RecordError::Request { namespace: self.namespace.clone(), reason: error_message(error), passing }
     }
 }

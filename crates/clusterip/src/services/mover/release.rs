@@ -9,19 +9,24 @@ use super::journal::Journal;
 use super::move_error::MoveError;
 use super::records::RecordError;
 use super::refusal::Refusal;
+use super::seamless::Plan;
+use super::seamless::progress::Progress;
 use super::step;
 use super::{MoveOrder, Run};
 
 impl Run<'_> {
-    /// Releases the address. Returns `None` if the Service was changed meanwhile and must be read again.
+    /// Records the move, and releases the address. A seamless move does not release the address yet. Returns `None` if
+    /// the Service was changed meanwhile and must be read again.
     pub(super) async fn release(
         &mut self,
         service: &Value,
         to: &[IpAddr],
         order: &MoveOrder,
+        plan: Option<Plan>,
     ) -> Result<Option<(Value, Journal)>, MoveError> {
         let mut journal = step::beginning(service, to, &order.why);
         journal.reason.clone_from(&order.reason);
+        journal.seamless = plan;
         let body = step::released(service, &journal);
         match self.put("?dryRun=All", &body).await {
             Ok(tried) => {
@@ -32,6 +37,10 @@ impl Run<'_> {
         }
         if let Err(refusal) = self.record_journal(&journal).await {
             return self.unreleased(&refusal).await;
+        }
+        if journal.seamless.is_some() {
+            self.progress = Progress::of_first_run();
+            return Ok(Some((service.clone(), journal)));
         }
         match self.put("", &body).await {
             Ok(written) => Ok(Some((written, journal))),
@@ -58,7 +67,16 @@ impl Run<'_> {
         let mut kept = match &self.recorded {
             Some(recorded) => Some(recorded.clone()),
             None => match self.send(creation()?).await {
-                Err(Refusal::Conflict) => self.record().await.map_err(|error| Refusal::Trouble(error.to_string()))?,
+                Err(Refusal::Conflict) => {
+                    let found = self.record().await.map_err(|error| Refusal::Trouble(error.to_string()))?;
+                    // Its record is needed until its last temporary Service is deleted.
+                    if found.as_ref().is_some_and(|found| found.seamless.is_some()) {
+                        let reason =
+                            "an earlier seamless move of it has not ended: wait for the end of its grace period";
+                        return Err(Refusal::Refused(reason.to_owned()));
+                    }
+                    found
+                }
                 created => {
                     self.unanswered |= matches!(created, Err(Refusal::Trouble(_)));
                     created?;
@@ -68,7 +86,12 @@ impl Run<'_> {
         };
         // As long as the Service is unchanged, an earlier request to release may still arrive, and the record that it
         // needs serves as well as a new one. A record of an older state of the Service is useless.
-        if kept.as_ref().is_some_and(|kept| kept.resource_version != journal.resource_version) {
+        let serves = |kept: &Journal| {
+            kept.resource_version == journal.resource_version
+                && kept.seamless == journal.seamless
+                && (journal.seamless.is_none() || kept.to == journal.to)
+        };
+        if kept.as_ref().is_some_and(|kept| !serves(kept)) {
             self.discard().await.map_err(|error| Refusal::Trouble(error.to_string()))?;
             kept = None;
         }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
 use std::net::IpAddr;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use clusterip_core::address::parse_address;
 use clusterip_core::label_selector::{Labels, includes};
+pub use clusterip_core::service::addresses;
 use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -317,18 +317,4 @@ pub fn map(object: &Value, path: &[&str]) -> Labels {
     let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
     let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
     found.into_iter().flatten().filter_map(strings).collect()
-}
-
-/// The addresses of a Service object without repetition, the primary one first.
-pub fn addresses(service: &Value) -> Vec<IpAddr> {
-    let spec = service.get("spec");
-    let primary = spec.and_then(|spec| spec.get("clusterIP")).into_iter();
-    let all = spec.and_then(|spec| spec.get("clusterIPs")).and_then(Value::as_array).into_iter().flatten();
-    let mut addresses: Vec<IpAddr> = Vec::new();
-    for address in primary.chain(all).filter_map(|address| parse_address(address.as_str()?)) {
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    addresses
 }

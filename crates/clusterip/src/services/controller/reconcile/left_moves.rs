@@ -25,6 +25,8 @@ pub(super) struct Left {
     uid: String,
     /// When this process first listed the record.
     since: Instant,
+    /// When the move goes on.
+    due: Instant,
 }
 
 /// What to do about a Service after [`Reconciler::finish_left`].
@@ -48,20 +50,49 @@ impl Reconciler {
         let recorded = self.mover.records().list().await?;
         let since = Instant::now();
         let found: BTreeMap<ServiceKey, Left> =
-            recorded.into_iter().map(|(id, uid)| (id, Left { uid, since })).collect();
+            recorded.into_iter().map(|(id, uid)| (id, Left { uid, since, due: since })).collect();
+        // Another leader may have finished moves that this process knows.
+        self.mover.unfinished().retain(&found.values().map(|left| left.uid.clone()).collect());
+        found.iter().for_each(|(id, left)| self.mover.unfinished().add(&left.uid, id, false));
         let ids = found.keys().cloned().collect();
         *self.left() = found;
         Ok(ids)
+    }
+
+    /// Lists the Services with an unfinished move, each with its UID, so that their temporary Services are known.
+    /// Without the permission, the list is empty.
+    pub async fn know_unfinished_moves(&self) -> Vec<(ServiceKey, String)> {
+        let listed = self.mover.records().list().await;
+        let recorded = listed.inspect_err(|error| tracing::debug!(%error, "unfinished moves are not known"));
+        let recorded = recorded.unwrap_or_default();
+        recorded.iter().for_each(|(id, uid)| self.mover.unfinished().add(uid, id, false));
+        recorded
     }
 
     pub(super) fn left(&self) -> MutexGuard<'_, BTreeMap<ServiceKey, Left>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Remembers to go on with a seamless move that is not finished. Returns when to look at the Service again.
+    pub(super) fn resume_later(&self, id: &ServiceKey, uid: &str, next: Next) -> Next {
+        let Some(due) = self.due(uid) else { return next };
+        let now = Instant::now();
+        self.left().insert(id.clone(), Left { uid: uid.to_owned(), since: now, due });
+        let rest = due.saturating_duration_since(now);
+        match next {
+            Next::After(pause) => Next::After(pause.min(rest)),
+            Next::Change => Next::After(rest),
+        }
+    }
+
     /// Finishes a move that another leader left unfinished.
     pub(super) async fn finish_left(&self, id: &ServiceKey, left: &Left) -> AfterLeft {
         if let Some(rest) = self.remaining_pause(id) {
             return AfterLeft::TryAgain(Next::After(rest));
+        }
+        let rest = left.due.saturating_duration_since(Instant::now());
+        if !rest.is_zero() {
+            return AfterLeft::LookAgain(rest);
         }
         let recorded = match self.mover.records().get(&left.uid).await {
             Ok(recorded) => recorded,
@@ -75,6 +106,10 @@ impl Reconciler {
             if ended.is_err() {
                 return AfterLeft::TryAgain(self.next_after(id, &ended));
             }
+            if let Some(due) = self.due(&left.uid).filter(|_| journal.seamless.is_some()) {
+                self.left().insert(id.clone(), Left { due, ..left.clone() });
+                return AfterLeft::LookAgain(due.saturating_duration_since(Instant::now()));
+            }
             if matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun))) {
                 let rest = RELEASE_ARRIVES.saturating_sub(left.since.elapsed());
                 if !rest.is_zero() {
@@ -85,6 +120,7 @@ impl Reconciler {
                 }
             }
         }
+        self.mover.unfinished().remove(&left.uid);
         self.left().remove(id);
         AfterLeft::Reconcile
     }
@@ -105,7 +141,8 @@ impl Reconciler {
         match self.mover.records().get(text(&live, &["metadata", "uid"])).await {
             Ok(Some(journal)) => {
                 let ended = self.finish(&journal).await;
-                self.next_after(id, &ended)
+                let next = self.next_after(id, &ended);
+                self.resume_later(id, &journal.uid, next)
             }
             Ok(None) => {
                 let outcome = Outcome::Unmoved(Unmoved::NotRecorded);

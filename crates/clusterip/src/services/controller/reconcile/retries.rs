@@ -6,7 +6,7 @@ use clusterip_core::service_key::ServiceKey;
 
 use super::{Next, REPORTED, Reconciler, UNFINISHED};
 use crate::services::mover::MoveError;
-use crate::services::mover::outcome::Outcome;
+use crate::services::mover::outcome::{Outcome, Unmoved};
 
 /// The longest pause between two tries of a move that fails.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
@@ -22,6 +22,8 @@ impl Reconciler {
     /// When to look at a Service again after its move ended like this.
     pub(super) fn next_after(&self, id: &ServiceKey, ended: &Result<Outcome, MoveError>) -> Next {
         match ended {
+            // The preparation itself has changed the Service, so a change is no reason to try again.
+            Ok(Outcome::Unmoved(Unmoved::NotPrepared { .. })) => Next::After(REPORTED),
             Ok(Outcome::Moved { .. } | Outcome::Unmoved(_)) => {
                 self.clear_findings(id);
                 Next::Change

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::Move;
@@ -20,7 +21,7 @@ use crate::services::mover::journal::Journal;
 use crate::services::mover::outcome::Outcome;
 use crate::services::mover::records::RecordError;
 use crate::services::mover::targets::Alternatives;
-use crate::services::mover::{MoveError, MoveOrder};
+use crate::services::mover::{MoveError, MoveOrder, SeamlessOptions};
 
 impl Reconciler {
     /// The recorded journal for the Service with this UID; `None` if no move of it is recorded.
@@ -51,7 +52,8 @@ impl Reconciler {
     }
 
     /// Moves a misplaced Service to the addresses that `evaluation` has reserved, and reports the outcome. `live` is
-    /// the Service as [`Self::movable`] read it.
+    /// the Service as [`Self::movable`] read it. A seamless move still has to be [finished](Self::finish) after its
+    /// grace period: [`Self::due`] tells when.
     ///
     /// # Errors
     /// [`MoveError`] if the move is not finished. [`Self::finish`] finishes it later.
@@ -61,6 +63,7 @@ impl Reconciler {
         misplaced: &Misplaced,
         to: Vec<IpAddr>,
         evaluation: Box<Evaluation>,
+        seamless: Option<SeamlessOptions>,
     ) -> Result<Outcome, MoveError> {
         let reason = evaluation.answer.mutated_object.as_ref().and_then(noted_reason).map(str::to_owned);
         evaluation.commit(&to);
@@ -76,6 +79,7 @@ impl Reconciler {
             why: misplaced.why(),
             reason,
             load_balancers: self.allowed.load_balancers,
+            seamless,
         };
         let ended = self.mover.start_from(live, &order, &targets).await;
         // Addresses that the Service got stay reserved until the stores show them. After a failure all stay reserved
@@ -95,6 +99,32 @@ impl Reconciler {
         )
         .await;
         ended
+    }
+
+    /// Whether a Service is a temporary Service of a seamless move.
+    pub fn is_temporary(&self, service: &Value) -> bool {
+        self.mover.unfinished().has_temporary(service)
+    }
+
+    /// When the seamless move of the Service with this UID goes on; `None` if none is unfinished.
+    pub fn due(&self, uid: &str) -> Option<Instant> {
+        self.mover.unfinished().due(uid)
+    }
+
+    /// Waits for the end of the seamless move of the Service with this UID, if there is one.
+    ///
+    /// # Errors
+    /// [`MoveError`] if the move is not finished.
+    pub async fn wait_for_end(&self, uid: &str) -> Result<(), MoveError> {
+        while let Some(due) = self.due(uid) {
+            tokio::time::sleep_until(due.into()).await;
+            let unread = |reason| MoveError::Record { service: format!("the Service with UID {uid}"), reason };
+            match self.recorded(uid).await.map_err(unread)? {
+                Some(journal) => drop(self.finish(&journal).await?),
+                None => return Ok(()),
+            }
+        }
+        Ok(())
     }
 
     /// Finishes a recorded move, and reports the outcome.

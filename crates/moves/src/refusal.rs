@@ -2,8 +2,6 @@
 
 use std::net::IpAddr;
 
-use clusterip_runtime::api_error::error_message;
-
 /// Why a request was not carried out, or may not have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -33,16 +31,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Interprets the error of a request for a Service.
-    pub fn of(error: &kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::answer(status.code, &status.message),
-            other => Self::Trouble(error_message(other)),
-        }
-    }
-
     /// Interprets an answer of the API server. It has no codes for addresses and ports that are taken, only messages.
-    fn answer(code: u16, message: &str) -> Self {
+    pub fn answer(code: u16, message: &str) -> Self {
         const ADDRESS: &str = "failed to allocate IP ";
         let reason = message.to_owned();
         let number_before = |text: &str| {

@@ -1,13 +1,15 @@
 //! The journal of a move: all data that is needed to finish it.
 //!
-//! [`records`](super::records) stores journals in the server's namespace, where tenants can't write. A journal never
-//! relies on what a Service itself says about its move, because each user who may edit a namespace can write its
-//! Services.
+//! Journals are stored in the server's namespace, where tenants can't write. A journal never relies on what a Service
+//! itself says about its move, because each user who may edit a namespace can write its Services.
 
 use std::net::IpAddr;
 
+use clusterip_core::annotations::MOVING_NAME;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::seamless::Plan;
 
 /// How a move releases the old address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,16 @@ pub struct Journal {
     /// The original `status.loadBalancer`, if it was not empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<Map<String, Value>>,
+    /// The temporary Services, if both addresses are to answer during the move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seamless: Option<Plan>,
+}
+
+impl Journal {
+    /// The external name of the Service while it has no address.
+    pub fn external_name(&self) -> &str {
+        self.seamless.as_ref().map_or(MOVING_NAME, |plan| &plan.external_name)
+    }
 }
 
 /// The annotation that the API server allows only on Services of type `LoadBalancer`.

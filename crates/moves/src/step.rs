@@ -10,14 +10,13 @@
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving, REASON_ANNOTATION};
-use clusterip_core::service::Service;
-use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_core::service::{Service, addresses};
 use serde_json::{Map, Value, json};
 
-use super::field_ownership;
-use super::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
-use super::outcome::{Outcome, Unmoved};
-use super::spec_merge;
+use crate::field_ownership;
+use crate::journal::{Journal, ReleaseMethod, SOURCE_RANGES_ANNOTATION};
+use crate::outcome::{Outcome, Unmoved};
+use crate::spec_merge;
 
 /// The next step of a move. A move may be cut off before or after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ pub enum Step {
 pub fn next(service: &Value, journal: &Journal) -> Step {
     if is_released(service, journal) {
         Step::Assign
-    } else if !Moving::is_on(service) && !has_leftover_name(service) {
+    } else if !Moving::is_on(service) && !has_leftover_name(service, journal) {
         Step::Idle
     } else if wants_status(service, journal) {
         Step::RestoreStatus
@@ -107,6 +106,7 @@ pub fn beginning(service: &Value, to: &[IpAddr], why: &str) -> Journal {
         uid: metadata("uid"),
         resource_version: metadata("resourceVersion"),
         recorded_at: 0,
+        seamless: None,
         // With `SingleStack`, the Service keeps its first address throughout.
         release_method: if from.len() == 2 && from.first() == to.first() {
             ReleaseMethod::SingleStack
@@ -144,10 +144,18 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
             if let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) {
                 spec.remove("loadBalancerSourceRanges");
                 spec.insert("type".into(), "ExternalName".into());
-                spec.insert("externalName".into(), MOVING_NAME.into());
+                spec.insert("externalName".into(), journal.external_name().into());
             }
         }
     }
+    service
+}
+
+/// The unchanged Service with the marker. It gets another version, so a release that was made from the version before is
+/// refused when it arrives.
+pub(crate) fn fenced(service: &Value, journal: &Journal) -> Value {
+    let mut service = bare(service);
+    annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, &journal.to)));
     service
 }
 
@@ -249,7 +257,7 @@ pub fn cleaned_up(service: &Value, journal: &Journal, keep_owners: bool) -> Valu
     if !owners.is_empty() {
         service["metadata"]["managedFields"] = owners.into();
     }
-    if has_leftover_name(&service)
+    if has_leftover_name(&service, journal)
         && let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut)
     {
         spec.remove("externalName");
@@ -280,7 +288,7 @@ fn restore_source_ranges(service: &mut Value, journal: &Journal) {
 fn is_released(service: &Value, journal: &Journal) -> bool {
     match journal.release_method {
         ReleaseMethod::ExternalName => {
-            text(service, "type") == Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
+            text(service, "type") == Some("ExternalName") && is_name_of_move(text(service, "externalName"), journal)
         }
         // A user may have made the Service single-stack, but then without the marker.
         ReleaseMethod::SingleStack => {
@@ -293,8 +301,13 @@ fn is_released(service: &Value, journal: &Journal) -> bool {
 }
 
 /// Whether a Service of another type than `ExternalName` still has the external name of a move.
-fn has_leftover_name(service: &Value) -> bool {
-    text(service, "type") != Some("ExternalName") && text(service, "externalName") == Some(MOVING_NAME)
+fn has_leftover_name(service: &Value, journal: &Journal) -> bool {
+    text(service, "type") != Some("ExternalName") && is_name_of_move(text(service, "externalName"), journal)
+}
+
+/// Whether a move wrote this external name: this one, or an earlier plain one whose release arrived late.
+fn is_name_of_move(name: Option<&str>, journal: &Journal) -> bool {
+    name == Some(MOVING_NAME) || name == Some(journal.external_name())
 }
 
 /// Whether to restore the recorded status: the release has wiped it, and the Service has the same load balancer class
@@ -312,7 +325,7 @@ fn is_load_balancer(service: &Value) -> bool {
 }
 
 /// The Service as a request contains it, without field owners, which only the API server knows.
-fn bare(service: &Value) -> Value {
+pub(crate) fn bare(service: &Value) -> Value {
     let mut service = service.clone();
     if let Some(metadata) = service.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
@@ -342,7 +355,7 @@ fn marker(journal: &Journal, to: &[IpAddr]) -> String {
     Moving { from: journal.from.clone(), to: to.to_vec() }.text()
 }
 
-fn annotate(service: &mut Value, name: &str, value: Option<&str>) {
+pub(crate) fn annotate(service: &mut Value, name: &str, value: Option<&str>) {
     match value {
         Some(value) => service["metadata"]["annotations"][name] = json!(value),
         None => {

@@ -5,8 +5,6 @@ use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME};
 
-use crate::joined::joined;
-
 /// The largest Service that is moved, in bytes of JSON. Sixteen moves of one namespace at once fit into the memory of
 /// a server.
 pub const MAX_SERVICE_BYTES: usize = 256 << 10;
@@ -91,6 +89,11 @@ pub enum Unmoved {
     },
     /// A move of the Service is recorded, but has not begun. Its first write got no answer, and may still arrive.
     NotBegun,
+    /// A seamless move was asked for, and can't be prepared. Its temporary Services are deleted.
+    NotPrepared {
+        /// What prevents it, with the way out.
+        reason: String,
+    },
     /// The Service looks half moved, but no move of it is recorded. It is left alone.
     NotRecorded,
 }
@@ -114,7 +117,13 @@ impl Outcome {
         match self {
             Self::Moved { notes, .. } => !notes.is_empty(),
             Self::Unmoved(unmoved) => {
-                matches!(unmoved, Unmoved::NoTarget { .. } | Unmoved::TooLarge { .. } | Unmoved::NotRecorded)
+                matches!(
+                    unmoved,
+                    Unmoved::NoTarget { .. }
+                        | Unmoved::TooLarge { .. }
+                        | Unmoved::NotPrepared { .. }
+                        | Unmoved::NotRecorded
+                )
             }
             _ => true,
         }
@@ -122,10 +131,10 @@ impl Outcome {
 }
 
 /// The addresses, separated by commas, or `none`.
-pub(super) fn shown(addresses: &[IpAddr]) -> String {
+pub fn shown(addresses: &[IpAddr]) -> String {
     match addresses {
         [] => "none".to_owned(),
-        _ => joined(addresses, ", "),
+        _ => addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -179,6 +188,7 @@ impl fmt::Display for Unmoved {
                 )
             }
             Self::NotBegun => f.write_str("its recorded move has not begun"),
+            Self::NotPrepared { reason } => write!(f, "a seamless move can't be prepared: {reason}"),
             Self::NotRecorded => write!(
                 f,
                 "it looks as if a move has begun (annotation {MOVING_ANNOTATION}, or externalName {MOVING_NAME}), but no \

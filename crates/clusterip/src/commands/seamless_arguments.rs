@@ -1,0 +1,79 @@
+//! The arguments of seamless moves.
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use kube::Client;
+
+use crate::services::cluster_dns;
+use crate::services::mover::SeamlessOptions;
+
+/// The longest grace period: one hour.
+const MAX_GRACE_PERIOD: i64 = 3600;
+
+/// How clients find Services. Both values are usually read from the configuration of CoreDNS.
+#[derive(Debug, Args)]
+pub struct DnsArguments {
+    /// For how many seconds the old address answers after a seamless move [default: as long as DNS may cache it, as the
+    /// ConfigMap kube-system/coredns says, and 5 s more; otherwise 60]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_GRACE_PERIOD))]
+    grace_period: Option<u32>,
+    /// The domain of the cluster in DNS [default: as the ConfigMap kube-system/coredns says, otherwise cluster.local]
+    #[arg(long, value_name = "DOMAIN", value_parser = NonEmptyStringValueParser::new())]
+    cluster_domain: Option<String>,
+}
+
+impl DnsArguments {
+    /// The options of seamless moves.
+    pub async fn options(&self, client: &Client) -> SeamlessOptions {
+        cluster_dns::options(client, self.grace_period, self.cluster_domain.as_deref()).await
+    }
+}
+
+/// The arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct SeamlessServer {
+    /// Move Services with ready endpoints so that both addresses answer during the move. Needs the permissions of
+    /// deploy/seamless
+    #[arg(long)]
+    seamless_moves: bool,
+    #[command(flatten)]
+    dns: DnsArguments,
+}
+
+impl SeamlessServer {
+    /// Whether Services are moved seamlessly.
+    pub fn is_on(&self) -> bool {
+        self.seamless_moves
+    }
+
+    /// The options of seamless moves; `None` if Services are not moved seamlessly.
+    pub async fn options(&self, client: &Client) -> Option<SeamlessOptions> {
+        if self.seamless_moves { Some(self.dns.options(client).await) } else { None }
+    }
+}
+
+/// The arguments of `move`.
+#[derive(Debug, Args)]
+pub struct SeamlessCommand {
+    /// Move Services with ready endpoints so that both addresses answer during the move. Needs the permissions of
+    /// deploy/seamless
+    #[arg(long)]
+    seamless: bool,
+    /// Wait until the old addresses have stopped answering, and the temporary Services are deleted
+    #[arg(long, requires = "seamless")]
+    pub wait: bool,
+    #[command(flatten)]
+    dns: DnsArguments,
+}
+
+impl SeamlessCommand {
+    /// Whether Services are moved seamlessly.
+    pub fn is_on(&self) -> bool {
+        self.seamless
+    }
+
+    /// The options of seamless moves; `None` if Services are not moved seamlessly.
+    pub async fn options(&self, client: &Client) -> Option<SeamlessOptions> {
+        if self.seamless { Some(self.dns.options(client).await) } else { None }
+    }
+}

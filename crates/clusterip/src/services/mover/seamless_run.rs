@@ -1,0 +1,314 @@
+//! Carries out the steps of a seamless move.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clusterip_core::address_set_by_hand::MANAGER;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::object::service_path;
+use clusterip_host::permissions;
+use futures::future;
+use http::Method as HttpMethod;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::attempt::Attempt;
+use super::finish::OriginalSteps;
+use super::journal::Journal;
+use super::move_error::MoveError;
+use super::outcome::{Outcome, Unmoved};
+use super::refusal::Refusal;
+use super::seamless::method::{Method, method};
+use super::seamless::progress::Reaction;
+use super::seamless::request::{Request, request};
+use super::seamless::temporary::Role;
+use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next, quota};
+use super::step::Step;
+use super::targets::Targets;
+use super::{FIRST_PAUSE, MoveOrder, Run};
+
+/// How long the preparation may take. After that, the move is undone.
+const PREPARATION: Duration = Duration::from_secs(30);
+/// How often the EndpointSlices are looked at.
+const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
+
+impl Run<'_> {
+    /// The plan of a seamless move, if one is ordered and possible: `None` for a plain move.
+    ///
+    /// # Errors
+    /// The inner error says why the move must not begin.
+    pub(super) async fn plan(
+        &mut self,
+        service: &Value,
+        to: &[IpAddr],
+        order: &MoveOrder,
+    ) -> Result<Result<Option<Plan>, String>, MoveError> {
+        let Some(options) = &order.seamless else { return Ok(Ok(None)) };
+        let slices = self.slices(self.name).await?;
+        if method(service, to, !endpoints::ready(&slices).is_empty()) != Method::Seamless {
+            return Ok(Ok(None));
+        }
+        if let Err(error) = permissions::require(&self.mover.client, &permissions::seamless_moves()).await {
+            return Ok(Err(format!(
+                "{error}\ndeploy/seamless grants them; without --seamless, none of them is needed"
+            )));
+        }
+        if let Some(reason) = quota::without_room(&self.quotas().await?) {
+            return Ok(Err(reason));
+        }
+        let server = self.mover.records.namespace();
+        let grace = i64::from(options.grace_period);
+        Ok(Ok(Some(Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace))))
+    }
+
+    /// Carries out the steps that are left of a seamless move. Returns when the Service has its address, and nothing is
+    /// to be done before the end of the grace period. `service` is the Service if it was just read.
+    pub(super) async fn finish_seamless(
+        &mut self,
+        service: Option<Value>,
+        journal: &Journal,
+        plan: &Plan,
+        targets: &dyn Targets,
+    ) -> Result<Outcome, MoveError> {
+        // From here on, only the last step deletes the record.
+        (self.recorded, self.unanswered) = (None, false);
+        let id = ServiceKey::new(self.namespace.to_owned(), self.name.to_owned());
+        self.mover.unfinished.add(self.uid, &id, self.progress.is_of_first_run());
+        let mut original = OriginalSteps::new(journal);
+        let mut last_write = Instant::now();
+        let mut seen = match service {
+            Some(service) if self.progress.failure().is_none() => {
+                Observed { service: Some(service), ..self.observe(journal, plan).await? }
+            }
+            _ => self.observe(journal, plan).await?,
+        };
+        let mut is_fresh = false;
+        loop {
+            let step = self.next_step(&seen, journal, plan, last_write).await?;
+            match &step {
+                SeamlessStep::Wait(Wait::Grace { until }) => {
+                    let rest = until.saturating_sub(Timestamp::now().as_second()).max(1).unsigned_abs();
+                    return Ok(self.rest(Duration::from_secs(rest), original, &seen));
+                }
+                SeamlessStep::Wait(Wait::Quiet) => {
+                    return Ok(self.rest(self.mover.unfinished.until_quiet(self.uid), original, &seen));
+                }
+                // The last look may be older than another leader's writes.
+                SeamlessStep::End if !is_fresh => {
+                    (seen, is_fresh) = (self.observe(journal, plan).await?, true);
+                }
+                SeamlessStep::End => {
+                    self.end_seamless().await?;
+                    return Ok(self.outcome(original, &seen));
+                }
+                SeamlessStep::Wait(wait) => {
+                    sleep(if let Wait::For(rest) = wait { *rest } else { ENDPOINTS_INTERVAL }).await;
+                    seen = self.observe(journal, plan).await?;
+                }
+                SeamlessStep::GiveUp(role) => self.give_up(*role, journal, plan),
+                // The addresses of the first attempt decide which temporary Services are in its way.
+                SeamlessStep::Original(Step::Assign) if self.attempt.is_none() => {
+                    let ordered = self.ordered.as_deref();
+                    self.attempt = Some(Attempt::first(journal, ordered, &self.refused, targets).await);
+                }
+                SeamlessStep::Original(step) => {
+                    is_fresh = false;
+                    let Some(service) = seen.service.take() else { continue };
+                    seen.service = self.carry_out_step(*step, service, journal, targets, &mut original).await?;
+                }
+                step => {
+                    is_fresh = false;
+                    if self.send_step(step, &mut seen, journal, plan).await? {
+                        last_write = Instant::now();
+                    } else {
+                        seen = self.observe(journal, plan).await?;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn next_step(
+        &mut self,
+        seen: &Observed,
+        journal: &Journal,
+        plan: &Plan,
+        last_write: Instant,
+    ) -> Result<SeamlessStep, MoveError> {
+        let mut moment = Moment {
+            now: Timestamp::now().as_second(),
+            since_write: last_write.elapsed(),
+            endpoints_match: false,
+            is_late: self.since.elapsed() > PREPARATION,
+            is_quiet: self.mover.unfinished.until_quiet(self.uid).is_zero(),
+        };
+        let target = self.attempt.as_ref().map_or_else(|| journal.to.clone(), |attempt| attempt.addresses().to_vec());
+        let step = next(seen, journal, plan, &self.progress, &moment, &target);
+        if step != SeamlessStep::Wait(Wait::Endpoints) {
+            return Ok(step);
+        }
+        moment.endpoints_match = self.endpoints_match(seen, plan).await?;
+        Ok(next(seen, journal, plan, &self.progress, &moment, &target))
+    }
+
+    /// Sends the request of a step. Returns whether it was carried out; `seen` is up to date then. Otherwise the objects
+    /// have to be read again.
+    async fn send_step(
+        &mut self,
+        step: &SeamlessStep,
+        seen: &mut Observed,
+        journal: &Journal,
+        plan: &Plan,
+    ) -> Result<bool, MoveError> {
+        let Some(request) = request(step, seen, journal, plan, Timestamp::now().as_second()) else { return Ok(false) };
+        let answer = match &request {
+            Request::Create { namespace, body } => {
+                let path = format!("/api/v1/namespaces/{namespace}/services?fieldManager={MANAGER}");
+                self.request(HttpMethod::POST, &path, Some(body)).await
+            }
+            Request::Replace { namespace, name, body, dry_run } => {
+                let dry_run = if *dry_run { "dryRun=All&" } else { "" };
+                let path = format!("{}?{dry_run}fieldManager={MANAGER}", service_path(namespace, name));
+                self.request(HttpMethod::PUT, &path, Some(body)).await
+            }
+            Request::Delete { namespace, name, uid, resource_version } => {
+                let this = json!({"preconditions": {"uid": uid, "resourceVersion": resource_version}});
+                self.request(HttpMethod::DELETE, &service_path(namespace, name), Some(&this)).await
+            }
+        };
+        tracing::debug!(service = %self.label(), ?step, refused = ?answer.as_ref().err(), "seamless move");
+        if matches!(answer, Err(Refusal::Trouble(_))) {
+            self.mover.unfinished.unanswered(self.uid);
+        }
+        match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
+            (_, Ok(written)) => {
+                self.pause = FIRST_PAUSE;
+                match step {
+                    SeamlessStep::Create(Role::New) => seen.new = Some(written),
+                    SeamlessStep::Create(Role::Trigger) => seen.trigger = Some(written),
+                    SeamlessStep::Create(Role::Old) | SeamlessStep::ParkOld | SeamlessStep::TakeOld => {
+                        seen.old = Some(written);
+                    }
+                    SeamlessStep::Release | SeamlessStep::Fence => seen.service = Some(written),
+                    SeamlessStep::Delete(Role::New) => seen.new = None,
+                    SeamlessStep::Delete(Role::Old) => seen.old = None,
+                    SeamlessStep::Delete(Role::Trigger) => seen.trigger = None,
+                    _ => {}
+                }
+                Ok(true)
+            }
+            (Reaction::GoOn, Err(_)) => Ok(false),
+            (Reaction::TryAgain, Err(refusal)) => self.wait("seamless move", &refusal).await.map(|()| false),
+        }
+    }
+
+    /// Reads the objects of a move.
+    async fn observe(&mut self, journal: &Journal, plan: &Plan) -> Result<Observed, MoveError> {
+        loop {
+            let path = |role| {
+                let (namespace, name) = plan.place(role, journal);
+                service_path(namespace, name)
+            };
+            let (own, new, old, trigger) = (self.path(), path(Role::New), path(Role::Old), path(Role::Trigger));
+            let read = future::join4(self.get(&own), self.get(&new), self.get(&old), self.get(&trigger)).await;
+            match read {
+                (Ok(service), Ok(new), Ok(old), Ok(trigger)) => {
+                    let service = service.and_then(|service| self.same_service(service));
+                    return Ok(Observed { service, new, old, trigger });
+                }
+                (Err(refusal), ..) | (_, Err(refusal), ..) | (_, _, Err(refusal), _) | (_, _, _, Err(refusal)) => {
+                    self.wait("read", &refusal).await?;
+                }
+            }
+        }
+    }
+
+    /// Reads an object; `None` if it does not exist.
+    async fn get(&self, path: &str) -> Result<Option<Value>, Refusal> {
+        match self.request(HttpMethod::GET, path, None).await {
+            Ok(object) => Ok(Some(object)),
+            Err(Refusal::Gone) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Whether the EndpointSlices of the temporary Services list the endpoints of the Service. Those of `old` are not
+    /// updated while it is parked.
+    async fn endpoints_match(&mut self, seen: &Observed, plan: &Plan) -> Result<bool, MoveError> {
+        let expected = endpoints::ready(&self.slices(self.name).await?);
+        let old_is_parked = seen
+            .old
+            .as_ref()
+            .is_some_and(|old| old.pointer("/spec/type").and_then(Value::as_str) == Some("ExternalName"));
+        let names = if old_is_parked { vec![&plan.new] } else { vec![&plan.new, &plan.old] };
+        for name in names {
+            if endpoints::ready(&self.slices(name).await?) != expected {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The EndpointSlices of a Service in the namespace of the move.
+    async fn slices(&mut self, service: &str) -> Result<Vec<Value>, MoveError> {
+        let path = format!(
+            "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{service}",
+            self.namespace
+        );
+        self.list(&path).await
+    }
+
+    async fn quotas(&mut self) -> Result<Vec<Value>, MoveError> {
+        self.list(&format!("/api/v1/namespaces/{}/resourcequotas", self.namespace)).await
+    }
+
+    async fn list(&mut self, path: &str) -> Result<Vec<Value>, MoveError> {
+        loop {
+            match self.request(HttpMethod::GET, path, None).await {
+                Ok(mut list) => {
+                    return Ok(list
+                        .get_mut("items")
+                        .and_then(Value::as_array_mut)
+                        .map(std::mem::take)
+                        .unwrap_or_default());
+                }
+                Err(refusal) => self.wait("look up", &refusal).await?,
+            }
+        }
+    }
+
+    fn give_up(&mut self, role: Role, journal: &Journal, plan: &Plan) {
+        let (namespace, name) = plan.place(role, journal);
+        self.progress.fail(format!(
+            "Service {namespace}/{name} exists, and is not the temporary Service of this move: rename or delete it, or \
+             move without --seamless"
+        ));
+    }
+
+    /// Leaves the rest of the move to [`Mover::resume`](super::Mover::resume).
+    fn rest(&self, pause: Duration, original: OriginalSteps, seen: &Observed) -> Outcome {
+        self.mover.unfinished.go_on_after(self.uid, pause);
+        self.outcome(original, seen)
+    }
+
+    fn outcome(&self, original: OriginalSteps, seen: &Observed) -> Outcome {
+        let reached = seen.service.as_ref().and_then(|service| original.reached(service));
+        match (reached, self.progress.failure(), &seen.service) {
+            (None | Some(Outcome::Kept { .. }), Some(reason), Some(_)) => {
+                Outcome::Unmoved(Unmoved::NotPrepared { reason: reason.to_owned() })
+            }
+            (Some(reached), ..) => reached,
+            (None, None, Some(_)) => Outcome::Unmoved(Unmoved::NotMoving),
+            (None, _, None) => Outcome::Unmoved(Unmoved::Gone),
+        }
+    }
+
+    /// Deletes the record of a move that has ended. A record that stays is deleted by the next resumption.
+    async fn end_seamless(&mut self) -> Result<(), MoveError> {
+        let deleted = self.discard().await;
+        deleted.map_err(|reason| MoveError::Record { service: self.label(), reason })?;
+        self.mover.unfinished.remove(self.uid);
+        Ok(())
+    }
+}

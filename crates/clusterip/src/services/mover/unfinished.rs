@@ -1,0 +1,84 @@
+//! The seamless moves that this process knows and that have not ended. Their records stay until their last temporary
+//! Service is deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::object::{name, namespace};
+use serde_json::Value;
+
+use super::seamless::temporary::Role;
+
+/// How long a request without an answer may still be carried out: longer than an API server works on one.
+const QUIET_AFTER: Duration = Duration::from_secs(90);
+
+/// The moves by the UID of their Service. Cheap to clone: all clones share the moves.
+#[derive(Clone, Default)]
+pub struct Unfinished(Arc<Mutex<BTreeMap<String, Entry>>>);
+
+struct Entry {
+    id: ServiceKey,
+    /// Since when no request of the move was left without an answer; `None` if none ever was.
+    quiet_since: Option<Instant>,
+    /// When to go on with the move.
+    due: Instant,
+}
+
+impl Unfinished {
+    /// Adds a move, if it is not known yet. Requests of a process that is gone may still be on their way if another
+    /// process has recorded the move.
+    pub fn add(&self, uid: &str, id: &ServiceKey, recorded_here: bool) {
+        let now = Instant::now();
+        let quiet_since = (!recorded_here).then_some(now);
+        let entry = || Entry { id: id.clone(), quiet_since, due: now };
+        self.lock().entry(uid.to_owned()).or_insert_with(entry);
+    }
+
+    /// Forgets all moves but those of the Services with these UIDs.
+    pub fn retain(&self, uids: &BTreeSet<String>) {
+        self.lock().retain(|uid, _| uids.contains(uid));
+    }
+
+    /// When to go on with the move of the Service with this UID; `None` if none is unfinished.
+    pub fn due(&self, uid: &str) -> Option<Instant> {
+        self.lock().get(uid).map(|entry| entry.due)
+    }
+
+    /// Whether a Service is a temporary Service of one of the moves.
+    pub fn has_temporary(&self, service: &Value) -> bool {
+        let (namespace, name) = (namespace(service), name(service));
+        let moves = self.lock();
+        let mut uids = moves.iter().filter(|(_, entry)| entry.id.namespace == namespace).map(|(uid, _)| uid);
+        uids.any(|uid| [Role::New, Role::Old].iter().any(|role| role.name(uid) == name))
+    }
+
+    /// How long to wait until no request of the move can be on its way.
+    pub(super) fn until_quiet(&self, uid: &str) -> Duration {
+        let since = self.lock().get(uid).and_then(|entry| entry.quiet_since);
+        since.map_or(Duration::ZERO, |since| QUIET_AFTER.saturating_sub(since.elapsed()))
+    }
+
+    /// Notes that a request of the move got no answer.
+    pub(super) fn unanswered(&self, uid: &str) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.quiet_since = Some(Instant::now());
+        }
+    }
+
+    pub(super) fn go_on_after(&self, uid: &str, pause: Duration) {
+        if let Some(entry) = self.lock().get_mut(uid) {
+            entry.due = Instant::now() + pause;
+        }
+    }
+
+    /// Forgets a move that has ended.
+    pub fn remove(&self, uid: &str) {
+        self.lock().remove(uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,151 @@
+//! The temporary Services of a seamless move: their names, and whether an object is one of them.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::net::IpAddr;
+
+use clusterip_core::annotations::{SWAPPED_ANNOTATION, TEMPORARY_LABEL};
+use clusterip_core::service::addresses;
+use serde_json::Value;
+use siphasher::sip::SipHasher24;
+
+use super::Plan;
+use crate::journal::Journal;
+
+/// The value of the label `app.kubernetes.io/managed-by` on temporary Services.
+pub const MANAGED_BY: &str = "clusterip";
+/// For how many seconds after its record a move may begin the grace period. A later time was not written by a move.
+const MAX_UNTIL_SWAP: i64 = 600;
+
+/// The role of a temporary Service. It is the value of [`TEMPORARY_LABEL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Has the new addresses until the Service takes them.
+    New,
+    /// Has the old addresses for the grace period.
+    Old,
+    /// Its changes make kube-proxy wait for the swaps.
+    Trigger,
+}
+
+impl Role {
+    /// The value of the label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Old => "old",
+            Self::Trigger => "trigger",
+        }
+    }
+
+    /// The name of the temporary Service of this role, for the Service with this UID.
+    pub fn name(self, uid: &str) -> String {
+        let mut hasher = SipHasher24::new();
+        hasher.write(uid.as_bytes());
+        let hash = format!("{:016x}", hasher.finish());
+        format!("clusterip-{}-{}", self.as_str(), &hash[..10])
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Plan {
+    /// The plan of a move of the Service with this namespace and UID.
+    pub fn new(namespace: &str, uid: &str, server_namespace: &str, cluster_domain: &str, grace: i64) -> Self {
+        let new = Role::New.name(uid);
+        Self {
+            external_name: format!("{new}.{namespace}.svc.{cluster_domain}"),
+            new,
+            old: Role::Old.name(uid),
+            trigger: Role::Trigger.name(uid),
+            server_namespace: server_namespace.to_owned(),
+            grace,
+        }
+    }
+
+    /// The namespace and name of the temporary Service of this role.
+    pub fn place<'p>(&'p self, role: Role, journal: &'p Journal) -> (&'p str, &'p str) {
+        match role {
+            Role::New => (&journal.namespace, &self.new),
+            Role::Old => (&journal.namespace, &self.old),
+            Role::Trigger => (&self.server_namespace, &self.trigger),
+        }
+    }
+}
+
+/// An object with the name of a temporary Service.
+#[derive(Clone, Copy, Debug)]
+pub enum Temporary<'v> {
+    /// There is none.
+    Absent,
+    /// It was created by this move, or by an earlier move of the same Service.
+    Ours(&'v Value),
+    /// It belongs to another client, and is not touched.
+    Foreign,
+}
+
+impl<'v> Temporary<'v> {
+    /// Classifies the object with the name of the temporary Service of this role.
+    pub fn of(object: Option<&'v Value>, role: Role, journal: &Journal) -> Self {
+        match object {
+            None => Self::Absent,
+            Some(object) if is_of_move(object, role, journal) => Self::Ours(object),
+            Some(_) => Self::Foreign,
+        }
+    }
+
+    /// Whether the object may be changed and deleted.
+    pub fn is_ours(&self) -> bool {
+        matches!(self, Self::Ours(_))
+    }
+
+    /// Whether the object is ours, and has exactly these addresses.
+    pub fn is_at(&self, at: &[IpAddr]) -> bool {
+        matches!(self, Self::Ours(object) if super::is_at(object, at) && !is_being_deleted(object))
+    }
+
+    /// Whether the object is ours, and has one of these addresses.
+    pub fn has_any(&self, wanted: &[IpAddr]) -> bool {
+        matches!(self, Self::Ours(object) if addresses(object).iter().any(|address| wanted.contains(address)))
+    }
+
+    /// Whether the object is ours, and its address is released.
+    pub fn is_parked(&self) -> bool {
+        matches!(self, Self::Ours(object) if super::is_parked(object))
+    }
+}
+
+/// Whether an object was created for this move. Tenants can write such labels and owners too, but only on Services of
+/// their own namespace, and `clusterip` does nothing with these that they could not do.
+fn is_of_move(object: &Value, role: Role, journal: &Journal) -> bool {
+    let label = |key: &str| object.get("metadata")?.get("labels")?.get(key)?.as_str();
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+    // An owner must be in the same namespace, so `trigger` has none. Its name contains the hash of the UID.
+    let is_owned = role == Role::Trigger
+        || owners.into_iter().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(journal.uid.as_str()));
+    label(TEMPORARY_LABEL) == Some(role.as_str())
+        && label("app.kubernetes.io/managed-by") == Some(MANAGED_BY)
+        && is_owned
+}
+
+fn is_being_deleted(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+/// When the grace period of `old` ends, in seconds since 1970. A time that no move can have written counts as the time
+/// of the record, so that nobody can keep an address by writing the annotation.
+pub fn grace_end(old: &Temporary<'_>, journal: &Journal, plan: &Plan) -> i64 {
+    let written = match old {
+        Temporary::Ours(object) => object
+            .get("metadata")
+            .and_then(|metadata| metadata.get("annotations")?.get(SWAPPED_ANNOTATION)?.as_str()?.parse::<i64>().ok()),
+        Temporary::Absent | Temporary::Foreign => None,
+    };
+    let earliest = journal.recorded_at;
+    let valid = earliest..=earliest.saturating_add(MAX_UNTIL_SWAP);
+    written.filter(|time| valid.contains(time)).unwrap_or(earliest).saturating_add(plan.grace)
+}

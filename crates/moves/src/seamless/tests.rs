@@ -1,0 +1,34 @@
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn names_depend_on_the_uid_alone() {
+    let plan = Plan::new("shop", "3f0c5f0e-0000-4000-8000-000000000001", "clusterip-policy", "cluster.local", 40);
+    assert_eq!(plan.new.len(), "clusterip-new-".len() + 10);
+    assert_eq!(plan.external_name, format!("{}.shop.svc.cluster.local", plan.new));
+    assert_ne!(plan.new, Plan::new("shop", "other", "clusterip-policy", "cluster.local", 40).new);
+}
+
+#[test]
+fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
+    struct Case {
+        name: &'static str,
+        written: Value,
+        expected: i64,
+    }
+    let mut journal = step::beginning(&json!({"metadata": {"uid": "1"}}), &[], "why");
+    journal.recorded_at = 1000;
+    let plan = Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40);
+    let cases = [
+        Case { name: "as written", written: json!("1010"), expected: 1050 },
+        Case { name: "before the move", written: json!("999"), expected: 1040 },
+        Case { name: "far in the future", written: json!("99999"), expected: 1040 },
+        Case { name: "no number", written: json!("soon"), expected: 1040 },
+        Case { name: "removed", written: Value::Null, expected: 1040 },
+    ];
+    for Case { name, written, expected } in cases {
+        let old = json!({"metadata": {"annotations": {"clusterip-policy/swapped-at": written}}});
+        assert_eq!(grace_end(&Temporary::Ours(&old), &journal, &plan), expected, "{name}");
+    }
+}

@@ -1,0 +1,117 @@
+//! A model of the API server, as far as moves need it: names, UIDs, versions, and the allocation of addresses.
+
+use std::net::IpAddr;
+
+use clusterip_core::service::addresses;
+use clusterip_moves::refusal::Refusal;
+use clusterip_moves::seamless::request::Request;
+use serde_json::{Value, json};
+
+use super::world::{Object, World};
+
+/// The places of the objects in a [`World`].
+pub const SERVICE: usize = 0;
+pub const NEW: usize = 1;
+pub const OLD: usize = 2;
+pub const TRIGGER: usize = 3;
+
+pub fn place(name: &str) -> usize {
+    match name {
+        "web" => SERVICE,
+        name if name.starts_with("clusterip-new-") => NEW,
+        name if name.starts_with("clusterip-old-") => OLD,
+        _ => TRIGGER,
+    }
+}
+
+fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+pub fn is_alias(object: &Value) -> bool {
+    text(object, "/spec/type") == "ExternalName"
+}
+
+impl World {
+    /// Whether an object other than that at `except`, or a stranger, has this address.
+    pub fn is_taken(&self, address: IpAddr, except: usize) -> bool {
+        let has = |object: &Value| !is_alias(object) && addresses(object).contains(&address);
+        let mut others = self.objects.iter().enumerate().filter(|(at, _)| *at != except);
+        self.strangers.contains(&address) || others.any(|(_, object)| object.as_deref().is_some_and(has))
+    }
+
+    /// Carries out a request.
+    pub fn carry_out(&mut self, request: &Request, checks: bool) -> Result<(), Refusal> {
+        match request {
+            Request::Create { body, .. } => {
+                let at = place(text(body, "/metadata/name"));
+                if self.objects[at].is_some() {
+                    return Err(Refusal::Conflict);
+                }
+                let stored = self.allocated(at, body.clone())?;
+                self.store(at, stored, true);
+            }
+            Request::Replace { name, body, dry_run, .. } => {
+                let at = place(name);
+                let Some(found) = self.objects[at].clone() else { return Err(Refusal::Gone) };
+                let same = |field| text(&found, field) == text(body, field);
+                if checks && !(same("/metadata/uid") && same("/metadata/resourceVersion")) {
+                    return Err(Refusal::Conflict);
+                }
+                if !is_alias(&found) && !is_alias(body) && addresses(&found) != addresses(body) {
+                    return Err(Refusal::Refused("may not change once set".to_owned()));
+                }
+                let stored = self.allocated(at, body.clone())?;
+                if !dry_run {
+                    self.check_replace(at, &found, &stored);
+                    self.store(at, stored, false);
+                }
+            }
+            Request::Delete { name, uid, resource_version, .. } => {
+                let at = place(name);
+                let Some(found) = self.objects[at].clone() else { return Err(Refusal::Gone) };
+                let is_same = text(&found, "/metadata/uid") == uid
+                    && text(&found, "/metadata/resourceVersion") == resource_version;
+                if checks && !is_same {
+                    return Err(Refusal::Conflict);
+                }
+                self.check_delete(at, &found);
+                self.objects[at] = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// The object as it is stored, with its addresses.
+    fn allocated(&self, at: usize, mut body: Value) -> Result<Value, Refusal> {
+        let wanted = addresses(&body);
+        let spec = body["spec"].as_object_mut().unwrap();
+        if spec["type"] == "ExternalName" {
+            spec.remove("clusterIP");
+            spec.remove("clusterIPs");
+            return Ok(body);
+        }
+        if let Some(taken) = wanted.iter().find(|address| self.is_taken(**address, at)) {
+            return Err(Refusal::Address {
+                which: Some(*taken),
+                reason: "provided IP is already allocated".to_owned(),
+            });
+        }
+        if wanted.is_empty() {
+            let free = format!("10.0.0.{}", 200 + at);
+            spec.insert("clusterIP".into(), free.as_str().into());
+            spec.insert("clusterIPs".into(), json!([free]));
+        }
+        Ok(body)
+    }
+
+    pub fn store(&mut self, at: usize, mut object: Value, is_new: bool) {
+        self.versions[at] += 1;
+        let version = self.versions[at].to_string();
+        if is_new {
+            object["metadata"]["uid"] = json!(format!("uid-{at}-{version}"));
+        }
+        object["metadata"]["resourceVersion"] = json!(version);
+        self.objects[at] = Some(Object::new(object));
+    }
+}

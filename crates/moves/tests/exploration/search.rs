@@ -1,0 +1,412 @@
+//! Searches all states breadth first, and follows each to its end.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use clusterip_moves::journal::Journal;
+use clusterip_moves::refusal::Refusal;
+use clusterip_moves::seamless::progress::Progress;
+use clusterip_moves::seamless::request::{Request, request};
+use clusterip_moves::seamless::{Moment, Plan, SeamlessStep, Wait};
+use clusterip_moves::step::{self, Step, TargetAddresses, Without};
+use serde_json::{Value, json};
+
+use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};
+use super::faults::{Fault, decide};
+use super::world::{FROM, Late, Runner, TO, World, journal};
+
+/// How often something may go wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Budgets {
+    /// Crashes, and requests without an answer.
+    pub failures: u8,
+    /// Acts of other writers.
+    pub others: u8,
+    /// Leaders that take over while the first run goes on.
+    pub leaders: u8,
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delivery {
+    Answered,
+    /// It is carried out, and the answer is lost.
+    AnswerLost,
+    /// The client gives up, and it may still be carried out later.
+    Late,
+}
+
+struct Model {
+    fault: Option<Fault>,
+    journal: Journal,
+    plan: Plan,
+}
+
+impl Model {
+    fn new(fault: Option<Fault>) -> Self {
+        let (journal, plan) = journal();
+        Self { fault, journal, plan }
+    }
+
+    /// The addresses that a run tries next.
+    fn target(&self, run: &Runner) -> Vec<IpAddr> {
+        match run.target {
+            0 => self.journal.to.clone(),
+            1 => self.journal.from.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn next(&self, world: &World, nth: usize) -> Option<SeamlessStep> {
+        let run = world.runs[nth].as_ref()?;
+        let moment = Moment {
+            now: world.now(),
+            since_write: [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(5)][usize::from(run.waited)],
+            endpoints_match: run.waited > 0,
+            is_late: world.clock > 0,
+            is_quiet: run.saw_quiet,
+        };
+        let seen = run.observed(&self.journal);
+        let plan = (&self.journal, &self.plan);
+        Some(decide(self.fault, &seen, plan, &run.progress, &moment, &self.target(run)))
+    }
+
+    fn later_run(&self) -> Runner {
+        Runner::new(match self.fault {
+            Some(Fault::LaterRunCreates) => Progress::of_first_run(),
+            _ => Progress::of_later_run(),
+        })
+    }
+
+    /// What a run does next. Returns the name of a write.
+    fn act(&self, world: &mut World, nth: usize, delivery: Delivery) -> Option<String> {
+        let objects = world.objects.clone();
+        let is_quiet = world.late.is_none() && (nth == 0 || world.runs[0].is_none());
+        let run = world.runs[nth].as_mut()?;
+        if run.is_stale {
+            (run.seen, run.is_stale, run.saw_quiet) = (objects, false, is_quiet);
+            return None;
+        }
+        let mut step = self.next(world, nth)?;
+        if step == SeamlessStep::End {
+            let run = world.runs[nth].as_mut()?;
+            // The executor reads the objects once more before it deletes the record.
+            run.seen = objects;
+            step = self.next(world, nth)?;
+        }
+        let now = world.now();
+        let run = world.runs[nth].as_mut()?;
+        match &step {
+            SeamlessStep::Wait(Wait::For(_) | Wait::Endpoints) => {
+                run.waited = (run.waited + 1).min(2);
+                run.is_stale = true;
+                return None;
+            }
+            SeamlessStep::Wait(_) => {
+                world.runs[nth] = None;
+                return None;
+            }
+            SeamlessStep::End => {
+                (world.runs[nth], world.is_recorded) = (None, false);
+                return Some("end".to_owned());
+            }
+            SeamlessStep::GiveUp(_) => {
+                run.progress.fail("foreign".to_owned());
+                return None;
+            }
+            _ => {}
+        }
+        let seen = run.observed(&self.journal);
+        let sent = match &step {
+            SeamlessStep::Original(original) => self.original(*original, seen.service.as_ref()?, run),
+            step => request(step, &seen, &self.journal, &self.plan, now),
+        };
+        let sent = sent?;
+        let answer = match delivery {
+            Delivery::Late => {
+                world.late = Some(Late(sent));
+                Err(Refusal::Trouble("no answer".to_owned()))
+            }
+            _ => world.carry_out(&sent, self.fault != Some(Fault::NoPreconditions)),
+        };
+        let answer =
+            if delivery == Delivery::AnswerLost { Err(Refusal::Trouble("no answer".to_owned())) } else { answer };
+        let objects = world.objects.clone();
+        let run = world.runs[nth].as_mut()?;
+        match (&step, &answer) {
+            (SeamlessStep::Original(Step::Assign), Err(Refusal::Address { .. } | Refusal::Refused(_))) => {
+                run.target = (run.target + 1).min(2);
+            }
+            (SeamlessStep::Original(_), _) => {}
+            (step, answer) => drop(run.progress.answered(step, answer.as_ref().map(drop))),
+        }
+        match answer {
+            // As the executor does: only the object that was written is up to date.
+            Ok(()) => {
+                let at = written(&step);
+                run.seen[at].clone_from(&objects[at]);
+                run.waited = 0;
+            }
+            Err(_) => run.is_stale = true,
+        }
+        Some(name(&step))
+    }
+
+    fn original(&self, step: Step, service: &Value, run: &Runner) -> Option<Request> {
+        let target = match self.target(run) {
+            addresses if addresses.is_empty() => TargetAddresses::AnyFree,
+            addresses => TargetAddresses::These(addresses),
+        };
+        let body = match step {
+            Step::Assign => step::assigned(service, &self.journal, &target, &Without::default()),
+            Step::Cleanup => step::cleaned_up(service, &self.journal, false),
+            Step::RestoreStatus | Step::Idle => return None,
+        };
+        let (namespace, name) = (self.journal.namespace.clone(), self.journal.name.clone());
+        Some(Request::Replace { namespace, name, body, dry_run: false })
+    }
+
+    /// All states that may follow.
+    fn following(&self, world: &World) -> Vec<(String, World)> {
+        let mut all = Vec::new();
+        let mut add = |what: String, act: &dyn Fn(&mut World)| {
+            let mut next = world.clone();
+            act(&mut next);
+            all.push((what, next));
+        };
+        for nth in 0..2 {
+            let Some(run) = &world.runs[nth] else { continue };
+            let step = if run.is_stale { "read".to_owned() } else { format!("{:?}", self.next(world, nth)) };
+            add(format!("run {nth}: {step}"), &|world| drop(self.act(world, nth, Delivery::Answered)));
+            if world.failures == 0 {
+                continue;
+            }
+            add(format!("run {nth}: crash"), &|world| {
+                world.failures -= 1;
+                world.runs[nth] = None;
+            });
+            let writes = !run.is_stale && self.next(world, nth).is_some_and(|step| is_write(&step));
+            if writes {
+                add(format!("run {nth}: {step}, answer lost"), &|world| {
+                    world.failures -= 1;
+                    drop(self.act(world, nth, Delivery::AnswerLost));
+                });
+            }
+            if writes && world.late.is_none() {
+                add(format!("run {nth}: {step}, late"), &|world| {
+                    world.failures -= 1;
+                    drop(self.act(world, nth, Delivery::Late));
+                });
+            }
+        }
+        if world.late.is_some() {
+            add("the late request arrives".to_owned(), &|world| self.deliver_late(world));
+            add("the late request is lost".to_owned(), &|world| world.late = None);
+        }
+        if world.is_recorded && world.runs[1].is_none() && world.leaders > 0 {
+            add("another leader takes over".to_owned(), &|world| {
+                world.leaders -= 1;
+                world.runs[1] = Some(self.later_run());
+            });
+        }
+        if world.clock < 2 {
+            add("time passes".to_owned(), &|world| world.clock += 1);
+        }
+        if world.others > 0 {
+            self.others(world, &mut add);
+        }
+        all
+    }
+
+    fn deliver_late(&self, world: &mut World) {
+        if let Some(Late(late)) = world.late.take() {
+            let _ = world.carry_out(&late, self.fault != Some(Fault::NoPreconditions));
+        }
+    }
+
+    /// The acts of other writers.
+    fn others(&self, world: &World, add: &mut dyn FnMut(String, &dyn Fn(&mut World))) {
+        if let Some(service) = world.objects[SERVICE].as_deref() {
+            add("a user deletes the Service".to_owned(), &|world| {
+                world.others -= 1;
+                world.objects[SERVICE] = None;
+                world.touched.service_deleted = true;
+            });
+            let mut changed = service.clone();
+            changed["spec"]["selector"]["app"] = json!("shop");
+            add("a user changes the selector".to_owned(), &|world| {
+                world.others -= 1;
+                world.touched.selector_changed = true;
+                world.store(SERVICE, changed.clone(), false);
+            });
+            if is_alias(service) {
+                let mut back = service.clone();
+                back["spec"]["type"] = json!("ClusterIP");
+                back["spec"]["clusterIP"] = json!("10.0.0.250");
+                back["spec"]["clusterIPs"] = json!(["10.0.0.250"]);
+                add("a user sets the type back".to_owned(), &|world| {
+                    world.others -= 1;
+                    world.touched.type_set_back = true;
+                    world.store(SERVICE, back.clone(), false);
+                });
+            }
+        }
+        for address in [FROM, TO].map(|text| text.parse().unwrap()) {
+            if !world.is_taken(address, usize::MAX) {
+                add(format!("a stranger takes {address}"), &|world| {
+                    world.others -= 1;
+                    world.strangers.insert(address);
+                });
+            }
+        }
+        for (at, name) in [(NEW, &self.plan.new), (OLD, &self.plan.old), (TRIGGER, &self.plan.trigger)] {
+            if world.objects[at].is_some() {
+                add(format!("a user deletes {name}"), &|world| {
+                    world.others -= 1;
+                    world.objects[at] = None;
+                    world.touched.temporary = true;
+                });
+            }
+            let foreign = json!({
+                "metadata": {"name": name, "foreign": true},
+                "spec": {"type": "ClusterIP", "clusterIP": format!("10.0.0.{}", 220 + at)},
+            });
+            add(format!("a user puts another {name} in its place"), &|world| {
+                world.others -= 1;
+                world.touched.temporary = true;
+                world.store(at, foreign.clone(), true);
+            });
+        }
+    }
+
+    /// One step of a fair run: nothing goes wrong any more. `None` at the end.
+    fn fair(&self, world: &mut World) -> Option<String> {
+        self.deliver_late(world);
+        for nth in 0..2 {
+            if world.runs[nth].is_some() {
+                return Some(self.act(world, nth, Delivery::Answered).unwrap_or_default());
+            }
+        }
+        if !world.is_recorded {
+            return None;
+        }
+        world.clock = 2;
+        world.runs[1] = Some(self.later_run());
+        Some(String::new())
+    }
+}
+
+fn is_write(step: &SeamlessStep) -> bool {
+    !matches!(step, SeamlessStep::Wait(_) | SeamlessStep::End | SeamlessStep::GiveUp(_))
+}
+
+/// The place of the object that a step writes.
+fn written(step: &SeamlessStep) -> usize {
+    use clusterip_moves::seamless::temporary::Role;
+    match step {
+        SeamlessStep::Create(role) | SeamlessStep::Delete(role) => match role {
+            Role::New => NEW,
+            Role::Old => OLD,
+            Role::Trigger => TRIGGER,
+        },
+        SeamlessStep::ParkOld | SeamlessStep::TakeOld | SeamlessStep::TryOld => OLD,
+        _ => SERVICE,
+    }
+}
+
+fn name(step: &SeamlessStep) -> String {
+    match step {
+        SeamlessStep::Create(role) => format!("create {role}"),
+        SeamlessStep::Delete(role) => format!("delete {role}"),
+        SeamlessStep::ParkOld => "park old".to_owned(),
+        SeamlessStep::TryOld => "try old".to_owned(),
+        SeamlessStep::TakeOld => "take old".to_owned(),
+        SeamlessStep::Release => "release".to_owned(),
+        SeamlessStep::Original(step) => format!("{step:?}"),
+        step => format!("{step:?}"),
+    }
+}
+
+/// The longest way from any state to the end of the move.
+const MAX_STEPS: usize = 200;
+
+/// Explores all states. Returns their number.
+///
+/// # Errors
+/// The first violation, with the way to it.
+pub fn explore(fault: Option<Fault>, budgets: Budgets) -> Result<usize, String> {
+    let model = Model::new(fault);
+    let hash = |world: &World| {
+        let mut hasher = DefaultHasher::new();
+        world.hash(&mut hasher);
+        hasher.finish()
+    };
+    let start = World::start(budgets.failures, budgets.others, budgets.leaders);
+    let (mut known, mut ending) = (HashSet::from([hash(&start)]), HashSet::new());
+    // The way to each state: the index of the state before, and what happened.
+    let mut ways: Vec<(usize, String)> = vec![(0, "the move is recorded".to_owned())];
+    let mut queue = VecDeque::from([(0, start)]);
+    while let Some((at, world)) = queue.pop_front() {
+        let fail = |why: String| Err(format!("{why}\n{}", way(&ways, at)));
+        if let Some(promise) = world.violation {
+            return fail(promise.to_owned());
+        }
+        let (mut end, mut passed, mut passed_states) = (world.clone(), Vec::new(), HashSet::new());
+        loop {
+            let state = hash(&end);
+            let is_known = !ending.insert(state);
+            if !passed_states.insert(state) || passed.len() > MAX_STEPS {
+                return fail(format!("the move does not end: {passed:?}"));
+            }
+            if is_known {
+                break;
+            }
+            match model.fair(&mut end) {
+                Some(step) => passed.push(step),
+                None => {
+                    if let Err(why) = end.check_end() {
+                        return fail(format!("{why} after {passed:?}"));
+                    }
+                    break;
+                }
+            }
+            if let Some(promise) = end.violation {
+                return fail(format!("{promise} after {passed:?}"));
+            }
+        }
+        for (what, next) in model.following(&world) {
+            if known.insert(hash(&next)) {
+                ways.push((at, what));
+                queue.push_back((ways.len() - 1, next));
+            }
+        }
+    }
+    Ok(known.len())
+}
+
+fn way(ways: &[(usize, String)], mut at: usize) -> String {
+    let mut steps = Vec::new();
+    while at > 0 {
+        steps.push(ways[at].1.as_str());
+        at = ways[at].0;
+    }
+    steps.reverse();
+    steps.join("\n")
+}
+
+/// The writes of a move that nothing disturbs.
+pub fn undisturbed(fault: Option<Fault>) -> Vec<String> {
+    let model = Model::new(fault);
+    let mut world = World::start(0, 0, 0);
+    let mut writes = Vec::new();
+    for _ in 0..MAX_STEPS {
+        match model.fair(&mut world) {
+            Some(step) if step.is_empty() => {}
+            Some(step) => writes.push(step),
+            None => break,
+        }
+    }
+    writes
+}

@@ -1,0 +1,238 @@
+//! The state of the exploration: the stored objects, the runs, and what may still happen.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use clusterip_core::annotations::MOVING_ANNOTATION;
+use clusterip_core::service::addresses;
+use clusterip_moves::journal::Journal;
+use clusterip_moves::seamless::progress::Progress;
+use clusterip_moves::seamless::request::Request;
+use clusterip_moves::seamless::temporary::{Role, Temporary};
+use clusterip_moves::seamless::{Observed, Plan};
+use clusterip_moves::step;
+use serde_json::{Value, json};
+
+use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};
+
+/// The old and the new address.
+pub const FROM: &str = "10.0.0.7";
+pub const TO: &str = "10.0.1.7";
+
+/// A stored object with the hash of its content.
+#[derive(Clone)]
+pub struct Object(Rc<(Value, u64)>);
+
+impl Object {
+    pub fn new(value: Value) -> Self {
+        let mut hasher = std::hash::DefaultHasher::new();
+        value.to_string().hash(&mut hasher);
+        Self(Rc::new((value, hasher.finish())))
+    }
+}
+
+impl Deref for Object {
+    type Target = Value;
+
+    fn deref(&self) -> &Value {
+        &self.0.0
+    }
+}
+
+impl Hash for Object {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.1.hash(state);
+    }
+}
+
+pub type Objects = [Option<Object>; 4];
+
+/// A run of the move in one process.
+#[derive(Clone, Hash)]
+pub struct Runner {
+    pub progress: Progress,
+    pub seen: Objects,
+    /// Whether the objects have to be read again.
+    pub is_stale: bool,
+    /// Whether no request could be on its way when the objects were read. The executor waits much longer than a request
+    /// may take, so it has read the objects after the last one arrived.
+    pub saw_quiet: bool,
+    /// How long ago the last write of this run was: 0 a moment, 1 longer than the lead of the trigger, 2 long.
+    pub waited: u8,
+    /// Which target is tried: 0 the new address, 1 the old one, 2 any.
+    pub target: u8,
+}
+
+impl Runner {
+    pub fn new(progress: Progress) -> Self {
+        Self { progress, seen: Objects::default(), is_stale: true, saw_quiet: false, waited: 0, target: 0 }
+    }
+
+    pub fn observed(&self, journal: &Journal) -> Observed {
+        let value = |at: usize| self.seen[at].as_deref().cloned();
+        let service = value(SERVICE).filter(|service| service["metadata"]["uid"] == journal.uid.as_str());
+        Observed { service, new: value(NEW), old: value(OLD), trigger: value(TRIGGER) }
+    }
+}
+
+/// What other writers have done.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Touched {
+    pub service_deleted: bool,
+    /// Another client has set the type of the Service back.
+    pub type_set_back: bool,
+    pub selector_changed: bool,
+    /// Another client has deleted or replaced a temporary Service.
+    pub temporary: bool,
+}
+
+/// The state of everything.
+#[derive(Clone, Hash)]
+pub struct World {
+    pub objects: Objects,
+    pub versions: [u32; 4],
+    pub strangers: BTreeSet<IpAddr>,
+    pub is_recorded: bool,
+    /// A request whose client has given up, and that may still be carried out.
+    pub late: Option<Late>,
+    pub runs: [Option<Runner>; 2],
+    /// 0 in time, 1 the preparation takes too long, 2 the grace period is over.
+    pub clock: u8,
+    pub touched: Touched,
+    /// The first broken promise.
+    pub violation: Option<&'static str>,
+    pub failures: u8,
+    pub others: u8,
+    pub leaders: u8,
+}
+
+/// A late request; its text is its hash.
+#[derive(Clone)]
+pub struct Late(pub Request);
+
+impl Hash for Late {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        format!("{:?}", self.0).hash(state);
+    }
+}
+
+/// The Service before the move.
+pub fn service() -> Value {
+    json!({
+        "metadata": {"name": "web", "namespace": "shop", "uid": "uid-web", "resourceVersion": "1"},
+        "spec": {"type": "ClusterIP", "clusterIP": FROM, "clusterIPs": [FROM], "selector": {"app": "web"}},
+    })
+}
+
+/// The journal of the move, and its plan.
+pub fn journal() -> (Journal, Plan) {
+    let plan = Plan::new("shop", "uid-web", "clusterip-policy", "cluster.local", 30);
+    let mut journal = step::beginning(&service(), &[TO.parse().unwrap()], "why");
+    journal.recorded_at = 1000;
+    journal.seamless = Some(plan.clone());
+    let released = json!({"type": "ExternalName", "externalName": plan.external_name, "selector": {"app": "web"}});
+    journal.released = released.as_object().cloned().unwrap();
+    (journal, plan)
+}
+
+impl World {
+    /// The move has just been recorded, and the first run begins.
+    pub fn start(failures: u8, others: u8, leaders: u8) -> Self {
+        let mut world = Self {
+            objects: Objects::default(),
+            versions: [0; 4],
+            strangers: BTreeSet::new(),
+            is_recorded: true,
+            late: None,
+            runs: [Some(Runner::new(Progress::of_first_run())), None],
+            clock: 0,
+            touched: Touched::default(),
+            violation: None,
+            failures,
+            others,
+            leaders,
+        };
+        world.store(SERVICE, service(), false);
+        world
+    }
+
+    /// The time in seconds since 1970.
+    pub fn now(&self) -> i64 {
+        [1000, 1010, 5000][usize::from(self.clock)]
+    }
+
+    pub fn temporary(&self, role: Role, journal: &Journal) -> Temporary<'_> {
+        let at = [(Role::New, NEW), (Role::Old, OLD), (Role::Trigger, TRIGGER)];
+        let at = at.into_iter().find(|(other, _)| *other == role).map_or(NEW, |(_, at)| at);
+        Temporary::of(self.objects[at].as_deref(), role, journal)
+    }
+
+    fn breaks(&mut self, promise: &'static str) {
+        self.violation.get_or_insert(promise);
+    }
+
+    /// Checks a replacement before it is stored.
+    pub fn check_replace(&mut self, at: usize, before: &Value, after: &Value) {
+        let (journal, _) = journal();
+        if at == SERVICE && !is_alias(before) && is_alias(after) && !self.touched.temporary {
+            if !self.temporary(Role::New, &journal).is_at(&journal.to) {
+                self.breaks("the Service points at a name without an address");
+            }
+            if !self.temporary(Role::Old, &journal).is_parked() {
+                self.breaks("nothing can take the old address at once");
+            }
+        }
+        if before["metadata"]["uid"] != after["metadata"]["uid"] || before["metadata"]["foreign"] == true {
+            self.breaks("an object of another client was replaced");
+        }
+    }
+
+    /// Checks a deletion.
+    pub fn check_delete(&mut self, at: usize, found: &Value) {
+        let (journal, _) = journal();
+        if at == SERVICE || found["metadata"]["foreign"] == true {
+            self.breaks("an object of another client was deleted");
+        }
+        let moved = self.objects[SERVICE].as_deref().is_some_and(|service| addresses(service) == journal.to);
+        if at == OLD && moved && !is_alias(found) && addresses(found) == journal.from && self.clock < 2 {
+            self.breaks("the old address stopped answering before the grace period was over");
+        }
+    }
+
+    /// Checks the state after the move has ended.
+    pub fn check_end(&self) -> Result<(), String> {
+        let (journal, _) = journal();
+        for role in [Role::New, Role::Old, Role::Trigger] {
+            if self.temporary(role, &journal).is_ours() {
+                return Err(format!("the temporary Service {role} remains"));
+            }
+        }
+        let Some(service) = self.objects[SERVICE].as_deref() else {
+            return if self.touched.service_deleted { Ok(()) } else { Err("the Service is gone".to_owned()) };
+        };
+        let now = addresses(service);
+        let has_marker = !service["metadata"]["annotations"][MOVING_ANNOTATION].is_null();
+        let is_taken = |address: &IpAddr| self.strangers.contains(address);
+        let expected = if self.touched.type_set_back {
+            !now.is_empty()
+        } else if journal.to.iter().any(is_taken) && journal.from.iter().any(is_taken) {
+            !now.is_empty()
+        } else {
+            now == journal.to || now == journal.from
+        };
+        match () {
+            () if service["metadata"]["uid"] != journal.uid.as_str() => Err("the UID has changed".to_owned()),
+            () if is_alias(service) || now.is_empty() => Err("the Service has no address".to_owned()),
+            () if has_marker => Err("the marker remains".to_owned()),
+            () if !service["spec"]["externalName"].is_null() => Err("an external name remains".to_owned()),
+            () if self.touched.selector_changed && service["spec"]["selector"]["app"] != "shop" => {
+                Err("a change of another client was lost".to_owned())
+            }
+            () if !expected => Err(format!("the Service is at {now:?}")),
+            () => Ok(()),
+        }
+    }
+}
