@@ -32,6 +32,8 @@ const TRIGGER: &str = "server-services: a temporary Service that triggers kube-p
                        clusterip, without a selector";
 const NOT_BY_CLUSTERIP: &str =
     "temporary-services: only clusterip may add, change or remove the label clusterip-policy/temporary";
+const KEPT: &str = "temporary-services: only clusterip may change the owner and the label \
+                    app.kubernetes.io/managed-by of a temporary Service";
 const FINALIZER: &str = "temporary-services: a temporary Service of clusterip can't get a finalizer";
 
 /// The refusal of a name.
@@ -280,12 +282,19 @@ fn writes() -> Vec<Write> {
             before: new,
             change: Some(|service| service.metadata.owner_references = None),
             by_server: OTHER_OWNER,
-            by_tenant: "allowed",
+            by_tenant: KEPT,
+        },
+        Write {
+            name: "another manager",
+            before: new,
+            change: Some(|service| relabel(service, MANAGED_BY, Some("helm"))),
+            by_server: MANAGER,
+            by_tenant: KEPT,
         },
         Write { name: "a finalizer", before: new, change: Some(finalize), by_server: FINALIZER, by_tenant: FINALIZER },
         Write { name: "its deletion", before: new, change: None, by_server: "allowed", by_tenant: "allowed" },
         Write {
-            name: "its deletion after a user has removed its manager",
+            name: "its deletion after an administrator has removed its manager",
             before: || with(new(), |service| relabel(service, MANAGED_BY, None)),
             change: None,
             by_server: "allowed",
