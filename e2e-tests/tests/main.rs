@@ -53,6 +53,7 @@ mod replicas;
 mod server_settings;
 mod service_admission;
 mod service_ranges;
+mod seamless_moves;
 mod settings_brake;
 mod settings_reload;
 mod shutdown;
