@@ -96,7 +96,7 @@ async fn quota_without_room_is_reported_before_anything_changes() {
     assert!(output.contains("ResourceQuota services"), "{output}");
     let is_write = stage.is_write();
     let writes: Vec<Seen> = proxy.writes().into_iter().filter(|seen| is_write(seen) && !seen.is_dry_run()).collect();
-    assert_eq!(writes, []);
+    assert!(writes.is_empty(), "{writes:?}");
     assert_eq!(stage.stored("web").await, before);
 }
 
