@@ -25,7 +25,7 @@ use crate::support::service_webhook_rules::services;
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.128/25]}]}\n";
 
 /// The end of the grace period comes soon, and the command waits for it.
-pub const SEAMLESS: [&str; 5] = ["--seamless", "--yes", "--wait", "--grace-period", "2s"];
+pub const SEAMLESS: [&str; 5] = ["--seamless", "--yes", "--wait", "--grace-period", "2"];
 
 /// The label of the temporary Services.
 const TEMPORARY: &str = "clusterip-policy/temporary";
