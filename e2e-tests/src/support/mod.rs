@@ -12,6 +12,7 @@ pub mod fake_network;
 pub mod fault_proxy;
 pub mod helm;
 pub mod move_helpers;
+pub mod move_load;
 pub mod node_ipam_controller;
 pub mod node_webhook_rules;
 pub mod pod_cidr_cluster;
