@@ -20,6 +20,7 @@ mod deploy_chart;
 mod deploy_external;
 mod deploy_kubewarden;
 mod deploy_nodes;
+mod deploy_seamless;
 mod deploy_webhook;
 mod dual_stack;
 mod evaluate;
