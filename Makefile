@@ -153,7 +153,7 @@ test-external: program control-plane ## Test external addresses with real packet
 
 .PHONY: chaos
 chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
-	for tests in chaos:: faults::; do \
+	for tests in chaos:: faults:: seamless_moves::interruptions::; do \
 		CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 			cargo test $(HOSTED) --test e2e -- --nocapture $$tests; \
 	done

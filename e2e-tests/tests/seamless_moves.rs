@@ -2,6 +2,7 @@
 //! these tests look at the objects. `make bench-moves` counts the requests that fail.
 
 mod interruptions;
+mod outages;
 mod refusals;
 mod sequence;
 mod servers;
