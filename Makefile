@@ -62,6 +62,8 @@ ASSETS := $(abspath $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS)))
 CONTROL_PLANE := target/control-plane
 # What a node needs besides, as scripts/programs names it.
 NODE_PROGRAMS := containerd ctr runc ip nft iptables conntrack nsenter /usr/lib/cni/ptp
+# The program that sends requests while Services move.
+LOAD := target/load
 # The programs in images have no C library.
 GO_BUILD := CGO_ENABLED=0 go -C e2e-tests/control-plane build -buildvcs=false
 
@@ -155,6 +157,7 @@ test-map: policy.wasm ## Test the map in a headless chromium, if it is installed
 
 .PHONY: e2e-tests
 e2e-tests: program control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions with kwctl if it is installed
+	go -C e2e-tests/control-plane test ./load
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
 		cargo test $(HOSTED) --test e2e -- --test-threads $(E2E_THREADS)
 	CLUSTERIP_HELM=$(HELM_USED) KUBEBUILDER_ASSETS=$(ASSETS) cargo test $(HOSTED) --test chart
@@ -183,7 +186,7 @@ test-pods: program control-plane $(HELM_USED) ## Test the deployments with real 
 
 .PHONY: chaos
 chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
-	for tests in chaos:: faults::; do \
+	for tests in chaos:: faults:: seamless_moves::interruptions::; do \
 		CHAOS=$(CHAOS) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 			cargo test $(HOSTED) --test e2e -- --nocapture $$tests; \
 	done
@@ -286,6 +289,16 @@ bench-cluster: program control-plane ## Print the figures of `clusterip serve` o
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench cluster
 
+.PHONY: bench-moves
+bench-moves: program control-plane load ## Print how many requests fail while Services move, with kube-proxy in mode PROXY; an hour, or with MOVES_SHORT=1 ten minutes
+	@scripts/install-programs $(NODE_PROGRAMS) || true
+	PROXY=$(PROXY) CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) \
+		KUBEBUILDER_ASSETS=$(ASSETS) cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench moves
+
+.PHONY: load
+load: | go
+	@CGO_ENABLED=0 $(GO_BUILD) -o $(CURDIR)/$(LOAD) ./load
+
 .PHONY: fuzz
 fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input, FUZZ_SECONDS (60) each
 	@for target in $$(cd fuzz/fuzz_targets && ls *.rs); do \
@@ -313,7 +326,7 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --locked --workspace --no-deps
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
 	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
-	go -C e2e-tests/control-plane vet ./control-plane
+	go -C e2e-tests/control-plane vet ./control-plane ./load
 
 $(TOOLS)/bin/cargo-deny:
 	$(INSTALL) cargo-deny

@@ -256,7 +256,7 @@ async fn component_works_with_several_replicas() {
     std::fs::create_dir(operator.folder().join("deploy/own")).unwrap();
     operator.write(
         "deploy/own/kustomization.yaml",
-        "resources: [../replicas]\ncomponents: [../nodes/component, ../load-balancers, ../external/component]\n",
+        "resources: [../replicas]\ncomponents: [../nodes/component, ../load-balancers, ../seamless, ../external/component]\n",
     );
     let built = "kubectl kustomize deploy/own | grep -e '^  name: [a-z]*.clusterip-policy.io' -e '^kind: DaemonSet' \
                  -e 'pod-security' -e '^        - --'";
@@ -265,6 +265,7 @@ async fn component_works_with_several_replicas() {
         - --listen
         - --claims
         - --move-load-balancers
+        - --seamless-moves
         - --agents-namespace
   name: agents.clusterip-policy.io
   name: agents.clusterip-policy.io

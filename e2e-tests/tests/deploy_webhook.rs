@@ -115,9 +115,10 @@ async fn uninstalling_waits_for_open_moves() {
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../api")]).await.ok();
     let left = async || {
         let kinds = "namespaces,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\
-                     validatingadmissionpolicies,validatingadmissionpolicybindings";
+                     validatingadmissionpolicies,validatingadmissionpolicybindings,roles,rolebindings";
         let label = "app.kubernetes.io/name in (clusterip,clusterip-agent)";
-        plane.kubectl(&["get", kinds, "--selector", label, "--output", "name"]).await.ok()
+        let of_label = ["--namespace", "kube-system", "--selector", label, "--output", "name"];
+        plane.kubectl(&[&["get", kinds], &of_label[..]].concat()).await.ok()
     };
     let api = left().await;
     plane.kubectl(&["apply", "-k", FOLDER]).await.ok();
@@ -127,6 +128,9 @@ async fn uninstalling_waits_for_open_moves() {
     };
     // Components on top of it are uninstalled with it.
     plane.kubectl(&["apply", "-k", &format!("{FOLDER}/../external")]).await.ok();
+    for file in ["dns-permissions.yaml", "server-services.yaml"] {
+        plane.kubectl(&["apply", "-f", &format!("{FOLDER}/../seamless/{file}")]).await.ok();
+    }
     let namespace = plane.namespace("uninstall").await;
     let record = json!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 0,

@@ -77,8 +77,9 @@ async fn incident_procedures_work() {
     moving(&mut half);
     services(cluster.client.clone(), &shop.namespace).create(&PostParams::default(), &half).await.unwrap();
     let by_hand = steps("Finish a move by hand");
-    let [look, mend] = &by_hand[..] else { panic!("{by_hand:?}") };
+    let [look, delete_temporaries, mend] = &by_hand[..] else { panic!("{by_hand:?}") };
     assert!(!operator.does(look).await.is_empty());
+    operator.does(delete_temporaries).await;
     operator.does(mend).await;
     let mended = stored(&cluster.client, &shop.namespace, "half").await.unwrap();
     assert_eq!(mended["spec"]["type"], "ClusterIP");

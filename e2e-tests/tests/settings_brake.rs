@@ -96,6 +96,7 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
         name: "web-7".to_owned(),
         uid: web["metadata"]["uid"].as_str().unwrap().to_owned(),
         control_plane: false,
+        seamless: None,
     };
     requests::ask(&cluster.client, &cluster.namespace, &request).await.unwrap();
     eventually("the request to be dealt with", async || {

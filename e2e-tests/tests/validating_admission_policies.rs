@@ -3,4 +3,5 @@
 mod agent_leases;
 mod moving_annotation;
 mod support;
+mod temporary_services;
 mod webhook_configuration;

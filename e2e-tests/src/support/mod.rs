@@ -13,6 +13,7 @@ pub mod fault_proxy;
 pub mod helm;
 pub mod k2s_webhook;
 pub mod move_helpers;
+pub mod move_load;
 pub mod node_ipam_controller;
 pub mod node_webhook_rules;
 pub mod pod_cidr_cluster;

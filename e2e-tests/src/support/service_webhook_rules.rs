@@ -86,6 +86,13 @@ fn to_cluster_ip(service: &mut DynamicObject) {
     service.data["spec"]["type"] = json!("ClusterIP");
 }
 
+/// Gives a Service an address, and the label of the temporary Services of seamless moves.
+fn temporary(service: &mut DynamicObject) {
+    let label = ("clusterip-policy/temporary".to_owned(), "new".to_owned());
+    service.metadata.labels.get_or_insert_default().extend([label]);
+    to_cluster_ip(service);
+}
+
 /// All kinds of updates, and whether a webhook for addresses must be called for them.
 fn updates() -> Vec<Update> {
     let address = || json!({});
@@ -212,6 +219,22 @@ fn updates() -> Vec<Update> {
                 to_cluster_ip(service);
             },
             expected: "not called",
+        },
+        Update {
+            name: "a temporary Service of the mover",
+            by: By::Mover,
+            before: external(),
+            moving_before: false,
+            change: temporary,
+            expected: "not called",
+        },
+        Update {
+            name: "a temporary Service, written by a user",
+            by: By::User,
+            before: external(),
+            moving_before: false,
+            change: temporary,
+            expected: "called",
         },
         Update {
             name: "the mover's account, without a move",

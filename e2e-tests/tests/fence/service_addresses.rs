@@ -295,3 +295,39 @@ async fn service_of_the_api_server_is_exempt() {
     .await;
     assert_eq!(after["spec"]["clusterIP"], "172.21.0.1");
 }
+
+/// The old address of a Service may be in a pool that no longer admits the Service, and the new one may be reserved for
+/// the Service.
+#[tokio::test]
+async fn temporary_services_of_a_seamless_move_may_have_the_addresses_of_the_service() {
+    const LABEL: &str = "clusterip-policy/temporary";
+    let plane = fenced().await;
+    let (namespace, mallory) = tenant(plane, "temporary").await;
+    let reservation = json!({"address": "172.21.21.7", "namespace": namespace, "name": "web"});
+    let reserves = json!({"cidrs": ["172.21.21.0/24"], "fence": "Deny", "reservations": [reservation]});
+    plane.apply(&pool("ServicePool", "temporary-reserves", reserves).to_string()).await;
+    plane.apply(&fenced_pool("ServicePool", "temporary-old", &["172.21.22.0/24"], "nobody").to_string()).await;
+    let (reserved, old) = ("172.21.21.7", "172.21.22.7");
+    until_refused(&mallory, &namespace, &service_at("trial", reserved)).await;
+    until_refused(&mallory, &namespace, &service_at("trial", old)).await;
+
+    let temporary = |address: &str| {
+        let mut service = service_at("clusterip-old-0123456789", address);
+        service["metadata"]["labels"][LABEL] = json!("old");
+        service
+    };
+    let admin = plane.client();
+    let rows = [
+        ("reserved, by an administrator", &admin, temporary(reserved), "allowed"),
+        ("another pool, by an administrator", &admin, temporary(old), "allowed"),
+        ("another pool, without the label", &admin, service_at("web-2", old), "refused"),
+        ("reserved, by a tenant", &mallory, temporary(reserved), "refused"),
+        ("another pool, by a tenant", &mallory, temporary(old), "refused"),
+    ];
+    let mut calls = Vec::new();
+    for (name, client, service, expected) in rows {
+        let outcome = outcome(dry_run(client, &namespace, &service).await);
+        calls.push(Call { request: name.to_owned(), outcome, expected });
+    }
+    assert_calls(calls);
+}

@@ -10,7 +10,7 @@ use tokio::sync::OnceCell;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::service_webhook_rules::MOVING;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 pub const NAMESPACE: &str = "clusterip-policy";
 pub const SERVER: &str = "clusterip";
 pub const AGENTS: &str = "clusterip-policy-agents";

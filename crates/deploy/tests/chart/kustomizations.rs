@@ -5,11 +5,19 @@ use serde_json::{Value, json};
 
 use super::support::{AGENTS, NAMESPACE, Objects, kustomized, objects, rendered};
 
-/// Folders of `deploy`, and the values with which the chart renders the same objects.
+/// Folders of `deploy`, components on top of the last folder, and the values with which the chart renders the same
+/// objects.
 struct Pair {
     name: &'static str,
     folders: Vec<&'static str>,
+    components: Vec<&'static str>,
     values: Value,
+}
+
+impl Pair {
+    fn new(name: &'static str, folders: &[&'static str], values: Value) -> Self {
+        Self { name, folders: folders.to_vec(), components: Vec::new(), values }
+    }
 }
 
 /// The objects of a kind in a file, as the values of the chart describe them: the name, and the fields of the spec.
@@ -38,25 +46,26 @@ fn pairs() -> Vec<Pair> {
     with_agents["kubewarden"]["external"] = json!(true);
     let on = json!({ "enabled": true });
     let monitoring = json!({ "monitoring": { "podMonitor": on, "rules": on, "dashboard": on } });
+    let everything = json!({ "moves": { "seamless": true, "loadBalancers": true }, "replicas": 3, "claims": "lease" });
     vec![
-        Pair { name: "the defaults", folders: vec!["deploy/api", "deploy/webhook"], values: json!({}) },
+        Pair::new("the defaults", &["deploy/api", "deploy/webhook"], json!({})),
+        Pair::new("several replicas", &["deploy/api", "deploy/replicas"], json!({ "replicas": 3, "claims": "lease" })),
+        Pair::new("with Nodes", &["deploy/api", "deploy/nodes"], nodes),
+        Pair::new("with external addresses", &["deploy/api", "deploy/external"], external),
+        Pair::new("beside Kubewarden", &["deploy/kubewarden/moves"], moves),
+        Pair::new("beside Kubewarden, with external addresses", &["deploy/kubewarden/external"], with_agents),
+        Pair::new("with monitoring", &["deploy/api", "deploy/webhook", "deploy/monitoring"], monitoring),
         Pair {
-            name: "several replicas",
-            folders: vec!["deploy/api", "deploy/replicas"],
-            values: json!({ "replicas": 3, "claims": "lease" }),
+            components: vec!["deploy/seamless"],
+            ..Pair::new(
+                "with seamless moves",
+                &["deploy/api", "deploy/webhook"],
+                json!({ "moves": { "seamless": true } }),
+            )
         },
-        Pair { name: "with Nodes", folders: vec!["deploy/api", "deploy/nodes"], values: nodes },
-        Pair { name: "with external addresses", folders: vec!["deploy/api", "deploy/external"], values: external },
-        Pair { name: "beside Kubewarden", folders: vec!["deploy/kubewarden/moves"], values: moves },
         Pair {
-            name: "beside Kubewarden, with external addresses",
-            folders: vec!["deploy/kubewarden/external"],
-            values: with_agents,
-        },
-        Pair {
-            name: "with monitoring",
-            folders: vec!["deploy/api", "deploy/webhook", "deploy/monitoring"],
-            values: monitoring,
+            components: vec!["deploy/load-balancers", "deploy/seamless"],
+            ..Pair::new("with all moves", &["deploy/api", "deploy/replicas"], everything)
         },
     ]
 }
@@ -93,8 +102,8 @@ fn assert_same(name: &str, rendered: &Objects, kustomized: &Objects) {
 
 #[test]
 fn chart_renders_the_same_as_the_kustomizations() {
-    for Pair { name, folders, values } in pairs() {
-        assert_same(name, &rendered(NAMESPACE, &values).unwrap(), &kustomized(&folders));
+    for Pair { name, folders, components, values } in pairs() {
+        assert_same(name, &rendered(NAMESPACE, &values).unwrap(), &kustomized(&folders, &components));
     }
 }
 
@@ -105,11 +114,12 @@ fn chart_renders_the_same_in_another_namespace() {
             .replace(r#""namespace":"clusterip-policy""#, r#""namespace":"addresses""#)
             .replace("system:serviceaccount:clusterip-policy:", "system:serviceaccount:addresses:")
             .replace("namespace('clusterip-policy')", "namespace('addresses')")
+            .replace("request.namespace == 'clusterip-policy'", "request.namespace == 'addresses'")
             .replace("clusterip.clusterip-policy.svc", "clusterip.addresses.svc")
             .replace(r#"["kube-system","clusterip-policy"]"#, r#"["kube-system","addresses"]"#)
     };
-    for Pair { name, folders, values } in pairs() {
-        let expected = kustomized(&folders).into_values().map(|object| moved(&object.to_string()));
+    for Pair { name, folders, components, values } in pairs() {
+        let expected = kustomized(&folders, &components).into_values().map(|object| moved(&object.to_string()));
         let expected = objects(&expected.collect::<Vec<_>>().join("\n---\n"));
         assert_same(name, &rendered("addresses", &values).unwrap(), &expected);
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use deploy::{document, documents, workspace};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The namespace of the kustomizations.
 pub const NAMESPACE: &str = "clusterip-policy";
@@ -56,18 +56,41 @@ pub fn objects(text: &str) -> Objects {
     all
 }
 
-/// The objects that `kubectl apply -k` would apply, except the namespace, which `helm install --create-namespace`
-/// creates, and the definitions of custom resources, which `helm template` leaves out.
-pub fn kustomized(folders: &[&str]) -> Objects {
+/// The objects that `kubectl apply -k` would apply, with these components on top of the last folder. Without the
+/// namespace, which `helm install --create-namespace` creates, and without the definitions of custom resources, which
+/// `helm template` leaves out.
+pub fn kustomized(folders: &[&str], components: &[&str]) -> Objects {
     let mut all = Objects::new();
-    for folder in folders {
-        let mut kubectl = program("KUBEBUILDER_ASSETS", "kubectl");
-        kubectl.args(["kustomize", folder]);
-        all.append(&mut objects(&run(kubectl).unwrap()));
+    for (nth, folder) in folders.iter().enumerate() {
+        let components = if nth + 1 == folders.len() { components } else { &[] };
+        all.append(&mut built(folder, components));
     }
     all.remove(&format!("Namespace /{NAMESPACE}"));
     all.retain(|_, object| object["kind"] != "CustomResourceDefinition");
     all
+}
+
+/// The objects of a folder with these components.
+fn built(folder: &str, components: &[&str]) -> Objects {
+    let mut kubectl = program("KUBEBUILDER_ASSETS", "kubectl");
+    kubectl.arg("kustomize");
+    if components.is_empty() {
+        kubectl.arg(folder);
+        return objects(&run(kubectl).unwrap());
+    }
+    // The paths in a kustomization are relative, so it lies in a copy of `deploy`.
+    let copy = tempfile::tempdir().unwrap();
+    let mut copied = Command::new("cp");
+    copied.arg("-r").arg(workspace().join("deploy")).arg(copy.path());
+    run(copied).unwrap();
+    let path = |folder: &&str| json!(format!("../{}", folder.trim_start_matches("deploy/")));
+    let components: Vec<Value> = components.iter().map(path).collect();
+    let kustomization = json!({ "resources": [path(&folder)], "components": components }).to_string();
+    let own = copy.path().join("deploy/own");
+    std::fs::create_dir(&own).unwrap();
+    std::fs::write(own.join("kustomization.yaml"), kustomization).unwrap();
+    kubectl.arg(own);
+    objects(&run(kubectl).unwrap())
 }
 
 /// The objects that `helm install` would apply with these values.

@@ -20,6 +20,7 @@ fn fields_of_the_server(objects: &Objects) -> Vec<Case<'_>> {
         "--listen",
         "0.0.0.0:8443",
         "--move-load-balancers",
+        "--seamless-moves",
         "--agents-namespace",
         "edge-agents",
         "--client-ca",

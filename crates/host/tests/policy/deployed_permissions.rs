@@ -103,6 +103,12 @@ fn deployments_grant_exactly_the_needed_permissions() {
             duties: Duties { load_balancers: true, ..served() },
             files: more(&["load-balancers/status-permissions.yaml"]),
         },
+        // The permission to read the configuration of CoreDNS is optional.
+        Case {
+            name: "seamless moves",
+            duties: Duties { seamless: true, ..served() },
+            files: more(&["seamless/service-permissions.yaml"]),
+        },
         Case {
             name: "external addresses",
             duties: external,

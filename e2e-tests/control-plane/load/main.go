@@ -1,0 +1,123 @@
+// load sends web requests at a fixed rate, whatever becomes of the ones before, and prints as JSON how many failed: by
+// name and by address with a new connection for each request, and through connections that stay open. It has no cache
+// of names: each request by name asks the DNS server.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// patience is how long the targets may take to answer for the first time.
+const patience = time.Minute
+
+// options are the targets and the limits of a run.
+type options struct {
+	name, address   string
+	rate            int
+	connections     int
+	timeout         time.Duration
+	nameDuration    time.Duration
+	addressDuration time.Duration
+}
+
+// result is what is printed.
+type result struct {
+	ByName    summary `json:"byName"`
+	ByAddress summary `json:"byAddress"`
+	LongLived summary `json:"longLived"`
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.name, "name", "", "the `HOST:PORT` that is looked up for each request")
+	flag.StringVar(&o.address, "address", "", "the `IP:PORT` of the other requests and of the open connections")
+	flag.IntVar(&o.rate, "rate", 100, "requests per second by name, and as many by address")
+	flag.IntVar(&o.connections, "connections", 4, "connections that stay open, with ten requests a second each")
+	flag.DurationVar(&o.timeout, "timeout", time.Second, "the time limit of one request, with its look-up")
+	flag.DurationVar(&o.nameDuration, "name-duration", time.Minute, "how long to send requests by name and through open connections")
+	flag.DurationVar(&o.addressDuration, "address-duration", time.Minute, "how long to send requests by address")
+	flag.Parse()
+	if o.name == "" || o.address == "" || o.rate < 1 || flag.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "load: -name, -address and a rate are needed, and no other arguments")
+		os.Exit(2)
+	}
+	if err := answers(o); err != nil {
+		fmt.Fprintln(os.Stderr, "load:", err)
+		os.Exit(1)
+	}
+	// The Service may move from now on.
+	fmt.Println("begun")
+	text, err := json.Marshal(run(o))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "load:", err)
+		os.Exit(1)
+	}
+	fmt.Println(string(text))
+}
+
+// answers waits until both targets answer.
+func answers(o options) error {
+	deadline := time.Now().Add(patience)
+	for _, target := range []string{o.name, o.address} {
+		for {
+			outcome := request(target, o.timeout)
+			if outcome.err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("no answer from %s within %s: %w", target, patience, outcome.err)
+			}
+			time.Sleep(pauseBetween)
+		}
+	}
+	return nil
+}
+
+// run sends all requests, and returns when the last one has ended.
+func run(o options) result {
+	var byName, byAddress, longLived recorder
+	var running sync.WaitGroup
+	start := func(work func()) {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			work()
+		}()
+	}
+	interval := time.Second / time.Duration(o.rate)
+	start(func() { atRate(interval, o.nameDuration, func() { byName.record(request(o.name, o.timeout)) }) })
+	start(func() {
+		atRate(interval, o.addressDuration, func() { byAddress.record(request(o.address, o.timeout)) })
+	})
+	for range o.connections {
+		start(func() { keepOpen(o.address, o.timeout, o.nameDuration, &longLived) })
+	}
+	running.Wait()
+	return result{byName.summary(), byAddress.summary(), longLived.summary()}
+}
+
+// atRate calls send at a fixed rate, each time in a goroutine of its own, and waits for all of them.
+func atRate(interval, duration time.Duration, send func()) {
+	var sent sync.WaitGroup
+	ticks := time.NewTicker(interval)
+	defer ticks.Stop()
+	end := time.After(duration)
+	for {
+		select {
+		case <-end:
+			sent.Wait()
+			return
+		case <-ticks.C:
+			sent.Add(1)
+			go func() {
+				defer sent.Done()
+				send()
+			}()
+		}
+	}
+}

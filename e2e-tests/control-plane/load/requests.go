@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// pauseBetween is the time between two requests of a connection that stays open.
+const pauseBetween = 100 * time.Millisecond
+
+// outcome is the time at which a request was sent, and its error.
+type outcome struct {
+	sent time.Time
+	err  error
+}
+
+// request looks the host up, connects, sends one request and reads its answer, all within the time limit.
+func request(target string, timeout time.Duration) outcome {
+	sent := time.Now()
+	ctx, cancel := context.WithDeadline(context.Background(), sent.Add(timeout))
+	defer cancel()
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", target)
+	if err != nil {
+		return outcome{sent, err}
+	}
+	defer connection.Close()
+	return outcome{sent, exchange(connection, bufio.NewReader(connection), target, "close", sent.Add(timeout))}
+}
+
+// keepOpen sends requests through one connection until the time is over. A request that fails ends the connection, and
+// the next request opens another one.
+func keepOpen(target string, timeout, duration time.Duration, to *recorder) {
+	var connection net.Conn
+	var reader *bufio.Reader
+	end := time.Now().Add(duration)
+	for time.Now().Before(end) {
+		sent := time.Now()
+		var err error
+		if connection == nil {
+			connection, err = net.DialTimeout("tcp", target, timeout)
+			reader = bufio.NewReader(connection)
+		}
+		if err == nil {
+			err = exchange(connection, reader, target, "keep-alive", sent.Add(timeout))
+		}
+		if err != nil && connection != nil {
+			_ = connection.Close()
+		}
+		if err != nil {
+			connection = nil
+		}
+		to.record(outcome{sent, err})
+		time.Sleep(pauseBetween)
+	}
+	if connection != nil {
+		_ = connection.Close()
+	}
+}
+
+// exchange sends a request through a connection and reads the whole answer.
+func exchange(connection net.Conn, reader *bufio.Reader, host, persistence string, deadline time.Time) error {
+	if err := connection.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(connection, "GET /hostname HTTP/1.1\r\nHost: %s\r\nConnection: %s\r\n\r\n", host, persistence); err != nil {
+		return err
+	}
+	answer, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return errors.New(answer.Status)
+	}
+	return nil
+}
+
+// kind is a short name of an error, for counting.
+func kind(err error) string {
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "no such host"
+	case errors.As(err, &dns):
+		return "look-up failed"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "closed"
+	default:
+		return err.Error()
+	}
+}

@@ -1,0 +1,277 @@
+//! Moves a Service while clients on every node send requests to it, and counts the requests that fail. Needs a cluster
+//! whose nodes run Pods.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use axum::http::Method;
+use kube::Client;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::control_plane::ControlPlane;
+use super::eventually::{MAX_WAIT, eventually, eventually_within};
+use super::move_helpers::{addresses, path, send};
+use super::program;
+
+/// The environment variable with the path of the program that sends the requests.
+pub const LOAD: &str = "CLUSTERIP_LOAD";
+
+/// The pool that all Services belong to. The API server picks no addresses there.
+const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.128/25]}]}\n";
+/// The address of a Service that is deleted and created again: outside of the pool, so that no move picks it.
+const CREATED_AT: &str = "172.21.0.99";
+/// The rate of requests by name, and that of requests by address, of all clients together.
+const RATE: usize = 200;
+/// How long requests are sent before the Service moves.
+const LEAD: Duration = Duration::from_secs(2);
+
+/// How a Service gets another address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveMethod {
+    /// The Service is deleted, and another one is created.
+    DeleteAndCreate,
+    /// `clusterip move`.
+    Plain,
+    /// `clusterip move --seamless`.
+    Seamless,
+}
+
+impl MoveMethod {
+    /// All methods.
+    pub const ALL: [Self; 3] = [Self::DeleteAndCreate, Self::Plain, Self::Seamless];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DeleteAndCreate => "delete and create",
+            Self::Plain => "plain move",
+            Self::Seamless => "seamless move",
+        }
+    }
+
+    /// The name in names of objects.
+    fn label(self) -> &'static str {
+        match self {
+            Self::DeleteAndCreate => "created",
+            Self::Plain => "plain",
+            Self::Seamless => "seamless",
+        }
+    }
+}
+
+/// How long requests are sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Durations {
+    /// By name, and through connections that stay open.
+    pub by_name: Duration,
+    /// By the old address: shorter than the grace period of a seamless move.
+    pub by_address: Duration,
+}
+
+/// What became of the requests of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Requests {
+    /// The number of requests.
+    pub requests: u64,
+    /// The number of requests that failed.
+    pub failed: u64,
+    /// The longest time in which no request of a client succeeded, in milliseconds.
+    pub longest_pause: u64,
+    /// How often each kind of error occurred.
+    pub errors: BTreeMap<String, u64>,
+}
+
+impl Requests {
+    fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.failed += other.failed;
+        self.longest_pause = self.longest_pause.max(other.longest_pause);
+        for (kind, count) in &other.errors {
+            *self.errors.entry(kind.clone()).or_default() += count;
+        }
+    }
+}
+
+/// What became of all requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Tally {
+    /// Requests that look the name up, each with a new connection.
+    pub by_name: Requests,
+    /// Requests to the old address, each with a new connection.
+    pub by_address: Requests,
+    /// Requests through connections to the old address that stay open.
+    pub long_lived: Requests,
+}
+
+impl Tally {
+    /// Adds the requests of another client, or of another move.
+    pub fn add(&mut self, other: &Self) {
+        self.by_name.add(&other.by_name);
+        self.by_address.add(&other.by_address);
+        self.long_lived.add(&other.long_lived);
+    }
+}
+
+/// Two web servers that all Services lead to, and the clients.
+pub struct MoveLoad<'p> {
+    plane: &'p ControlPlane,
+    client: Client,
+    namespace: String,
+    nodes: Vec<String>,
+    image: String,
+    folder: tempfile::TempDir,
+}
+
+impl<'p> MoveLoad<'p> {
+    /// Creates a namespace with a web server on each of these nodes. `image` is that of agnhost, which is on the nodes.
+    pub async fn start(plane: &'p ControlPlane, nodes: &[&str], image: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("settings.yaml"), SETTINGS).unwrap();
+        let namespace = plane.namespace("moving").await;
+        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        let load = Self { plane, client: plane.client(), namespace, nodes, image: image.to_owned(), folder };
+        for node in &load.nodes {
+            let name = format!("web-on-{node}");
+            let container = json!({"name": "web", "image": load.image, "args": ["netexec"],
+                "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1}});
+            plane.apply(&load.pod(&name, node, "Always", container, json!([])).to_string()).await;
+        }
+        let ready = ["wait", "--for=condition=Ready", "pod", "--selector", "app=web", "--timeout=120s"];
+        plane.kubectl(&[&ready[..], &["--namespace", &load.namespace]].concat()).await.ok();
+        load
+    }
+
+    /// A Pod on this node.
+    fn pod(&self, name: &str, node: &str, restart: &str, container: Value, volumes: Value) -> Value {
+        let app = if restart == "Always" { "web" } else { "client" };
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": self.namespace, "labels": {"app": app}},
+            "spec": {
+                "nodeSelector": {"kubernetes.io/hostname": node},
+                "restartPolicy": restart,
+                "terminationGracePeriodSeconds": 0,
+                "automountServiceAccountToken": false,
+                "containers": [container],
+                "volumes": volumes,
+            },
+        })
+    }
+
+    /// Creates a Service, sends requests from every node, moves the Service, and deletes it when all requests have ended.
+    pub async fn measure(&self, method: MoveMethod, nth: usize, durations: Durations) -> Tally {
+        let name = format!("web-{}-{nth}", method.label());
+        let before = self.create_service(&name, json!({})).await;
+        let mut clients = Vec::new();
+        for node in &self.nodes {
+            clients.push(self.start_client(&name, addresses(&before)[0], node, durations).await);
+        }
+        for client in &clients {
+            self.has_begun(client).await;
+        }
+        tokio::time::sleep(LEAD).await;
+        match method {
+            MoveMethod::DeleteAndCreate => self.delete_and_create(&name).await,
+            MoveMethod::Plain => self.run_move(&name, &[]).await,
+            MoveMethod::Seamless => self.run_move(&name, &["--seamless"]).await,
+        }
+        let mut tally = Tally::default();
+        for client in &clients {
+            tally.add(&self.result(client, durations).await);
+            self.plane.kubectl(&["delete", "pod", client, "--namespace", &self.namespace]).await.ok();
+        }
+        send(&self.client, Method::DELETE, &path(&self.namespace, &name), None).await;
+        tally
+    }
+
+    async fn create_service(&self, name: &str, spec: Value) -> Value {
+        let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}});
+        json_patch::merge(&mut service["spec"], &spec);
+        let services = format!("/api/v1/namespaces/{}/services", self.namespace);
+        send(&self.client, Method::POST, &services, Some(&service)).await.unwrap()
+    }
+
+    /// Starts a Pod that sends requests, and returns its name.
+    async fn start_client(&self, service: &str, address: IpAddr, node: &str, durations: Durations) -> String {
+        let program = std::env::var(LOAD).unwrap_or_else(|_| panic!("{LOAD} is not set: run `make bench-moves`"));
+        let name = format!("client-{service}-{node}");
+        let rate = (RATE / self.nodes.len()).to_string();
+        let (host, address) = (format!("{service}:80"), format!("{address}:80"));
+        let by_name = format!("{}s", durations.by_name.as_secs());
+        let by_address = format!("{}s", durations.by_address.as_secs());
+        let container = json!({
+            "name": "load", "image": self.image, "command": ["/load"],
+            "args": ["-name", host, "-address", address, "-rate", rate, "-name-duration", by_name,
+                "-address-duration", by_address],
+            "volumeMounts": [{"name": "load", "mountPath": "/load", "readOnly": true}],
+        });
+        // The nodes see the files of this machine.
+        let volumes = json!([{"name": "load", "hostPath": {"path": program, "type": "File"}}]);
+        self.plane.apply(&self.pod(&name, node, "Never", container, volumes).to_string()).await;
+        name
+    }
+
+    /// Waits until a client gets answers.
+    async fn has_begun(&self, client: &str) {
+        let logs = ["logs", "--namespace", &self.namespace, client];
+        eventually_within(2 * MAX_WAIT, &format!("{client} to begin"), async || {
+            self.plane.kubectl(&logs).await.stdout.starts_with("begun\n").then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a client has ended, and returns what became of its requests.
+    async fn result(&self, client: &str, durations: Durations) -> Tally {
+        let logs = ["logs", "--namespace", &self.namespace, client];
+        let patience = durations.by_name.max(durations.by_address) + MAX_WAIT;
+        let printed = eventually_within(patience, &format!("{client} to end"), async || {
+            let printed = self.plane.kubectl(&logs).await.stdout;
+            printed.lines().nth(1).map(str::to_owned)
+        })
+        .await;
+        serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{client}: {error}: {printed}"))
+    }
+
+    async fn delete_and_create(&self, name: &str) {
+        send(&self.client, Method::DELETE, &path(&self.namespace, name), None).await.unwrap();
+        self.create_service(name, json!({"clusterIP": CREATED_AT})).await;
+    }
+
+    /// Moves a Service with `clusterip move`, which must succeed.
+    async fn run_move(&self, name: &str, arguments: &[&str]) {
+        let mut command = Command::new(program());
+        let service = format!("{}/{name}", self.namespace);
+        command.args(["move", "--yes", "--service", &service]).args(arguments);
+        command.arg("--kubeconfig").arg(self.plane.kubeconfig()).arg("--settings").arg(self.settings());
+        command.stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{service}: {printed}");
+        eventually(&format!("the new address of {service}"), async || {
+            let now = send(&self.client, Method::GET, &path(&self.namespace, name), None).await?;
+            addresses(&now).first().is_some_and(is_in_pool).then_some(())
+        })
+        .await;
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.folder.path().join("settings.yaml")
+    }
+
+    /// Deletes everything that [`Self::start`] created.
+    pub async fn end(self) {
+        self.plane.kubectl(&["delete", "namespace", &self.namespace, "--wait=false"]).await.ok();
+    }
+}
+
+/// Whether an address is in the pool.
+fn is_in_pool(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V4(address) if matches!(address.octets(), [172, 21, 0, last] if last >= 128))
+}

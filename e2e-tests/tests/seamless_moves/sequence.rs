@@ -1,0 +1,91 @@
+//! What a seamless move changes, in which order, and what it leaves behind.
+
+use serde_json::{Value, json};
+
+use super::support::{SEAMLESS, Stage, is_in_pool};
+use crate::support::move_helpers::{addresses, but_addresses};
+
+/// The address of the name is gone only between the last two changes of `new` and `web`, and the old address only between
+/// those of `web` and `old` before.
+const CHANGES: [&str; 9] = [
+    "added new: the new address",
+    "added old: another address",
+    "modified old: moving.invalid",
+    "modified web: the name of new, marked",
+    "modified old: the old address",
+    "deleted new: the new address",
+    "modified web: the new address, marked",
+    "modified web: the new address",
+    "deleted old: the old address",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn name_and_old_address_always_lead_to_the_pods() {
+    let stage = Stage::new("seamless").await;
+    let before = stage.service("web", json!({})).await;
+    let watch = stage.watch(&before).await;
+    let ended = stage.run(&SEAMLESS).await;
+    assert_eq!(ended.status, 0, "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.stdout.lines().last(), Some("moved 1 of 1, 0 stay"), "{}", ended.stdout);
+    assert_eq!(stage.end_watch(watch).await, CHANGES);
+    let after = stage.stored("web").await;
+    assert!(addresses(&after).iter().all(is_in_pool), "{after}");
+    // The UID, the fields and their owners are the same.
+    assert_eq!(but_addresses(&after), but_addresses(&before));
+    assert_eq!(stage.left().await, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fields_that_direct_traffic_are_those_of_the_service() {
+    let stage = Stage::new("seamless-fields").await;
+    let spec = json!({
+        "ports": [
+            {"name": "http", "port": 80, "targetPort": 8080, "appProtocol": "http"},
+            {"name": "admin", "port": 81, "targetPort": "admin"},
+        ],
+        "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+        "internalTrafficPolicy": "Cluster",
+        "publishNotReadyAddresses": true,
+        "trafficDistribution": "PreferClose",
+    });
+    let before = stage.service("web", spec).await;
+    let proxy = crate::support::fault_proxy::Proxy::start(stage.plane).await;
+    let ended = stage.wait_for(stage.command_through(&proxy, &SEAMLESS)).await;
+    assert_eq!(ended.status, 0, "{}{}", ended.stdout, ended.stderr);
+    let bare = |spec: &Value| {
+        let mut spec = spec.clone();
+        spec.as_object_mut().unwrap().retain(|field, _| field != "clusterIP" && field != "clusterIPs");
+        spec
+    };
+    // `new` and `old` as the command creates them.
+    let writes = proxy.writes();
+    let created: Vec<&Value> = writes
+        .iter()
+        .filter(|seen| seen.body["metadata"]["ownerReferences"].is_array() && seen.method == "POST")
+        .map(|seen| &seen.body)
+        .collect();
+    assert_eq!(created.len(), 2, "{created:?}");
+    for service in created {
+        assert_eq!(bare(&service["spec"]), bare(&before["spec"]), "{service}");
+        assert_eq!(service["metadata"]["annotations"]["clusterip-policy/move"], "never");
+    }
+    assert_eq!(but_addresses(&stage.stored("web").await), but_addresses(&before));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_services_move_at_once_and_the_command_counts_them() {
+    let stage = Stage::new("seamless-several").await;
+    for name in ["one", "two", "three"] {
+        stage.service(name, json!({})).await;
+    }
+    let ended = stage.run(&[&SEAMLESS[..], &["--at-once", "2"]].concat()).await;
+    assert_eq!(ended.status, 0, "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(ended.stdout.lines().last(), Some("moved 3 of 3, 0 stay"), "{}", ended.stdout);
+    for name in ["one", "two", "three"] {
+        assert!(addresses(&stage.stored(name).await).iter().all(is_in_pool), "{name}");
+    }
+    assert_eq!(stage.left().await, [""; 0]);
+    let again = stage.run(&SEAMLESS).await;
+    assert_eq!((again.status, again.stdout.as_str()), (0, "nothing is misplaced\n"));
+}

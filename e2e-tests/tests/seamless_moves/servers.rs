@@ -1,0 +1,110 @@
+//! `clusterip serve --seamless-moves`: it moves Services with ready endpoints, and the next leader finishes its moves.
+
+use std::time::{Duration, Instant};
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::support::{Stage, is_in_pool, temporary_of, with_controller_manager};
+use crate::support::eventually::{eventually, eventually_within};
+use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
+use crate::support::move_helpers::{addresses, but_addresses};
+use crate::support::serve_process::ServerBuilder;
+
+/// The time limit for the end of a move that another leader began. For 90 s, requests of the other one may arrive.
+const MAX_WAIT: Duration = Duration::from_secs(240);
+
+/// A server that moves all Services of the cluster, also those with ready endpoints.
+fn server(stage: &Stage<'_>, proxy: &Proxy, grace_period: &str) -> ServerBuilder {
+    let port = proxy.url().rsplit(':').next().unwrap();
+    let file = format!("{port}.kubeconfig");
+    let kubeconfig = stage.plane.write_kubeconfig(&file, proxy.url(), stage.plane.admin_token());
+    let settings = std::fs::read_to_string(stage.settings()).unwrap();
+    let args = ["--no-webhook", "--move", "always", "--seamless-moves", "--grace-period", grace_period];
+    ServerBuilder::as_user(&kubeconfig).args(&["--namespace", &stage.server]).args(&args).settings(&settings)
+}
+
+/// Waits until these Services have moved and nothing is left of the moves, and compares the Services with those before.
+async fn end(stage: &Stage<'_>, before: &[Value]) {
+    let left =
+        eventually_within(MAX_WAIT, "the end of the moves", async || stage.left().await.is_empty().then_some(()));
+    left.await;
+    for before in before {
+        let name = before["metadata"]["name"].as_str().unwrap();
+        let after = stage.stored(name).await;
+        let now = addresses(&after);
+        assert!(now.len() == 1 && now.iter().all(is_in_pool), "{name}: {now:?}");
+        assert_eq!(but_addresses(&after), but_addresses(before), "{name}");
+    }
+}
+
+/// The temporary Service that keeps the old address of this Service takes it.
+fn takes_old(of: &'static str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
+    move |seen| {
+        seen.method == Method::PUT
+            && !seen.is_dry_run()
+            && seen.body["metadata"]["ownerReferences"][0]["name"] == of
+            && seen.body["spec"]["type"] == "ClusterIP"
+    }
+}
+
+/// This Service takes its new address.
+fn assigns(of: &'static str) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
+    let path = format!("/services/{of}");
+    move |seen| {
+        seen.method == Method::PUT
+            && !seen.is_dry_run()
+            && seen.path.ends_with(&path)
+            && seen.body["spec"]["type"] == "ClusterIP"
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn next_leader_finishes_the_seamless_moves_of_a_killed_leader() {
+    let plane = with_controller_manager();
+    let stage = Stage::on(&plane, "leaders").await;
+    let (one, two) = (Proxy::start(&plane).await, Proxy::start(&plane).await);
+    // The leader is killed when each Service is at another step.
+    let gates: [Gate; 4] = [
+        one.on(takes_old("before-the-old-address"), Fault::PauseBefore),
+        one.on(takes_old("after-the-old-address"), Fault::PauseAfter),
+        one.on(assigns("before-the-new-address"), Fault::PauseBefore),
+        one.on(assigns("after-the-new-address"), Fault::PauseAfter),
+    ];
+    // Before the server starts: it moves a Service plainly as long as the Service has no endpoint.
+    let mut before = Vec::new();
+    for name in ["before-the-old-address", "after-the-old-address", "before-the-new-address", "after-the-new-address"] {
+        before.push(stage.service(name, json!({})).await);
+    }
+    let mut first = server(&stage, &one, "2").start().await;
+    for gate in &gates {
+        gate.arrived().await;
+    }
+    first.kill();
+    gates.iter().for_each(Gate::discard);
+    stage.free_the_lease().await;
+    let _second = server(&stage, &two, "2").start().await;
+    end(&stage, &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn next_leader_keeps_the_grace_period_of_the_one_that_stopped() {
+    const GRACE_PERIOD: Duration = Duration::from_secs(40);
+    let plane = with_controller_manager();
+    let stage = Stage::on(&plane, "grace").await;
+    let proxy = Proxy::start(&plane).await;
+    let before = stage.service("web", json!({})).await;
+    let mut first = server(&stage, &proxy, &GRACE_PERIOD.as_secs().to_string()).start().await;
+    eventually("the new address", async || {
+        let web = stage.stored("web").await;
+        let has_moved = addresses(&web).first().is_some_and(is_in_pool);
+        (has_moved && temporary_of(&stage, "new").await.is_none()).then_some(())
+    })
+    .await;
+    let stopped = Instant::now();
+    assert_eq!(first.terminate().await, 0);
+    assert!(stopped.elapsed() < GRACE_PERIOD / 2, "the server waits for the grace period: {:?}", stopped.elapsed());
+    assert!(temporary_of(&stage, "old").await.is_some(), "the old address answers until the grace period ends");
+    let _second = server(&stage, &proxy, "2").start().await;
+    end(&stage, &[before]).await;
+}

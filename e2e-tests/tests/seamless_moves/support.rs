@@ -1,0 +1,276 @@
+//! A control plane with ready Pods, Services that are misplaced, and the command that moves them.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use axum::http::Method;
+use clusterip_core::annotations::MOVING_ANNOTATION;
+use futures::TryStreamExt as _;
+use kube::Client;
+use kube::api::{DynamicObject, WatchEvent, WatchParams};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::fault_proxy::{Proxy, Seen};
+use crate::support::move_helpers::{addresses, path, send, stored};
+use crate::support::program;
+use crate::support::service_webhook_rules::services;
+
+/// The only pool. The API server picks addresses outside of it, because it is in the static band of its range.
+const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.128/25]}]}\n";
+
+/// The end of the grace period comes soon, and the command waits for it.
+pub const SEAMLESS: [&str; 5] = ["--seamless", "--yes", "--wait", "--grace-period", "2"];
+
+/// The label of the temporary Services.
+const TEMPORARY: &str = "clusterip-policy/temporary";
+
+/// The shared control plane of the tests that run only commands. Its controller manager writes the EndpointSlices of the
+/// temporary Services.
+fn plane() -> &'static ControlPlane {
+    static PLANE: OnceLock<ControlPlane> = OnceLock::new();
+    PLANE.get_or_init(with_controller_manager)
+}
+
+/// A control plane with a controller manager.
+pub fn with_controller_manager() -> ControlPlane {
+    ControlPlane::start(Options { controller_manager: true, audit: false, ..Options::default() })
+}
+
+/// The status and the output of a command.
+pub struct Ended {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A namespace with Services, and another one for the Lease and the records of a command: commands of other tests hold
+/// other Leases.
+pub struct Stage<'p> {
+    pub plane: &'p ControlPlane,
+    /// A client of the administrator.
+    pub client: Client,
+    /// The namespace of the Services.
+    pub namespace: String,
+    /// The namespace of the Lease, the records and the temporary Service `trigger`.
+    pub server: String,
+    folder: tempfile::TempDir,
+}
+
+impl Stage<'static> {
+    /// A stage on the shared control plane.
+    pub async fn new(prefix: &str) -> Self {
+        Self::on(plane(), prefix).await
+    }
+}
+
+impl<'p> Stage<'p> {
+    /// A stage on this control plane, which has a controller manager.
+    pub async fn on(plane: &'p ControlPlane, prefix: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("settings.yaml"), SETTINGS).unwrap();
+        let namespace = plane.namespace(prefix).await;
+        let server = plane.namespace(&format!("{prefix}-server")).await;
+        Self { plane, client: plane.client(), namespace, server, folder }
+    }
+
+    /// The settings with the pool.
+    pub fn settings(&self) -> PathBuf {
+        self.folder.path().join("settings.yaml")
+    }
+
+    /// Creates a misplaced Service with this spec merged in, and a ready Pod, and waits until the Pod is its endpoint.
+    pub async fn service(&self, name: &str, spec: Value) -> Value {
+        self.ready_pod(name).await;
+        let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"selector": {"app": name}, "ports": [{"port": 80}]}});
+        json_patch::merge(&mut service["spec"], &spec);
+        let path = format!("/api/v1/namespaces/{}/services?fieldManager=author", self.namespace);
+        let created = send(&self.client, Method::POST, &path, Some(&service)).await.unwrap();
+        let slices = format!(
+            "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io/service-name={name}",
+            self.namespace
+        );
+        if !created["spec"]["selector"].is_null() {
+            eventually("the endpoint of the Service", async || {
+                let list = send(&self.client, Method::GET, &slices, None).await?;
+                let ready = &list["items"][0]["endpoints"][0]["conditions"]["ready"];
+                (*ready == true).then_some(())
+            })
+            .await;
+        }
+        created
+    }
+
+    /// Creates a Pod, and makes it ready, as a kubelet does.
+    async fn ready_pod(&self, app: &str) {
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        let ip = format!("10.1.0.{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let pods = format!("/api/v1/namespaces/{}/pods", self.namespace);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": app, "labels": {"app": app}},
+            "spec": {"nodeName": "node-1", "containers": [{"name": "web", "image": "example.com/web"}]}});
+        send(&self.client, Method::POST, &pods, Some(&pod)).await.unwrap();
+        let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+            "conditions": [{"type": "Ready", "status": "True"}]}});
+        send(&self.client, Method::PATCH, &format!("{pods}/{app}/status"), Some(&status)).await.unwrap();
+    }
+
+    /// `clusterip move` for the Services of this stage, as the administrator.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        self.command_as(self.plane.kubeconfig(), arguments)
+    }
+
+    /// The same, through a proxy.
+    pub fn command_through(&self, proxy: &Proxy, arguments: &[&str]) -> Command {
+        let file = format!("{}.kubeconfig", self.namespace);
+        self.command_as(&self.plane.write_kubeconfig(&file, proxy.url(), self.plane.admin_token()), arguments)
+    }
+
+    /// The same, with this kubeconfig.
+    pub fn command_as(&self, kubeconfig: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(["move", "-n", &self.namespace, "--server-namespace", &self.server]).args(arguments);
+        command.arg("--kubeconfig").arg(kubeconfig).arg("--settings").arg(self.settings());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs `clusterip move` with these arguments until it ends.
+    pub async fn run(&self, arguments: &[&str]) -> Ended {
+        self.wait_for(self.command(arguments)).await
+    }
+
+    /// Runs a command until it ends. The path of the settings is replaced by `FILE`.
+    pub async fn wait_for(&self, mut command: Command) -> Ended {
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let path = self.settings().display().to_string();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(&path, "FILE");
+        Ended { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// The Service as it is stored.
+    pub async fn stored(&self, name: &str) -> Value {
+        stored(&self.client, &self.namespace, name).await.expect("the Service exists")
+    }
+
+    /// What is left of moves: temporary Services and records, in the namespaces of this stage.
+    pub async fn left(&self) -> Vec<String> {
+        let lists = [
+            format!("/api/v1/namespaces/{}/services?labelSelector={TEMPORARY}", self.namespace),
+            format!("/api/v1/namespaces/{}/services?labelSelector={TEMPORARY}", self.server),
+            format!(
+                "/apis/apps/v1/namespaces/{}/controllerrevisions?labelSelector=clusterip-policy/move=record",
+                self.server
+            ),
+        ];
+        let mut left = Vec::new();
+        for list in lists {
+            let list = send(&self.client, Method::GET, &list, None).await.unwrap();
+            let names = list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].to_string());
+            left.extend(names);
+        }
+        left
+    }
+
+    /// Releases the Lease of a command that was killed, so that the test need not wait until the Lease expires.
+    pub async fn free_the_lease(&self) {
+        let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", self.server);
+        let released = json!({"spec": {"holderIdentity": ""}});
+        // The command deletes the Lease if it has ended by itself.
+        let _ = send(&self.client, Method::PATCH, &lease, Some(&released)).await;
+    }
+
+    /// Whether a request is a write of a move of this stage. Dry runs are writes, too.
+    pub fn is_write(&self) -> impl Fn(&Seen) -> bool + Send + Sync + 'static {
+        let namespaces = [&self.namespace, &self.server].map(|namespace| format!("/namespaces/{namespace}/"));
+        move |seen| {
+            let of_move = seen.path.contains("/services") || seen.path.contains("/controllerrevisions");
+            seen.is_write() && of_move && namespaces.iter().any(|namespace| seen.path.contains(namespace))
+        }
+    }
+
+    /// Watches the Services of the namespace until a Service `end` is created, and returns their changes.
+    pub async fn watch(&self, moving: &Value) -> JoinHandle<Vec<String>> {
+        let list = format!("/api/v1/namespaces/{}/services", self.namespace);
+        let list = send(&self.client, Method::GET, &list, None).await.unwrap();
+        let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let api = services(self.client.clone(), &self.namespace);
+        let seen = Seer { namespace: self.namespace.clone(), from: addresses(moving) };
+        tokio::spawn(async move {
+            let events = api.watch(&WatchParams::default().disable_bookmarks().timeout(280), &version).await.unwrap();
+            let events = events.try_take_while(|event| {
+                let ended =
+                    matches!(event, WatchEvent::Added(service) if service.metadata.name.as_deref() == Some("end"));
+                futures::future::ready(Ok(!ended))
+            });
+            events.map_ok(|event| seen.line(&event)).try_collect().await.unwrap()
+        })
+    }
+
+    /// Ends [`Self::watch`].
+    pub async fn end_watch(&self, watch: JoinHandle<Vec<String>>) -> Vec<String> {
+        let path = format!("/api/v1/namespaces/{}/services", self.namespace);
+        let end = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "end"},
+            "spec": {"clusterIP": "None", "ports": [{"port": 80}]}});
+        send(&self.client, Method::POST, &path, Some(&end)).await.unwrap();
+        watch.await.unwrap()
+    }
+}
+
+/// Whether an address is in the pool.
+pub fn is_in_pool(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V4(address) if matches!(address.octets(), [172, 21, 0, last] if last >= 128))
+}
+
+/// Describes changes of Services during a move.
+struct Seer {
+    namespace: String,
+    /// The old addresses of the Service that moves.
+    from: Vec<IpAddr>,
+}
+
+impl Seer {
+    /// The change as text: the kind of the event, the role of the Service, and where it is.
+    fn line(&self, event: &WatchEvent<DynamicObject>) -> String {
+        let (kind, service) = match event {
+            WatchEvent::Added(service) => ("added", service),
+            WatchEvent::Modified(service) => ("modified", service),
+            WatchEvent::Deleted(service) => ("deleted", service),
+            WatchEvent::Bookmark(_) | WatchEvent::Error(_) => panic!("{event:?}"),
+        };
+        let service = serde_json::to_value(service).unwrap();
+        let name = service["metadata"]["name"].as_str().unwrap();
+        let role = service["metadata"]["labels"][TEMPORARY].as_str().unwrap_or(name);
+        let marked = !service["metadata"]["annotations"][MOVING_ANNOTATION].is_null();
+        let marked = if marked && role == name { ", marked" } else { "" };
+        format!("{kind} {role}: {}{marked}", self.place(&service))
+    }
+
+    fn place(&self, service: &Value) -> &'static str {
+        let external_name = service["spec"]["externalName"].as_str().unwrap_or_default();
+        let suffix = format!(".{}.svc.cluster.local", self.namespace);
+        match addresses(service) {
+            _ if service["spec"]["type"] == "ExternalName" => match external_name.strip_suffix(&suffix) {
+                Some(new) if new.starts_with("clusterip-new-") => "the name of new",
+                None if external_name == "moving.invalid" => "moving.invalid",
+                _ => "another name",
+            },
+            now if now == self.from => "the old address",
+            now if now.iter().all(is_in_pool) => "the new address",
+            _ => "another address",
+        }
+    }
+}
+
+/// The path of the temporary Service of this role for a Service, if it exists.
+pub async fn temporary_of(stage: &Stage<'_>, role: &str) -> Option<String> {
+    let list = format!("/api/v1/namespaces/{}/services?labelSelector={TEMPORARY}={role}", stage.namespace);
+    let list = send(&stage.client, Method::GET, &list, None).await.unwrap();
+    let name = list["items"][0]["metadata"]["name"].as_str()?;
+    Some(path(&stage.namespace, name))
+}

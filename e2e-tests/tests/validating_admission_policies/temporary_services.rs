@@ -1,0 +1,366 @@
+//! The account of the server creates and deletes only the temporary Services of seamless moves, and only that account
+//! and administrators write their label.
+
+use std::collections::BTreeMap;
+
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::support::{NAMESPACE, ROOT, SERVER, editor};
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::eventually::eventually;
+use crate::support::service_webhook_rules::{Call, assert_calls, service, services};
+
+const LABEL: &str = "clusterip-policy/temporary";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+const NOT_TEMPORARY: &str = "server-services: clusterip may create and delete only temporary Services, with the label \
+                             clusterip-policy/temporary: new, old or trigger";
+const LABEL_OF_ANOTHER: &str = "server-services: clusterip may not add, change or remove the label \
+                                clusterip-policy/temporary of a Service that exists";
+const MANAGER: &str =
+    "server-services: a temporary Service must have the label app.kubernetes.io/managed-by: clusterip";
+const OWNER: &str = "server-services: a temporary Service must have one owner, the Service that moves, which is not its \
+                     controller";
+const OTHER_OWNER: &str = "server-services: clusterip may not change the owner of a temporary Service";
+const TYPE: &str = "server-services: a temporary Service must have the type ClusterIP";
+const EXTERNAL: &str = "server-services: a temporary Service may have no external address, no field of a load balancer \
+                        and no node port";
+const TRIGGER: &str = "server-services: a temporary Service that triggers kube-proxy must be in the namespace of \
+                       clusterip, without a selector";
+const NOT_BY_CLUSTERIP: &str =
+    "temporary-services: only clusterip may add, change or remove the label clusterip-policy/temporary";
+const KEPT: &str = "temporary-services: only clusterip may change the owner and the label \
+                    app.kubernetes.io/managed-by of a temporary Service";
+const FINALIZER: &str = "temporary-services: a temporary Service of clusterip can't get a finalizer";
+
+/// The refusal of a name.
+fn named(name: &str, role: &str) -> String {
+    format!("server-services: the temporary Service {name} must be named clusterip-{role}- and ten hexadecimal digits")
+}
+
+/// A control plane with `deploy/webhook` and `deploy/seamless`, and without a webhook, which no server would answer.
+async fn deployed() -> &'static ControlPlane {
+    static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
+    DEPLOYED
+        .get_or_init(async || {
+            let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+            let file = |name: &str| format!("{ROOT}/deploy/seamless/{name}");
+            plane.install_pools().await;
+            plane.kubectl(&["apply", "-k", &format!("{ROOT}/deploy/webhook")]).await.ok();
+            plane.kubectl(&["delete", "mutatingwebhookconfiguration", "clusterip-policy"]).await.ok();
+            plane.kubectl(&["apply", "-f", &file("server-services.yaml")]).await.ok();
+            let patch = ["--type", "json", "--patch-file", &file("service-permissions.yaml")];
+            plane.kubectl(&[&["patch", "clusterrole", "clusterip-policy"], &patch[..]].concat()).await.ok();
+            plane
+        })
+        .await
+}
+
+/// `allowed`, the short name of the policy that refused the request and its message, or another error.
+fn outcome<T>(result: Result<T, kube::Error>) -> String {
+    let message = match result {
+        Ok(_) => return "allowed".to_owned(),
+        Err(kube::Error::Api(status)) => status.message,
+        Err(error) => return error.to_string(),
+    };
+    let refusal = message.split_once("' denied request: ").and_then(|(by, text)| {
+        let policy = by.rsplit_once('\'')?.1.strip_suffix(".clusterip-policy.io")?;
+        Some(format!("{policy}: {text}"))
+    });
+    refusal.unwrap_or(message)
+}
+
+/// A reference to the Service that moves.
+fn owner() -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "name": "web", "uid": "00000000-0000-0000-0000-000000000001"})
+}
+
+/// A temporary Service, as the server creates it.
+fn temporary(role: &str, name: &str) -> DynamicObject {
+    let selector = if role == "trigger" { Value::Null } else { json!({"app": "web"}) };
+    let mut service = service(name, json!({"type": "ClusterIP", "selector": selector}));
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    service.metadata.labels = Some(BTreeMap::from([label(LABEL, role), label(MANAGED_BY, "clusterip")]));
+    if role != "trigger" {
+        own(&mut service, &[owner()]);
+    }
+    service
+}
+
+fn own(service: &mut DynamicObject, owners: &[Value]) {
+    let owners = owners.iter().map(|owner| serde_json::from_value(owner.clone()).unwrap()).collect();
+    service.metadata.owner_references = Some(owners);
+}
+
+fn relabel(service: &mut DynamicObject, label: &str, value: Option<&str>) {
+    let labels = service.metadata.labels.get_or_insert_default();
+    match value {
+        Some(value) => drop(labels.insert(label.to_owned(), value.to_owned())),
+        None => drop(labels.remove(label)),
+    }
+}
+
+fn finalize(service: &mut DynamicObject) {
+    service.metadata.finalizers = Some(vec!["example.com/keep".to_owned()]);
+}
+
+fn with(mut service: DynamicObject, change: impl FnOnce(&mut DynamicObject)) -> DynamicObject {
+    change(&mut service);
+    service
+}
+
+/// A Service that is created, and the result.
+struct Create {
+    name: &'static str,
+    service: DynamicObject,
+    expected: String,
+}
+
+fn create(name: &'static str, service: DynamicObject, expected: &str) -> Create {
+    Create { name, service, expected: expected.to_owned() }
+}
+
+const NEW: &str = "clusterip-new-0123456789";
+const OLD: &str = "clusterip-old-abcdef0123";
+const OF_TRIGGER: &str = "clusterip-trigger-0000000000";
+
+fn creates_in_a_namespace_of_a_user() -> Vec<Create> {
+    let new = || temporary("new", NEW);
+    let owned = |change: Value| {
+        let mut owner = owner();
+        json_patch::merge(&mut owner, &change);
+        with(new(), |service| own(service, &[owner]))
+    };
+    let with_spec = |change: Value| with(new(), |service| json_patch::merge(&mut service.data["spec"], &change));
+    vec![
+        create("the new address", new(), "allowed"),
+        create("the old address", temporary("old", OLD), "allowed"),
+        create("no label", with(new(), |service| relabel(service, LABEL, None)), NOT_TEMPORARY),
+        create("another label", with(new(), |service| relabel(service, LABEL, Some("web"))), NOT_TEMPORARY),
+        create("a name of a user", temporary("new", "web-2"), &named("web-2", "new")),
+        create("the name of another role", temporary("new", OLD), &named(OLD, "new")),
+        create("a short name", temporary("new", "clusterip-new-012345678"), &named("clusterip-new-012345678", "new")),
+        create("a long name", temporary("new", &format!("{NEW}0")), &named(&format!("{NEW}0"), "new")),
+        create("another manager", with(new(), |service| relabel(service, MANAGED_BY, Some("helm"))), MANAGER),
+        create("no owner", with(new(), |service| service.metadata.owner_references = None), OWNER),
+        create("two owners", with(new(), |service| own(service, &[owner(), owner()])), OWNER),
+        create("another kind of owner", owned(json!({"apiVersion": "apps/v1", "kind": "Deployment"})), OWNER),
+        create("a controller", owned(json!({"controller": true})), OWNER),
+        create("an owner that waits for it", owned(json!({"blockOwnerDeletion": true})), OWNER),
+        create("type NodePort", with_spec(json!({"type": "NodePort"})), TYPE),
+        create("type LoadBalancer", with_spec(json!({"type": "LoadBalancer"})), TYPE),
+        create("type ExternalName", with_spec(json!({"type": "ExternalName", "externalName": "moving.invalid"})), TYPE),
+        create("an external IP", with_spec(json!({"externalIPs": ["192.0.2.10"]})), EXTERNAL),
+        create("a trigger", temporary("trigger", OF_TRIGGER), TRIGGER),
+        create("a finalizer", with(new(), finalize), FINALIZER),
+    ]
+}
+
+fn creates_in_the_namespace_of_the_server() -> Vec<Create> {
+    let trigger = || temporary("trigger", OF_TRIGGER);
+    vec![
+        create("a trigger", trigger(), "allowed"),
+        create(
+            "a trigger with a selector",
+            with(trigger(), |service| service.data["spec"]["selector"] = json!({"app": "web"})),
+            TRIGGER,
+        ),
+        create("a Service that is not temporary", service("web", json!({})), NOT_TEMPORARY),
+    ]
+}
+
+/// Compares the results of creates in dry runs.
+async fn creates(user: &Api<DynamicObject>, place: &str, rows: Vec<Create>) -> Vec<Call<'static>> {
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let mut calls = Vec::new();
+    for Create { name, service, expected } in rows {
+        let outcome = outcome(user.create(&dry_run, &service).await);
+        calls.push(Call { request: format!("{place}: {name}"), outcome, expected: expected.leak() });
+    }
+    calls
+}
+
+#[tokio::test]
+async fn server_creates_only_temporary_services() {
+    let plane = deployed().await;
+    let namespace = plane.namespace("policies-created").await;
+    let server = plane.client_with(&plane.token(NAMESPACE, SERVER).await);
+    let (of_user, own) = (services(server.clone(), &namespace), services(server, NAMESPACE));
+    in_force(&of_user, NOT_TEMPORARY).await;
+    let mut calls = creates(&of_user, "a user's namespace", creates_in_a_namespace_of_a_user()).await;
+    calls.extend(creates(&own, "its own namespace", creates_in_the_namespace_of_the_server()).await);
+    assert_calls(calls);
+}
+
+/// Waits until this user is refused to create an unlabelled Service, or one with a label.
+async fn in_force(user: &Api<DynamicObject>, refusal: &str) {
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let tried = match refusal {
+        NOT_TEMPORARY => service("trial", json!({})),
+        _ => temporary("new", NEW),
+    };
+    eventually("the policies to be in force", async || {
+        (outcome(user.create(&dry_run, &tried).await) == refusal).then_some(())
+    })
+    .await;
+}
+
+/// A user, the Service that exists, and what the user does with it; `None` deletes it.
+struct Write {
+    name: &'static str,
+    before: fn() -> DynamicObject,
+    change: Option<fn(&mut DynamicObject)>,
+    by_server: &'static str,
+    by_tenant: &'static str,
+}
+
+fn ordinary() -> DynamicObject {
+    service("web", json!({}))
+}
+
+fn new() -> DynamicObject {
+    temporary("new", NEW)
+}
+
+fn writes() -> Vec<Write> {
+    let affinity: fn(&mut DynamicObject) = |service| service.data["spec"]["sessionAffinity"] = json!("ClientIP");
+    vec![
+        Write {
+            name: "a field of another Service",
+            before: ordinary,
+            change: Some(affinity),
+            by_server: "allowed",
+            by_tenant: "allowed",
+        },
+        Write {
+            name: "a field of a temporary Service",
+            before: new,
+            change: Some(affinity),
+            by_server: "allowed",
+            by_tenant: "allowed",
+        },
+        Write {
+            name: "the release of the address",
+            before: new,
+            change: Some(|service| release_to(service, "moving.invalid")),
+            by_server: "allowed",
+            by_tenant: "allowed",
+        },
+        Write {
+            name: "another external name",
+            before: new,
+            change: Some(|service| release_to(service, "example.com")),
+            by_server: TYPE,
+            by_tenant: "allowed",
+        },
+        Write {
+            name: "no label any more",
+            before: new,
+            change: Some(|service| relabel(service, LABEL, None)),
+            by_server: NOT_TEMPORARY,
+            by_tenant: NOT_BY_CLUSTERIP,
+        },
+        Write {
+            name: "another label",
+            before: new,
+            change: Some(|service| relabel(service, LABEL, Some("old"))),
+            by_server: LABEL_OF_ANOTHER,
+            by_tenant: NOT_BY_CLUSTERIP,
+        },
+        Write {
+            name: "the label of a Service that is not temporary",
+            before: ordinary,
+            change: Some(|service| relabel(service, LABEL, Some("new"))),
+            by_server: LABEL_OF_ANOTHER,
+            by_tenant: NOT_BY_CLUSTERIP,
+        },
+        Write {
+            name: "no owner any more",
+            before: new,
+            change: Some(|service| service.metadata.owner_references = None),
+            by_server: OTHER_OWNER,
+            by_tenant: KEPT,
+        },
+        Write {
+            name: "another manager",
+            before: new,
+            change: Some(|service| relabel(service, MANAGED_BY, Some("helm"))),
+            by_server: MANAGER,
+            by_tenant: KEPT,
+        },
+        Write { name: "a finalizer", before: new, change: Some(finalize), by_server: FINALIZER, by_tenant: FINALIZER },
+        Write { name: "its deletion", before: new, change: None, by_server: "allowed", by_tenant: "allowed" },
+        Write {
+            name: "its deletion after an administrator has removed its manager",
+            before: || with(new(), |service| relabel(service, MANAGED_BY, None)),
+            change: None,
+            by_server: "allowed",
+            by_tenant: "allowed",
+        },
+        Write {
+            name: "the deletion of another Service",
+            before: ordinary,
+            change: None,
+            by_server: NOT_TEMPORARY,
+            by_tenant: "allowed",
+        },
+        Write {
+            name: "the deletion of a Service with the label and the name of a user",
+            before: || temporary("old", "web"),
+            change: None,
+            by_server: "server-services: the temporary Service web must be named clusterip-old- and ten hexadecimal \
+                        digits",
+            by_tenant: "allowed",
+        },
+    ]
+}
+
+fn release_to(service: &mut DynamicObject, name: &str) {
+    service.data["spec"]["type"] = json!("ExternalName");
+    service.data["spec"]["externalName"] = json!(name);
+}
+
+#[tokio::test]
+async fn only_clusterip_makes_services_temporary_and_it_changes_and_deletes_no_others() {
+    let plane = deployed().await;
+    let namespace = plane.namespace("policies-temporary").await;
+    let mallory = services(editor(plane, &namespace).await, &namespace);
+    let server = services(plane.client_with(&plane.token(NAMESPACE, SERVER).await), &namespace);
+    let admin = services(plane.client(), &namespace);
+    in_force(&server, NOT_TEMPORARY).await;
+    in_force(&mallory, NOT_BY_CLUSTERIP).await;
+    let mut calls = creates(
+        &mallory,
+        "mallory",
+        vec![create("a temporary Service", new(), NOT_BY_CLUSTERIP), create("another Service", ordinary(), "allowed")],
+    )
+    .await;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    for Write { name, before, change, by_server, by_tenant } in writes() {
+        let stored = admin.create(&PostParams::default(), &before()).await.unwrap();
+        let stored_name = stored.metadata.name.clone().unwrap();
+        for (user, who, expected) in
+            [(&server, "server", by_server), (&mallory, "mallory", by_tenant), (&admin, "administrator", "")]
+        {
+            let outcome = match change {
+                Some(change) => {
+                    let changed = with(stored.clone(), change);
+                    outcome(user.replace(&stored_name, &dry_run, &changed).await)
+                }
+                None => outcome(user.delete(&stored_name, &DeleteParams::default().dry_run()).await),
+            };
+            // An administrator may do everything except give a temporary Service a finalizer.
+            let expected = match expected {
+                "" if by_tenant == FINALIZER => FINALIZER,
+                "" => "allowed",
+                expected => expected,
+            };
+            calls.push(Call { request: format!("{who}: {name}"), outcome, expected });
+        }
+        admin.delete(&stored_name, &DeleteParams::default()).await.unwrap();
+    }
+    assert_calls(calls);
+}
