@@ -179,10 +179,10 @@ test-external: program control-plane ## Test external addresses with real packet
 
 # As above.
 .PHONY: test-pods
-test-pods: program control-plane $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
+test-pods: program control-plane load $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
-		cargo test $(HOSTED) --test pods
+		CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) cargo test $(HOSTED) --test pods
 
 .PHONY: chaos
 chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
@@ -290,14 +290,14 @@ bench-cluster: program control-plane ## Print the figures of `clusterip serve` o
 		cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench cluster
 
 .PHONY: bench-moves
-bench-moves: program control-plane load ## Print how many requests fail while Services move, with kube-proxy in mode PROXY; an hour, or with MOVES_SHORT=1 ten minutes
+bench-moves: program control-plane load ## Print how many requests fail while Services move, with kube-proxy in mode PROXY
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	PROXY=$(PROXY) CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) \
 		KUBEBUILDER_ASSETS=$(ASSETS) cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench moves
 
 .PHONY: load
 load: | go
-	@CGO_ENABLED=0 $(GO_BUILD) -o $(CURDIR)/$(LOAD) ./load
+	@$(GO_BUILD) -o $(CURDIR)/$(LOAD) ./load
 
 .PHONY: fuzz
 fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input, FUZZ_SECONDS (60) each

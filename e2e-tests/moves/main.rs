@@ -1,23 +1,18 @@
 //! Measures how many requests fail while Services move, in a cluster with two nodes: `make bench-moves`. It moves 20
-//! Services one after the other with each method, which takes an hour. `MOVES_SHORT=1` moves two. `PROXY` is the mode of
+//! Services one after the other with each method, which takes 15 minutes. `MOVES_SHORT=1` moves two. `PROXY` is the mode of
 //! kube-proxy: `nftables` or `iptables`. The result is a table in Markdown for docs/moving.md. A missed goal is not a
 //! failure, because the machine may be busy.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod table;
 
-use std::time::Duration;
-
-use e2e_tests::support::move_load::{Durations, MoveLoad, MoveMethod, Tally};
+use e2e_tests::support::move_load::{MoveLoad, MoveMethod};
 use e2e_tests::support::whole_cluster::{AGNHOST, WholeCluster, lacking};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
 /// The number of Services for each method.
 const SERVICES: usize = 20;
 const FEW_SERVICES: usize = 2;
-
-/// CoreDNS keeps an address for 30 s. A seamless move takes about ten seconds, and its grace period 35 s.
-const DURATIONS: Durations = Durations { by_name: Duration::from_secs(60), by_address: Duration::from_secs(38) };
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -36,13 +31,7 @@ async fn measure() {
     let load = MoveLoad::start(&cluster, &NODES, AGNHOST).await;
     let mut results = Vec::new();
     for method in MoveMethod::ALL {
-        let mut all = Tally::default();
-        for nth in 1..=services {
-            let tally = load.measure(method, nth, DURATIONS).await;
-            eprintln!("{}, Service {nth} of {services}: {}", method.name(), table::short(&tally));
-            all.add(&tally);
-        }
-        results.push((method, all));
+        results.push((method, load.measure(method, services).await));
     }
     load.end().await;
     println!("{}", table::table(&about(&cluster, &proxy, services), &results));

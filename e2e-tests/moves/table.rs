@@ -52,17 +52,6 @@ pub fn missed(tally: &Tally) -> Vec<&'static str> {
     goals.into_iter().filter(|(is_met, _)| !is_met).map(|(_, goal)| goal).collect()
 }
 
-/// The result of one move on a line.
-pub fn short(tally: &Tally) -> String {
-    let of = |requests: &Requests| format!("{} of {} failed", requests.failed, requests.requests);
-    format!(
-        "by name {}, to the old address {}, open connections {}",
-        of(&tally.by_name),
-        of(&tally.by_address),
-        of(&tally.long_lived)
-    )
-}
-
 fn cells(requests: &Requests) -> String {
     format!("{} | {} | {} ms", grouped(requests.requests), grouped(requests.failed), grouped(requests.longest_pause))
 }

@@ -5,6 +5,7 @@
 
 mod chart;
 mod installation;
+mod moves;
 mod replicas;
 mod traffic;
 mod webhook;
@@ -23,10 +24,11 @@ const NODES: usize = 2;
 
 type Case = for<'c> fn(&'c WholeCluster) -> Pin<Box<dyn Future<Output = ()> + 'c>>;
 
-const CASES: [(&str, Case); 5] = [
+const CASES: [(&str, Case); 6] = [
     ("pods_answer_through_cluster_ip_node_port_and_name", |cluster| Box::pin(traffic::pods_answer(cluster))),
     ("webhook_places_the_shop_as_planned", |cluster| Box::pin(webhook::shop_is_placed_as_planned(cluster))),
     ("address_of_a_moved_service_answers", |cluster| Box::pin(traffic::address_of_a_moved_service_answers(cluster))),
+    ("seamless_move_fails_no_request", |cluster| Box::pin(moves::seamless_move_fails_no_request(cluster))),
     ("drain_of_the_leader_s_node_fails_no_request", |cluster| Box::pin(replicas::drain_of_the_leaders_node(cluster))),
     ("chart_is_installed_upgraded_and_uninstalled", |cluster| Box::pin(chart::install_upgrade_uninstall(cluster))),
 ];

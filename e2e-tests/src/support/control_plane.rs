@@ -36,6 +36,8 @@ pub struct Options {
     /// The number of nodes on which Pods run. With nodes, the cluster has a scheduler, kube-proxy and a DNS server too,
     /// and needs root: see [`WholeCluster`](super::whole_cluster::WholeCluster).
     pub nodes: usize,
+    /// The mode of kube-proxy: `nftables` or `iptables`.
+    pub proxy_mode: String,
     /// Archives of images for the nodes.
     pub images: Vec<PathBuf>,
 }
@@ -49,6 +51,7 @@ impl Default for Options {
             audit: true,
             webhook_client: None,
             nodes: 0,
+            proxy_mode: "nftables".to_owned(),
             images: Vec::new(),
         }
     }
@@ -139,6 +142,7 @@ impl ControlPlane {
             .arg(format!("-audit={}", options.audit))
             .args(options.webhook_client.iter().flat_map(|webhook| ["-webhook-client", webhook]))
             .arg(format!("-nodes={}", options.nodes))
+            .arg(format!("-proxy-mode={}", options.proxy_mode))
             .arg(format!(
                 "-images={}",
                 options.images.iter().map(|image| image.to_str().unwrap()).collect::<Vec<_>>().join(",")

@@ -2,12 +2,14 @@
 //! whose nodes run Pods.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use axum::http::Method;
+use futures::future::join_all;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,10 +26,17 @@ pub const LOAD: &str = "CLUSTERIP_LOAD";
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.128/25]}]}\n";
 /// The address of a Service that is deleted and created again: outside of the pool, so that no move picks it.
 const CREATED_AT: &str = "172.21.0.99";
-/// The rate of requests by name, and that of requests by address, of all clients together.
-const RATE: usize = 200;
+/// The rate of requests by name, and that of requests by address, to one Service. As four or five Services have clients
+/// at the same time, that is about 200 of each in a second.
+const RATE: usize = 50;
 /// How long requests are sent before the Service moves.
 const LEAD: Duration = Duration::from_secs(2);
+/// The time between the moves of two Services. It is longer than a move, so one Service moves after the other.
+const BETWEEN: Duration = Duration::from_secs(12);
+/// How long requests are sent by name, and through connections that stay open. CoreDNS keeps an address for 30 s.
+const BY_NAME: Duration = Duration::from_secs(55);
+/// How long requests are sent to the old address: shorter than a seamless move and its grace period of 35 s.
+const BY_ADDRESS: Duration = Duration::from_secs(38);
 
 /// How a Service gets another address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +70,6 @@ impl MoveMethod {
             Self::Seamless => "seamless",
         }
     }
-}
-
-/// How long requests are sent.
-#[derive(Clone, Copy, Debug)]
-pub struct Durations {
-    /// By name, and through connections that stay open.
-    pub by_name: Duration,
-    /// By the old address: shorter than the grace period of a seamless move.
-    pub by_address: Duration,
 }
 
 /// What became of the requests of one kind.
@@ -115,6 +115,14 @@ impl Tally {
         self.by_name.add(&other.by_name);
         self.by_address.add(&other.by_address);
         self.long_lived.add(&other.long_lived);
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kinds = [("by name", &self.by_name), ("to the old address", &self.by_address), ("open", &self.long_lived)];
+        let kinds = kinds.map(|(kind, of)| format!("{kind} {} of {} failed {:?}", of.failed, of.requests, of.errors));
+        formatter.write_str(&kinds.join("; "))
     }
 }
 
@@ -164,13 +172,26 @@ impl<'p> MoveLoad<'p> {
         })
     }
 
+    /// Moves this number of Services one after the other, while clients on every node send requests to them.
+    pub async fn measure(&self, method: MoveMethod, services: usize) -> Tally {
+        let moves = (1..=services).map(async |nth| {
+            tokio::time::sleep(BETWEEN * u32::try_from(nth - 1).unwrap()).await;
+            let tally = self.measure_one(method, nth).await;
+            eprintln!("{}, Service {nth} of {services}: {tally}", method.name());
+            tally
+        });
+        let mut all = Tally::default();
+        join_all(moves).await.iter().for_each(|tally| all.add(tally));
+        all
+    }
+
     /// Creates a Service, sends requests from every node, moves the Service, and deletes it when all requests have ended.
-    pub async fn measure(&self, method: MoveMethod, nth: usize, durations: Durations) -> Tally {
+    async fn measure_one(&self, method: MoveMethod, nth: usize) -> Tally {
         let name = format!("web-{}-{nth}", method.label());
         let before = self.create_service(&name, json!({})).await;
         let mut clients = Vec::new();
         for node in &self.nodes {
-            clients.push(self.start_client(&name, addresses(&before)[0], node, durations).await);
+            clients.push(self.start_client(&name, addresses(&before)[0], node).await);
         }
         for client in &clients {
             self.has_begun(client).await;
@@ -183,7 +204,7 @@ impl<'p> MoveLoad<'p> {
         }
         let mut tally = Tally::default();
         for client in &clients {
-            tally.add(&self.result(client, durations).await);
+            tally.add(&self.result(client).await);
             self.plane.kubectl(&["delete", "pod", client, "--namespace", &self.namespace]).await.ok();
         }
         send(&self.client, Method::DELETE, &path(&self.namespace, &name), None).await;
@@ -199,13 +220,13 @@ impl<'p> MoveLoad<'p> {
     }
 
     /// Starts a Pod that sends requests, and returns its name.
-    async fn start_client(&self, service: &str, address: IpAddr, node: &str, durations: Durations) -> String {
+    async fn start_client(&self, service: &str, address: IpAddr, node: &str) -> String {
         let program = std::env::var(LOAD).unwrap_or_else(|_| panic!("{LOAD} is not set: run `make bench-moves`"));
         let name = format!("client-{service}-{node}");
         let rate = (RATE / self.nodes.len()).to_string();
         let (host, address) = (format!("{service}:80"), format!("{address}:80"));
-        let by_name = format!("{}s", durations.by_name.as_secs());
-        let by_address = format!("{}s", durations.by_address.as_secs());
+        let by_name = format!("{}s", BY_NAME.as_secs());
+        let by_address = format!("{}s", BY_ADDRESS.as_secs());
         let container = json!({
             "name": "load", "image": self.image, "command": ["/load"],
             "args": ["-name", host, "-address", address, "-rate", rate, "-name-duration", by_name,
@@ -228,9 +249,9 @@ impl<'p> MoveLoad<'p> {
     }
 
     /// Waits until a client has ended, and returns what became of its requests.
-    async fn result(&self, client: &str, durations: Durations) -> Tally {
+    async fn result(&self, client: &str) -> Tally {
         let logs = ["logs", "--namespace", &self.namespace, client];
-        let patience = durations.by_name.max(durations.by_address) + MAX_WAIT;
+        let patience = BY_NAME.max(BY_ADDRESS) + MAX_WAIT;
         let printed = eventually_within(patience, &format!("{client} to end"), async || {
             let printed = self.plane.kubectl(&logs).await.stdout;
             printed.lines().nth(1).map(str::to_owned)

@@ -37,9 +37,15 @@ impl WholeCluster {
     /// Starts a cluster with this number of nodes and the images of these archives, and waits until all nodes and the
     /// DNS server are ready.
     pub fn start(nodes: usize, images: &[&Path]) -> Self {
+        Self::start_with_proxy(nodes, images, "nftables")
+    }
+
+    /// As [`Self::start`], with this mode of kube-proxy: `nftables` or `iptables`.
+    pub fn start_with_proxy(nodes: usize, images: &[&Path], proxy_mode: &str) -> Self {
         let images = images.iter().map(|image| image.to_path_buf()).collect();
         Self(ControlPlane::start(Options {
             nodes,
+            proxy_mode: proxy_mode.to_owned(),
             images,
             controller_manager: true,
             audit: false,
