@@ -2,7 +2,6 @@
 
 use std::process::Command;
 
-use e2e_tests::support::control_plane::Kubectl;
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::{Value, json};
 
@@ -42,19 +41,14 @@ pub async fn uninstall(cluster: &WholeCluster) {
     cluster.kubectl(&["delete", "-k", &format!("{DEPLOY}/api"), "--ignore-not-found"]).await.ok();
 }
 
-/// Asserts that the Pods of the namespace satisfy the restricted Pod Security level, which the API server checks for
-/// every Pod of a namespace when its label changes.
+/// Asserts that the Pods of the namespace satisfy the restricted Pod Security level, and leaves the namespace with it. The
+/// API server checks the Pods of a namespace when this label is added, and warns of those that violate the level.
 pub async fn satisfies_the_restricted_level(cluster: &WholeCluster) {
-    let label = ["label", "namespace", NAMESPACE, "--overwrite", "--dry-run=server"];
-    let level = async |level: &str| -> Kubectl {
-        cluster.kubectl(&[&label[..], &[&format!("pod-security.kubernetes.io/enforce={level}")]].concat()).await
-    };
-    // A change of the label, because only a change makes the API server look.
-    cluster.kubectl(&["label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce-"]).await.ok();
-    let checked = level("restricted").await;
-    assert_eq!((checked.status, checked.stderr.as_str()), (0, ""));
-    let enforce = "pod-security.kubernetes.io/enforce=restricted";
-    cluster.kubectl(&["label", "namespace", NAMESPACE, "--overwrite", enforce]).await.ok();
+    let without = "pod-security.kubernetes.io/enforce-";
+    cluster.kubectl(&["label", "namespace", NAMESPACE, without]).await.ok();
+    let restricted = "pod-security.kubernetes.io/enforce=restricted";
+    let labelled = cluster.kubectl(&["label", "namespace", NAMESPACE, restricted]).await;
+    assert_eq!((labelled.status, labelled.stderr.as_str()), (0, ""));
 }
 
 /// A Service with one port, whose Pods have the label `app` with its name.

@@ -24,12 +24,7 @@ pub async fn shop_is_placed_as_planned(cluster: &WholeCluster) {
 
     let planned = planned(&shop);
     // Services that are created before their workloads are moved when their workloads are there.
-    let mut placed = Addresses::new();
-    eventually("the planned addresses", async || {
-        placed = placed_in(cluster, &planned).await;
-        (placed == planned).then_some(())
-    })
-    .await;
+    eventually("the planned addresses", async || (placed_in(cluster, &planned).await == planned).then_some(())).await;
     cluster.kubectl(&["delete", "--ignore-not-found", "--wait=false", "-f", &shop]).await.ok();
     uninstall(cluster).await;
 }

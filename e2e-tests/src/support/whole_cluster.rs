@@ -74,8 +74,9 @@ impl WholeCluster {
             },
         });
         self.apply(&pod.to_string()).await;
-        let wait = ["wait", "--namespace", namespace, "--for=condition=Ready", "--timeout=60s"];
-        self.kubectl(&[&wait[..], &[&format!("pod/{name}")]].concat()).await.ok();
+        let created = format!("pod/{name}");
+        let wait = ["wait", "--namespace", namespace, "--for=condition=Ready", "--timeout=60s", &created];
+        self.kubectl(&wait).await.ok();
     }
 
     /// The name of the Pod that answers a web request to `host` and `port` from the Pod `client` of
