@@ -128,6 +128,32 @@ pub enum SeamlessStep {
     End,
 }
 
+impl SeamlessStep {
+    /// The name of the step, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Create(Role::New) => "create new",
+            Self::Create(Role::Old) => "create old",
+            Self::Create(Role::Trigger) => "create trigger",
+            Self::ParkOld => "park old",
+            Self::TryOld => "try old",
+            Self::Release => "release",
+            Self::TakeOld => "take old",
+            Self::Delete(Role::New) => "delete new",
+            Self::Delete(Role::Old) => "delete old",
+            Self::Delete(Role::Trigger) => "delete trigger",
+            Self::Fence => "fence",
+            Self::Original(Step::Assign) => "assign",
+            Self::Original(Step::RestoreStatus) => "status",
+            Self::Original(Step::Cleanup) => "cleanup",
+            Self::Original(Step::Idle) => "idle",
+            Self::GiveUp(_) => "give up",
+            Self::Wait(_) => "wait",
+            Self::End => "end",
+        }
+    }
+}
+
 /// What a move waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {

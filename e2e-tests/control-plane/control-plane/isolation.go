@@ -37,8 +37,9 @@ var nodePrograms = [][2]string{
 
 // checkMachine returns an error that names what a cluster with nodes needs and this machine lacks.
 func checkMachine() error {
+	const alone = "without nodes (make cluster NODES=0), the control plane runs alone"
 	if os.Getuid() != 0 {
-		return errors.New("nodes need root; without -nodes, the control plane runs alone")
+		return errors.New("nodes need root; " + alone)
 	}
 	var programs, packages []string
 	for _, program := range nodePrograms {
@@ -47,8 +48,8 @@ func checkMachine() error {
 		}
 	}
 	if len(programs) > 0 {
-		return fmt.Errorf("nodes need %s: apt-get install %s; without -nodes, the control plane runs alone",
-			strings.Join(programs, ", "), strings.Join(slices.Compact(packages), " "))
+		return fmt.Errorf("nodes need %s: apt-get install %s; %s",
+			strings.Join(programs, ", "), strings.Join(slices.Compact(packages), " "), alone)
 	}
 	return nil
 }

@@ -64,6 +64,11 @@ impl Fault {
             _ => 0,
         }
     }
+
+    /// How many leaders take over while the first run goes on.
+    pub fn leaders(self) -> u8 {
+        u8::from(matches!(self, Self::NoFence | Self::LaterRunCreates))
+    }
 }
 
 /// The next step, with a fault.

@@ -9,6 +9,7 @@ use clusterip_moves::journal::Journal;
 use clusterip_moves::refusal::Refusal;
 use clusterip_moves::seamless::progress::Progress;
 use clusterip_moves::seamless::request::{Request, request};
+use clusterip_moves::seamless::temporary::Role;
 use clusterip_moves::seamless::{Moment, Plan, SeamlessStep, Wait};
 use clusterip_moves::step::{self, Step, TargetAddresses, Without};
 use serde_json::{Value, json};
@@ -40,8 +41,8 @@ enum Delivery {
 
 struct Model {
     fault: Option<Fault>,
-    journal: Journal,
-    plan: Plan,
+    journal: &'static Journal,
+    plan: &'static Plan,
 }
 
 impl Model {
@@ -68,8 +69,8 @@ impl Model {
             is_late: world.clock > 0,
             is_quiet: run.saw_quiet,
         };
-        let seen = run.observed(&self.journal);
-        let plan = (&self.journal, &self.plan);
+        let seen = run.observed(self.journal);
+        let plan = (self.journal, self.plan);
         Some(decide(self.fault, &seen, plan, &run.progress, &moment, &self.target(run)))
     }
 
@@ -110,7 +111,7 @@ impl Model {
             }
             SeamlessStep::End => {
                 (world.runs[nth], world.is_recorded) = (None, false);
-                return Some("end".to_owned());
+                return Some(step.name().to_owned());
             }
             SeamlessStep::GiveUp(_) => {
                 run.progress.fail("foreign".to_owned());
@@ -118,15 +119,15 @@ impl Model {
             }
             _ => {}
         }
-        let seen = run.observed(&self.journal);
+        let seen = run.observed(self.journal);
         let sent = match &step {
             SeamlessStep::Original(original) => self.original(*original, seen.service.as_ref()?, run),
-            step => request(step, &seen, &self.journal, &self.plan, now),
+            step => request(step, &seen, self.journal, self.plan, now),
         };
         let sent = sent?;
         let answer = match delivery {
             Delivery::Late => {
-                world.late = Some(Late(sent));
+                world.late = Some(Late::new(sent));
                 Err(Refusal::Trouble("no answer".to_owned()))
             }
             _ => world.carry_out(&sent, self.fault != Some(Fault::NoPreconditions)),
@@ -134,10 +135,16 @@ impl Model {
         let answer =
             if delivery == Delivery::AnswerLost { Err(Refusal::Trouble("no answer".to_owned())) } else { answer };
         let objects = world.objects.clone();
+        let target = self.target(world.runs[nth].as_ref()?);
+        let is_held_by_own =
+            [Role::New, Role::Old].iter().any(|role| world.temporary(*role, self.journal).has_any(&target));
         let run = world.runs[nth].as_mut()?;
         match (&step, &answer) {
             (SeamlessStep::Original(Step::Assign), Err(Refusal::Address { .. } | Refusal::Refused(_))) => {
-                run.target = (run.target + 1).min(2);
+                // As the executor does: a temporary Service that was created late is deleted first.
+                if !is_held_by_own {
+                    run.target = (run.target + 1).min(2);
+                }
             }
             (SeamlessStep::Original(_), _) => {}
             (step, answer) => drop(run.progress.answered(step, answer.as_ref().map(drop))),
@@ -151,7 +158,7 @@ impl Model {
             }
             Err(_) => run.is_stale = true,
         }
-        Some(name(&step))
+        Some(step.name().to_owned())
     }
 
     fn original(&self, step: Step, service: &Value, run: &Runner) -> Option<Request> {
@@ -160,8 +167,8 @@ impl Model {
             addresses => TargetAddresses::These(addresses),
         };
         let body = match step {
-            Step::Assign => step::assigned(service, &self.journal, &target, &Without::default()),
-            Step::Cleanup => step::cleaned_up(service, &self.journal, false),
+            Step::Assign => step::assigned(service, self.journal, &target, &Without::default()),
+            Step::Cleanup => step::cleaned_up(service, self.journal, false),
             Step::RestoreStatus | Step::Idle => return None,
         };
         let (namespace, name) = (self.journal.namespace.clone(), self.journal.name.clone());
@@ -178,7 +185,8 @@ impl Model {
         };
         for nth in 0..2 {
             let Some(run) = &world.runs[nth] else { continue };
-            let step = if run.is_stale { "read".to_owned() } else { format!("{:?}", self.next(world, nth)) };
+            let next = if run.is_stale { None } else { self.next(world, nth) };
+            let step = next.as_ref().map_or("read", SeamlessStep::name);
             add(format!("run {nth}: {step}"), &|world| drop(self.act(world, nth, Delivery::Answered)));
             if world.failures == 0 {
                 continue;
@@ -187,7 +195,7 @@ impl Model {
                 world.failures -= 1;
                 world.runs[nth] = None;
             });
-            let writes = !run.is_stale && self.next(world, nth).is_some_and(|step| is_write(&step));
+            let writes = next.as_ref().is_some_and(is_write);
             if writes {
                 add(format!("run {nth}: {step}, answer lost"), &|world| {
                     world.failures -= 1;
@@ -221,8 +229,9 @@ impl Model {
     }
 
     fn deliver_late(&self, world: &mut World) {
-        if let Some(Late(late)) = world.late.take() {
-            let _ = world.carry_out(&late, self.fault != Some(Fault::NoPreconditions));
+        if let Some(late) = world.late.take() {
+            world.touched.late = true;
+            let _ = world.carry_out(late.request(), self.fault != Some(Fault::NoPreconditions));
         }
     }
 
@@ -304,7 +313,6 @@ fn is_write(step: &SeamlessStep) -> bool {
 
 /// The place of the object that a step writes.
 fn written(step: &SeamlessStep) -> usize {
-    use clusterip_moves::seamless::temporary::Role;
     match step {
         SeamlessStep::Create(role) | SeamlessStep::Delete(role) => match role {
             Role::New => NEW,
@@ -313,19 +321,6 @@ fn written(step: &SeamlessStep) -> usize {
         },
         SeamlessStep::ParkOld | SeamlessStep::TakeOld | SeamlessStep::TryOld => OLD,
         _ => SERVICE,
-    }
-}
-
-fn name(step: &SeamlessStep) -> String {
-    match step {
-        SeamlessStep::Create(role) => format!("create {role}"),
-        SeamlessStep::Delete(role) => format!("delete {role}"),
-        SeamlessStep::ParkOld => "park old".to_owned(),
-        SeamlessStep::TryOld => "try old".to_owned(),
-        SeamlessStep::TakeOld => "take old".to_owned(),
-        SeamlessStep::Release => "release".to_owned(),
-        SeamlessStep::Original(step) => format!("{step:?}"),
-        step => format!("{step:?}"),
     }
 }
 

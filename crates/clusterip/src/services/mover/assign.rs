@@ -45,6 +45,13 @@ impl Run<'_> {
             Ok(written) => return Ok(AssignResult::Done(written)),
             Err(refusal) => refusal,
         };
+        // A creation that got no answer may be carried out late. Then the temporary Service is deleted first.
+        if let Refusal::Address { .. } = refusal
+            && let Some(plan) = &journal.seamless
+            && self.is_held_by_temporary(journal, plan).await
+        {
+            return Err(Refusal::Conflict);
+        }
         let patience = self.mover.limits.ports;
         let Some(attempt) = &mut self.attempt else { return Err(refusal) };
         let another = match &refusal {

@@ -22,7 +22,7 @@ use super::refusal::Refusal;
 use super::seamless::method::{Method, method};
 use super::seamless::progress::Reaction;
 use super::seamless::request::{Request, request};
-use super::seamless::temporary::Role;
+use super::seamless::temporary::{Role, Temporary};
 use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next, quota};
 use super::step::Step;
 use super::targets::Targets;
@@ -113,9 +113,10 @@ impl Run<'_> {
                     self.attempt = Some(Attempt::first(journal, ordered, &self.refused, targets).await);
                 }
                 SeamlessStep::Original(step) => {
-                    is_fresh = false;
+                    is_fresh = true;
                     let Some(service) = seen.service.take() else { continue };
-                    seen.service = self.carry_out_step(*step, service, journal, targets, &mut original).await?;
+                    self.carry_out_step(*step, service, journal, targets, &mut original).await?;
+                    seen = self.observe(journal, plan).await?;
                 }
                 step => {
                     is_fresh = false;
@@ -199,7 +200,7 @@ impl Run<'_> {
                 Ok(true)
             }
             (Reaction::GoOn, Err(_)) => Ok(false),
-            (Reaction::TryAgain, Err(refusal)) => self.wait("seamless move", &refusal).await.map(|()| false),
+            (Reaction::TryAgain, Err(refusal)) => self.wait(step.name(), &refusal).await.map(|()| false),
         }
     }
 
@@ -222,6 +223,20 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a temporary Service of this move has an address of the current attempt.
+    pub(super) async fn is_held_by_temporary(&self, journal: &Journal, plan: &Plan) -> bool {
+        let Some(attempt) = &self.attempt else { return false };
+        for role in [Role::New, Role::Old] {
+            let (namespace, name) = plan.place(role, journal);
+            if let Ok(found) = self.get(&service_path(namespace, name)).await
+                && Temporary::of(found.as_ref(), role, journal).has_any(attempt.addresses())
+            {
+                return true;
+            }
+        }
+        false
     }
 
     /// Reads an object; `None` if it does not exist.

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+func (p *plane) startServers(ctx context.Context) error {
+	var ports [3]int
+	for i := range ports {
+		var err error
+		if ports[i], err = freePort(); err != nil {
+			return err
+		}
+	}
+	p.etcdClient = fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	p.port = ports[2]
+	if p.options.port != 0 {
+		p.port = p.options.port
+	}
+	p.server = fmt.Sprintf("https://127.0.0.1:%d", p.port)
+	p.etcdArgs = []string{
+		"--data-dir", filepath.Join(p.folder, "etcd"),
+		"--listen-client-urls", p.etcdClient, "--advertise-client-urls", p.etcdClient,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+		"--initial-cluster", "default=" + peer,
+		"--log-level", "warn",
+	}
+	if err := p.startEtcd(); err != nil {
+		return err
+	}
+	// The API server waits for etcd.
+	return p.startAPIServer(ctx)
+}
+
+func (p *plane) startEtcd() error {
+	var err error
+	p.etcd, err = launch(p.program(etcdName), p.folder, p.died, p.etcdArgs...)
+	return err
+}
+
+// auditedServices is an audit policy that logs writes of Services, and nothing else.
+const auditedServices = `{
+  "apiVersion": "audit.k8s.io/v1",
+  "kind": "Policy",
+  "omitStages": ["RequestReceived"],
+  "rules": [
+    {"level": "Metadata", "verbs": ["create", "update", "patch"], "resources": [{"group": "", "resources": ["services"]}]},
+    {"level": "None"}
+  ]
+}`
+
+// startAPIServer uses the defaults, except for admission: Pods need a service account, which only the controller
+// manager creates.
+func (p *plane) startAPIServer(ctx context.Context) error {
+	c := p.credentials
+	args := []string{
+		"--etcd-servers", p.etcdClient,
+		"--bind-address", "127.0.0.1",
+		"--secure-port", fmt.Sprint(p.port),
+		"--external-hostname", "127.0.0.1",
+		// The endpoints of default/kubernetes must not be on loopback. No client uses them.
+		"--advertise-address", "192.0.2.1",
+		"--tls-cert-file", c.servingFile(), "--tls-private-key-file", c.servingKeyFile(),
+		"--client-ca-file", c.authorityFile(),
+		"--service-cluster-ip-range", p.options.serviceRange,
+		"--service-account-issuer", "https://kubernetes.default.svc",
+		"--service-account-key-file", c.serviceAccountKeyFile(),
+		"--service-account-signing-key-file", c.serviceAccountKeyFile(),
+		"--token-auth-file", c.tokensFile(),
+		"--authorization-mode", "Node,RBAC",
+		"--allow-privileged",
+	}
+	if p.options.nodes > 0 {
+		// Later arguments override earlier ones.
+		args = append(args,
+			"--bind-address", "0.0.0.0",
+			"--advertise-address", nodeAddress(1),
+			"--kubelet-client-certificate", c.kubeletClientFile(), "--kubelet-client-key", c.kubeletClientKeyFile(),
+			// No DNS server knows the names of the nodes.
+			"--kubelet-preferred-address-types", "InternalIP",
+			// examples/shop has a namespace whose Pods all run on Windows nodes.
+			"--enable-admission-plugins", "PodNodeSelector",
+		)
+	}
+	if p.options.audit {
+		auditPolicy := filepath.Join(p.folder, "audit-policy.json")
+		if err := os.WriteFile(auditPolicy, []byte(auditedServices), 0o600); err != nil {
+			return err
+		}
+		args = append(args, "--audit-policy-file", auditPolicy, "--audit-log-path", filepath.Join(p.folder, "audit.log"))
+	}
+	if !p.options.controllerManager {
+		args = append(args, "--disable-admission-plugins", "ServiceAccount")
+	}
+	if p.options.webhookClient != "" {
+		configuration, err := writeWebhookClient(p.folder, p.options.webhookClient)
+		if err != nil {
+			return err
+		}
+		args = append(args, "--admission-control-config-file", configuration)
+	}
+	var err error
+	if p.apiServer, err = launch(p.program(apiName), p.folder, p.died, args...); err != nil {
+		return err
+	}
+	return p.waitForAPIServer(ctx)
+}
+
+func (p *plane) startManager(ctx context.Context) error {
+	kubeconfig, err := p.kubeconfigOf(managerUser, p.server)
+	if err != nil {
+		return err
+	}
+	// Tests write Nodes and Pods. Without kubelets, the controllers would consider them dead and delete them. No load
+	// balancers are created, and up to Kubernetes 1.31 their controller panics without a cloud.
+	controllers := "*,-service-lb-controller,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller"
+	args := []string{
+		"--kubeconfig", kubeconfig,
+		"--authentication-kubeconfig", kubeconfig, "--authorization-kubeconfig", kubeconfig,
+		"--root-ca-file", p.credentials.authorityFile(),
+		"--service-account-private-key-file", p.credentials.serviceAccountKeyFile(),
+		"--use-service-account-credentials",
+		"--bind-address", "127.0.0.1", "--secure-port", "0",
+		"--leader-elect=false",
+	}
+	if p.options.nodes > 0 {
+		controllers = "*,-service-lb-controller"
+		args = append(args, "--allocate-node-cidrs", "--cluster-cidr", podRange, "--service-cluster-ip-range", p.options.serviceRange)
+	}
+	p.manager, err = launch(p.program(managerName), p.folder, p.died, append(args, "--controllers", controllers)...)
+	if err != nil {
+		return err
+	}
+	// The controller manager works as soon as a namespace has its service account.
+	return p.wait(ctx, "the controller manager", p.manager, func() error {
+		_, err := p.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
+		return err
+	})
+}
