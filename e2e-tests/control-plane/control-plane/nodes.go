@@ -88,7 +88,7 @@ func (p *plane) startNodes(ctx context.Context) error {
 	if err := p.startScheduler(); err != nil {
 		return err
 	}
-	if err := p.apply(ctx, strings.NewReplacer("CLUSTER_IP", dns.String()).Replace(corednsManifest)); err != nil {
+	if err := p.apply(ctx, strings.NewReplacer("CLUSTER_IP", dns.String(), "COREDNS_IMAGE", corednsImage).Replace(corednsManifest)); err != nil {
 		return err
 	}
 	if err := p.registerWindowsNodes(ctx); err != nil {
@@ -201,7 +201,7 @@ func (p *plane) startScheduler() error {
 	return err
 }
 
-// The image and the Service of CoreDNS.
+// The objects of CoreDNS.
 //
 //go:embed coredns.yaml
 var corednsManifest string
