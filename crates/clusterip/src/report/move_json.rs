@@ -131,7 +131,7 @@ mod tests {
             json!({
                 "namespace": "shop", "name": name, "from": ["172.21.0.9"], "to": to, "why": "it lies in no pool",
                 "method": if to.is_null() { json!(null) } else { json!("plain") },
-                "clients": if to.is_null() { json!(null) } else { json!("nothing: no endpoint is ready") },
+                "clients": if to.is_null() { json!(null) } else { json!("notice nothing: no endpoint is ready") },
                 "stays": stays, "outcome": outcome, "message": message,
             })
         };
