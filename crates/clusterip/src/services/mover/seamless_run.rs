@@ -200,8 +200,11 @@ impl Run<'_> {
                 }
                 Ok(true)
             }
+            // A client that changes an object again and again must not keep the mover busy.
+            (Reaction::TryAgain, Err(refusal)) | (Reaction::GoOn, Err(refusal @ Refusal::Conflict)) => {
+                self.wait(step.name(), &refusal).await.map(|()| false)
+            }
             (Reaction::GoOn, Err(_)) => Ok(false),
-            (Reaction::TryAgain, Err(refusal)) => self.wait(step.name(), &refusal).await.map(|()| false),
         }
     }
 
