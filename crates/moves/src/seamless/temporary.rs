@@ -132,6 +132,22 @@ fn is_of_move(object: &Value, role: Role, journal: &Journal) -> bool {
         && is_owned
 }
 
+/// Whether a Service looks like a temporary one of any move. Reports leave such Services out. The policy
+/// temporary-services.clusterip-policy.io keeps the label from tenants; without it, they can keep a Service out of
+/// reports, but not from being moved.
+pub fn looks_temporary(service: &Value) -> bool {
+    let metadata = |field: &str| service.get("metadata").and_then(|metadata| metadata.get(field));
+    let label = |key: &str| metadata("labels").and_then(|labels| labels.get(key)).and_then(Value::as_str);
+    let name = metadata("name").and_then(Value::as_str).unwrap_or_default();
+    let has_name_of = |role: Role| {
+        let hash = name.strip_prefix("clusterip-").and_then(|rest| rest.strip_prefix(role.as_str())?.strip_prefix('-'));
+        hash.is_some_and(|hash| hash.len() == 10 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let mut roles = [Role::New, Role::Old, Role::Trigger].into_iter();
+    let role = roles.find(|role| label(TEMPORARY_LABEL) == Some(role.as_str()));
+    role.is_some_and(has_name_of) && label("app.kubernetes.io/managed-by") == Some(MANAGED_BY)
+}
+
 fn is_being_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }

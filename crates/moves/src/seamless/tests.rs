@@ -11,6 +11,31 @@ fn names_depend_on_the_uid_alone() {
 }
 
 #[test]
+fn only_services_with_the_labels_and_a_fitting_name_look_temporary() {
+    struct Case {
+        name: &'static str,
+        service: &'static str,
+        role: &'static str,
+        manager: &'static str,
+        expected: bool,
+    }
+    let case = |name, service, role, manager, expected| Case { name, service, role, manager, expected };
+    let cases = [
+        case("as created", "clusterip-old-0123456789", "old", "clusterip", true),
+        case("of another role", "clusterip-old-0123456789", "new", "clusterip", false),
+        case("of no role", "clusterip-old-0123456789", "older", "clusterip", false),
+        case("of another manager", "clusterip-old-0123456789", "old", "Helm", false),
+        case("without a hash", "clusterip-old-web", "old", "clusterip", false),
+        case("with another name", "web", "old", "clusterip", false),
+    ];
+    for Case { name, service, role, manager, expected } in cases {
+        let labels = json!({"clusterip-policy/temporary": role, "app.kubernetes.io/managed-by": manager});
+        let service = json!({"metadata": {"name": service, "labels": labels}});
+        assert_eq!(temporary::looks_temporary(&service), expected, "{name}");
+    }
+}
+
+#[test]
 fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
     struct Case {
         name: &'static str,

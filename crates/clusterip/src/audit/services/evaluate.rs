@@ -11,6 +11,7 @@ use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::Packed;
 use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_moves::seamless::temporary::looks_temporary;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -169,6 +170,10 @@ pub fn one(
     snapshot: &Arc<RwLock<Snapshot>>,
     service: &Value,
 ) -> Result<Evaluation, ModuleError> {
+    // They exist for a minute at most, and one of them has an address of another pool.
+    if looks_temporary(service) {
+        return Ok(Evaluation::Skipped(Skip::Unmanaged));
+    }
     if let Some(skip) = skip_reason(&settings.settings, service) {
         return Ok(Evaluation::Skipped(skip));
     }

@@ -24,7 +24,7 @@ use super::seamless::progress::Reaction;
 use super::seamless::request::{Request, request};
 use super::seamless::temporary::{Role, Temporary};
 use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next, quota};
-use super::step::Step;
+use super::step::{self, Step};
 use super::targets::Targets;
 use super::{FIRST_PAUSE, MoveOrder, Run};
 
@@ -50,9 +50,7 @@ impl Run<'_> {
             return Ok(Ok(None));
         }
         if let Err(error) = permissions::require(&self.mover.client, &permissions::seamless_moves()).await {
-            return Ok(Err(format!(
-                "{error}\ndeploy/seamless grants them; without --seamless, none of them is needed"
-            )));
+            return Ok(Err(error.to_string()));
         }
         if let Some(reason) = quota::without_room(&self.quotas().await?) {
             return Ok(Err(reason));
@@ -107,8 +105,11 @@ impl Run<'_> {
                     seen = self.observe(journal, plan).await?;
                 }
                 SeamlessStep::GiveUp(role) => self.give_up(*role, journal, plan),
-                // The addresses of the first attempt decide which temporary Services are in its way.
-                SeamlessStep::Original(Step::Assign) if self.attempt.is_none() => {
+                // The addresses of the first attempt decide which temporary Services are in its way. They are chosen
+                // before `new` is deleted, because the Service has no address after that.
+                SeamlessStep::Original(Step::Assign) | SeamlessStep::Delete(Role::New)
+                    if self.attempt.is_none() && is_released(&seen, journal) =>
+                {
                     let ordered = self.ordered.as_deref();
                     self.attempt = Some(Attempt::first(journal, ordered, &self.refused, targets).await);
                 }
@@ -199,8 +200,11 @@ impl Run<'_> {
                 }
                 Ok(true)
             }
+            // A client that changes an object again and again must not keep the mover busy.
+            (Reaction::TryAgain, Err(refusal)) | (Reaction::GoOn, Err(refusal @ Refusal::Conflict)) => {
+                self.wait(step.name(), &refusal).await.map(|()| false)
+            }
             (Reaction::GoOn, Err(_)) => Ok(false),
-            (Reaction::TryAgain, Err(refusal)) => self.wait(step.name(), &refusal).await.map(|()| false),
         }
     }
 
@@ -326,4 +330,9 @@ impl Run<'_> {
         self.mover.unfinished.remove(self.uid);
         Ok(())
     }
+}
+
+/// Whether the Service has released its address, and is to get one.
+fn is_released(seen: &Observed, journal: &Journal) -> bool {
+    seen.service.as_ref().is_some_and(|service| step::next(service, journal) == Step::Assign)
 }

@@ -49,9 +49,11 @@ impl Unfinished {
     /// Whether a Service is a temporary Service of one of the moves.
     pub fn has_temporary(&self, service: &Value) -> bool {
         let (namespace, name) = (namespace(service), name(service));
-        let moves = self.lock();
-        let mut uids = moves.iter().filter(|(_, entry)| entry.id.namespace == namespace).map(|(uid, _)| uid);
-        uids.any(|uid| [Role::New, Role::Old].iter().any(|role| role.name(uid) == name))
+        self.lock().iter().any(|(uid, entry)| {
+            let is_beside = entry.id.namespace == namespace;
+            // The trigger is in the server's namespace.
+            is_beside && (Role::New.name(uid) == name || Role::Old.name(uid) == name) || Role::Trigger.name(uid) == name
+        })
     }
 
     /// How long to wait until no request of the move can be on its way.

@@ -120,8 +120,8 @@ impl Reconciler {
             tokio::time::sleep_until(due.into()).await;
             let unread = |reason| MoveError::Record { service: format!("the Service with UID {uid}"), reason };
             match self.recorded(uid).await.map_err(unread)? {
-                Some(journal) => drop(self.finish(&journal).await?),
-                None => return Ok(()),
+                Some(journal) if journal.seamless.is_some() => drop(self.finish(&journal).await?),
+                _ => return Ok(()),
             }
         }
         Ok(())
