@@ -6,6 +6,7 @@
 
 mod api_server;
 mod faults;
+mod other_writers;
 mod search;
 mod world;
 

@@ -12,11 +12,11 @@ use clusterip_moves::seamless::request::{Request, request};
 use clusterip_moves::seamless::temporary::Role;
 use clusterip_moves::seamless::{Moment, Plan, SeamlessStep, Wait};
 use clusterip_moves::step::{self, Step, TargetAddresses, Without};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};
+use super::api_server::{NEW, OLD, SERVICE, TRIGGER};
 use super::faults::{Fault, decide};
-use super::world::{FROM, Late, Runner, TO, World, journal};
+use super::world::{Late, Runner, World, journal};
 
 /// How often something may go wrong.
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +39,10 @@ enum Delivery {
     Late,
 }
 
-struct Model {
+pub(super) struct Model {
     fault: Option<Fault>,
     journal: &'static Journal,
-    plan: &'static Plan,
+    pub(super) plan: &'static Plan,
 }
 
 impl Model {
@@ -81,8 +81,14 @@ impl Model {
         })
     }
 
-    /// What a run does next. Returns the name of a write.
-    fn act(&self, world: &mut World, nth: usize, delivery: Delivery) -> Option<String> {
+    /// What a run does next: `step`, if it is known. Returns the name of a write.
+    fn act(
+        &self,
+        world: &mut World,
+        nth: usize,
+        delivery: Delivery,
+        step: Option<SeamlessStep>,
+    ) -> Option<&'static str> {
         let objects = world.objects.clone();
         let is_quiet = world.late.is_none() && (nth == 0 || world.runs[0].is_none());
         let run = world.runs[nth].as_mut()?;
@@ -90,7 +96,10 @@ impl Model {
             (run.seen, run.is_stale, run.saw_quiet) = (objects, false, is_quiet);
             return None;
         }
-        let mut step = self.next(world, nth)?;
+        let mut step = match step {
+            Some(step) => step,
+            None => self.next(world, nth)?,
+        };
         if step == SeamlessStep::End {
             let run = world.runs[nth].as_mut()?;
             // The executor reads the objects once more before it deletes the record.
@@ -111,7 +120,7 @@ impl Model {
             }
             SeamlessStep::End => {
                 (world.runs[nth], world.is_recorded) = (None, false);
-                return Some(step.name().to_owned());
+                return Some(step.name());
             }
             SeamlessStep::GiveUp(_) => {
                 run.progress.fail("foreign".to_owned());
@@ -158,7 +167,7 @@ impl Model {
             }
             Err(_) => run.is_stale = true,
         }
-        Some(step.name().to_owned())
+        Some(step.name())
     }
 
     fn original(&self, step: Step, service: &Value, run: &Runner) -> Option<Request> {
@@ -187,7 +196,9 @@ impl Model {
             let Some(run) = &world.runs[nth] else { continue };
             let next = if run.is_stale { None } else { self.next(world, nth) };
             let step = next.as_ref().map_or("read", SeamlessStep::name);
-            add(format!("run {nth}: {step}"), &|world| drop(self.act(world, nth, Delivery::Answered)));
+            add(format!("run {nth}: {step}"), &|world| {
+                let _ = self.act(world, nth, Delivery::Answered, next.clone());
+            });
             if world.failures == 0 {
                 continue;
             }
@@ -199,13 +210,17 @@ impl Model {
             if writes {
                 add(format!("run {nth}: {step}, answer lost"), &|world| {
                     world.failures -= 1;
-                    drop(self.act(world, nth, Delivery::AnswerLost));
+                    {
+                        let _ = self.act(world, nth, Delivery::AnswerLost, next.clone());
+                    };
                 });
             }
             if writes && world.late.is_none() {
                 add(format!("run {nth}: {step}, late"), &|world| {
                     world.failures -= 1;
-                    drop(self.act(world, nth, Delivery::Late));
+                    {
+                        let _ = self.act(world, nth, Delivery::Late, next.clone());
+                    };
                 });
             }
         }
@@ -223,7 +238,7 @@ impl Model {
             add("time passes".to_owned(), &|world| world.clock += 1);
         }
         if world.others > 0 {
-            self.others(world, &mut add);
+            self.acts_of_others(world, &mut add);
         }
         all
     }
@@ -235,67 +250,12 @@ impl Model {
         }
     }
 
-    /// The acts of other writers.
-    fn others(&self, world: &World, add: &mut dyn FnMut(String, &dyn Fn(&mut World))) {
-        if let Some(service) = world.objects[SERVICE].as_deref() {
-            add("a user deletes the Service".to_owned(), &|world| {
-                world.others -= 1;
-                world.objects[SERVICE] = None;
-                world.touched.service_deleted = true;
-            });
-            let mut changed = service.clone();
-            changed["spec"]["selector"]["app"] = json!("shop");
-            add("a user changes the selector".to_owned(), &|world| {
-                world.others -= 1;
-                world.touched.selector_changed = true;
-                world.store(SERVICE, changed.clone(), false);
-            });
-            if is_alias(service) {
-                let mut back = service.clone();
-                back["spec"]["type"] = json!("ClusterIP");
-                back["spec"]["clusterIP"] = json!("10.0.0.250");
-                back["spec"]["clusterIPs"] = json!(["10.0.0.250"]);
-                add("a user sets the type back".to_owned(), &|world| {
-                    world.others -= 1;
-                    world.touched.type_set_back = true;
-                    world.store(SERVICE, back.clone(), false);
-                });
-            }
-        }
-        for address in [FROM, TO].map(|text| text.parse().unwrap()) {
-            if !world.is_taken(address, usize::MAX) {
-                add(format!("a stranger takes {address}"), &|world| {
-                    world.others -= 1;
-                    world.strangers.insert(address);
-                });
-            }
-        }
-        for (at, name) in [(NEW, &self.plan.new), (OLD, &self.plan.old), (TRIGGER, &self.plan.trigger)] {
-            if world.objects[at].is_some() {
-                add(format!("a user deletes {name}"), &|world| {
-                    world.others -= 1;
-                    world.objects[at] = None;
-                    world.touched.temporary = true;
-                });
-            }
-            let foreign = json!({
-                "metadata": {"name": name, "foreign": true},
-                "spec": {"type": "ClusterIP", "clusterIP": format!("10.0.0.{}", 220 + at)},
-            });
-            add(format!("a user puts another {name} in its place"), &|world| {
-                world.others -= 1;
-                world.touched.temporary = true;
-                world.store(at, foreign.clone(), true);
-            });
-        }
-    }
-
     /// One step of a fair run: nothing goes wrong any more. `None` at the end.
-    fn fair(&self, world: &mut World) -> Option<String> {
+    fn fair(&self, world: &mut World) -> Option<&'static str> {
         self.deliver_late(world);
         for nth in 0..2 {
             if world.runs[nth].is_some() {
-                return Some(self.act(world, nth, Delivery::Answered).unwrap_or_default());
+                return Some(self.act(world, nth, Delivery::Answered, None).unwrap_or_default());
             }
         }
         if !world.is_recorded {
@@ -303,7 +263,7 @@ impl Model {
         }
         world.clock = 2;
         world.runs[1] = Some(self.later_run());
-        Some(String::new())
+        Some("")
     }
 }
 
@@ -392,7 +352,7 @@ fn way(ways: &[(usize, String)], mut at: usize) -> String {
 }
 
 /// The writes of a move that nothing disturbs.
-pub fn undisturbed(fault: Option<Fault>) -> Vec<String> {
+pub fn undisturbed(fault: Option<Fault>) -> Vec<&'static str> {
     let model = Model::new(fault);
     let mut world = World::start(0, 0, 0);
     let mut writes = Vec::new();
