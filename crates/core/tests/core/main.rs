@@ -33,6 +33,7 @@ mod occupancy;
 mod ownership;
 mod picking;
 mod pod_spec;
+mod prefetched;
 mod properties;
 mod reason_annotation;
 mod request_fields;
