@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod address_order;
+mod address_set;
 mod addresses_set_by_hand;
 mod allocator;
 mod annotation_warnings;
