@@ -177,7 +177,7 @@ pub fn one(
     if let Some(skip) = skip_reason(&settings.settings, service) {
         return Ok(Evaluation::Skipped(skip));
     }
-    let lookups = Arc::new(AuditLookups::new(snapshot, service, Free::All));
+    let lookups = Arc::new(AuditLookups::new(snapshot, &settings.settings, service, Free::All));
     let answer = module.validate(&as_if_created(service), &settings.document, lookups)?;
     Ok(Evaluation::Placed(Box::new(Placement::of(&settings.settings, service, &answer))))
 }
