@@ -91,15 +91,18 @@ async fn updates_of_k2s_keep_its_webhook_idle() {
     counted(&cluster, 0).await;
     let calls = k2s.calls();
     creates_and_moves(&shop, "migrated").await;
+    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after the migration");
     k2s.update(plane).await.unwrap();
     creates_and_moves(&shop, "updated").await;
+    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after its update");
     k2s.start_pod(plane).await;
     creates_and_moves(&shop, "renewed").await;
+    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after its certificate was renewed");
     // An administrator applies the manifests of K2s.
     plane.apply(&k2s.configuration()).await;
     k2s.start_pod(plane).await;
     creates_and_moves(&shop, "applied").await;
-    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called");
+    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after its manifests were applied");
     assert_eq!(audited(&operator).await, 0);
 
     // If the configuration is deleted, the next update makes the webhook active again. This is reported, and the

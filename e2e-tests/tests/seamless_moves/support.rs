@@ -107,8 +107,9 @@ impl<'p> Stage<'p> {
         created
     }
 
-    /// Creates a Pod, and makes it ready, as a kubelet does.
+    /// Creates a Pod, and makes it ready, as a kubelet does. A Pod is an endpoint only if its Node exists.
     async fn ready_pod(&self, app: &str) {
+        self.plane.apply(r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}"#).await;
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let ip = format!("10.1.0.{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let pods = format!("/api/v1/namespaces/{}/pods", self.namespace);
