@@ -1,4 +1,4 @@
-//! What prevents a seamless move, or gets in its way: it is reported, and no other Service is touched.
+//! What prevents or disturbs a seamless move is reported, and no other Service is changed.
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ async fn dry_run_shows_the_method_of_each_service_and_what_its_clients_notice() 
             has_pod: true,
             expected: [
                 "plain",
-                "the old address stops answering; a seamless move would interrupt its node ports for seconds",
+                "fail until DNS forgets the old address; a seamless move would interrupt its node ports for seconds",
             ],
         },
         Case {
@@ -53,7 +53,7 @@ async fn dry_run_shows_the_method_of_each_service_and_what_its_clients_notice() 
             has_pod: true,
             expected: [
                 "plain",
-                "the old address stops answering; a seamless move would interrupt its external addresses for seconds",
+                "fail until DNS forgets the old address; a seamless move would interrupt its external addresses for seconds",
             ],
         },
     ];

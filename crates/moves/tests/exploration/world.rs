@@ -60,7 +60,7 @@ pub struct Runner {
     pub is_stale: bool,
     /// Whether no request could be on its way when the objects were read. The executor waits much longer than a request
     /// may take, so it has read the objects after the last one arrived.
-    pub saw_quiet: bool,
+    pub saw_requests_ended: bool,
     /// How long ago the last write of this run was: 0 a moment, 1 longer than the lead of the trigger, 2 long.
     pub waited: u8,
     /// Which target is tried: 0 the new address, 1 the old one, 2 any.
@@ -69,7 +69,7 @@ pub struct Runner {
 
 impl Runner {
     pub fn new(progress: Progress) -> Self {
-        Self { progress, seen: Objects::default(), is_stale: true, saw_quiet: false, waited: 0, target: 0 }
+        Self { progress, seen: Objects::default(), is_stale: true, saw_requests_ended: false, waited: 0, target: 0 }
     }
 
     pub fn observed(&self, journal: &Journal) -> Observed {
@@ -201,7 +201,7 @@ impl World {
             if !self.temporary(Role::New, journal).is_at(&journal.to) {
                 self.breaks("the Service points at a name without an address");
             }
-            if !self.temporary(Role::Old, journal).is_parked() {
+            if !self.temporary(Role::Old, journal).is_released() {
                 self.breaks("nothing can take the old address at once");
             }
         }
