@@ -15,7 +15,7 @@
 //! - Changes that others make meanwhile are kept. Each write names the version that it was made from.
 //! - A move ends: after [`Limits::total`] with an error, and the record stays for [`Mover::resume`].
 //! - A seamless move returns when the Service has its new address. Its record stays until [`Mover::resume`] has deleted
-//!   the last temporary Service; [`Mover::unfinished`] tells when to call it.
+//!   the last temporary Service. [`Mover::unfinished`] says when to call it.
 //!
 //! # Caveats
 //! - Another Service may take the old address, the new address or a node port meanwhile. Then the mover takes the
@@ -32,7 +32,7 @@
 //! | [`spec_merge`] | keeps what others changed in the spec meanwhile |
 //! | [`field_ownership`] | restores which manager owns which field |
 //! | [`seamless`] | decides the steps of a move during which both addresses answer |
-//! | [`unfinished`] | the seamless moves that this process has to finish |
+//! | [`unfinished`] | the seamless moves that this process knows and that have not ended |
 //! | [`targets`] | other target addresses during a move |
 //! | [`refusal`] | interprets why the API server refused a request |
 //! | [`outcome`] | how a move ended |
@@ -89,11 +89,11 @@ pub struct MoveOrder {
     pub reason: Option<String>,
     /// Whether to move a Service of type `LoadBalancer`, whose cloud controller may tear its load balancer down.
     pub load_balancers: bool,
-    /// How to move the Service so that both addresses answer meanwhile; `None` for a plain move.
+    /// The options of a seamless move; `None` for a plain move.
     pub seamless: Option<SeamlessOptions>,
 }
 
-/// How to make a seamless move.
+/// The options of a seamless move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeamlessOptions {
