@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, Kubectl, Options, PROGRAM};
+use super::control_plane::{ControlPlane, Options, PROGRAM};
 
 /// The image with which Kubernetes tests itself. `netexec` is a web server that also sends requests.
 pub const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0";
@@ -51,11 +51,6 @@ impl WholeCluster {
             audit: false,
             ..Options::default()
         }))
-    }
-
-    /// Runs a command in a Pod.
-    pub async fn in_pod(&self, namespace: &str, pod: &str, command: &[&str]) -> Kubectl {
-        self.kubectl(&[&["exec", "--namespace", namespace, pod, "--"], command].concat()).await
     }
 
     /// Creates a Pod of this name that serves web requests on a node, and waits until it is ready. Its label `app` has
