@@ -1,7 +1,7 @@
 //! Decides the steps of a seamless move, during which both the old and the new address answer.
 //!
-//! A plain move releases the old address at once, but clients know it from DNS for up to a minute. A seamless move keeps
-//! it in use with two temporary Services beside the one that moves, here called `web`:
+//! A plain move releases the old address at once, but clients know it from DNS for up to a minute. A seamless move
+//! keeps it in use with two temporary Services beside the one that moves, here called `web`:
 //!
 //! | step | `web` | `new` | `old` |
 //! | --- | --- | --- | --- |
@@ -93,7 +93,8 @@ pub struct Moment {
     pub now: i64,
     /// The time since the last write of this run, or since its beginning.
     pub since_write: Duration,
-    /// Whether the EndpointSlices of `new`, and of `old` until it has released its address, list the endpoints of the Service.
+    /// Whether the EndpointSlices of `new`, and of `old` until it has released its address, list the endpoints of the
+    /// Service.
     pub endpoints_match: bool,
     /// Whether the preparation has taken too long.
     pub is_late: bool,

@@ -86,7 +86,8 @@ impl WholeCluster {
         answer["responses"][0].as_str().map(str::to_owned).ok_or(text)
     }
 
-    /// The name of the Pod that answers a web request from a client outside of the cluster, in the network of the nodes.
+    /// The name of the Pod that answers a web request from a client outside of the cluster, in the network of the
+    /// nodes.
     pub async fn ask_from_outside(&self, server: SocketAddr) -> io::Result<String> {
         let pid = fs::read_to_string(self.folder().join("pid"))?;
         let network = File::open(format!("/proc/{}/root/run/netns/outside", pid.trim()))?;

@@ -30,8 +30,8 @@ pub const SEAMLESS: [&str; 5] = ["--seamless", "--yes", "--wait", "--grace-perio
 /// The label of the temporary Services.
 const TEMPORARY: &str = "clusterip-policy/temporary";
 
-/// The shared control plane of the tests that run only commands. Its controller manager writes the EndpointSlices of the
-/// temporary Services.
+/// The shared control plane of the tests that run only commands. Its controller manager writes the EndpointSlices of
+/// the temporary Services.
 fn plane() -> &'static ControlPlane {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
     PLANE.get_or_init(with_controller_manager)

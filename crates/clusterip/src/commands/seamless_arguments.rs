@@ -17,8 +17,8 @@ pub struct DnsArguments {
     /// ConfigMap kube-system/coredns says, and 5 s more; 60 if it can't be read]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_GRACE_PERIOD))]
     grace_period: Option<u32>,
-    /// The domain of the cluster in DNS [default: as the ConfigMap kube-system/coredns says; cluster.local if it can't be
-    /// read]
+    /// The domain of the cluster in DNS [default: as the ConfigMap kube-system/coredns says; cluster.local if it can't
+    /// be read]
     #[arg(long, value_name = "DOMAIN", value_parser = NonEmptyStringValueParser::new())]
     cluster_domain: Option<String>,
 }
@@ -60,8 +60,8 @@ pub struct SeamlessCommand {
     /// deploy/seamless
     #[arg(long)]
     seamless: bool,
-    /// If a server carries out the moves: wait until the old addresses have stopped answering, and the temporary Services
-    /// are deleted. Without a server, the command always waits
+    /// If a server carries out the moves: wait until the old addresses have stopped answering, and the temporary
+    /// Services are deleted. Without a server, the command always waits
     #[arg(long, requires = "seamless")]
     pub wait: bool,
     #[command(flatten)]

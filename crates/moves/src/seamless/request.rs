@@ -68,8 +68,8 @@ const COPIED_ANNOTATIONS: [&str; 4] = [
     "service.kubernetes.io/topology-mode",
 ];
 
-/// The request of a step; `None` for a step that sends none, or whose object does not exist. `now` is the time in seconds
-/// since 1970.
+/// The request of a step; `None` for a step that sends none, or whose object does not exist. `now` is the time in
+/// seconds since 1970.
 pub fn request(step: &SeamlessStep, seen: &Observed, journal: &Journal, plan: &Plan, now: i64) -> Option<Request> {
     let replace = |(namespace, name): (&str, &str), body: Value, dry_run: bool| {
         Some(Request::Replace { namespace: namespace.to_owned(), name: name.to_owned(), body, dry_run })

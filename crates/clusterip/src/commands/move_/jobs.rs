@@ -200,7 +200,8 @@ impl Run {
         ended
     }
 
-    /// Waits for the end of the seamless moves. Without a server, the command always waits, because it ends them itself.
+    /// Waits for the end of the seamless moves. Without a server, the command always waits, because it ends them
+    /// itself.
     async fn end_seamless_moves(
         &self,
         command: &Move,

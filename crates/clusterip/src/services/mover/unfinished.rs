@@ -27,8 +27,8 @@ struct Entry {
 }
 
 impl Unfinished {
-    /// Adds a move, if it is not known yet. If another process has recorded the move, requests of that process may still
-    /// be carried out.
+    /// Adds a move, if it is not known yet. If another process has recorded the move, requests of that process may
+    /// still be carried out.
     pub fn add(&self, uid: &str, id: &ServiceKey, recorded_here: bool) {
         let now = Instant::now();
         let last_unanswered = (!recorded_here).then_some(now);
