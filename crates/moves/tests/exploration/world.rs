@@ -97,7 +97,8 @@ pub struct Touched {
 pub struct World {
     pub objects: Objects,
     pub versions: [u32; 4],
-    pub strangers: BTreeSet<IpAddr>,
+    /// The addresses of Services elsewhere.
+    pub taken_by_others: BTreeSet<IpAddr>,
     pub is_recorded: bool,
     /// A request whose client has given up, and that may still be carried out.
     pub late: Option<Late>,
@@ -164,7 +165,7 @@ impl World {
         let mut world = Self {
             objects: Objects::default(),
             versions: [0; 4],
-            strangers: BTreeSet::new(),
+            taken_by_others: BTreeSet::new(),
             is_recorded: true,
             late: None,
             runs: [Some(Runner::new(Progress::of_first_run())), None],
@@ -241,7 +242,7 @@ impl World {
         };
         let now = addresses(service);
         let has_marker = !service["metadata"]["annotations"][MOVING_ANNOTATION].is_null();
-        let is_taken = |address: &IpAddr| self.strangers.contains(address);
+        let is_taken = |address: &IpAddr| self.taken_by_others.contains(address);
         let expected = if self.touched.type_set_back {
             !now.is_empty()
         } else if journal.to.iter().any(is_taken) && journal.from.iter().any(is_taken) {
