@@ -67,8 +67,9 @@ pub use self::move_error::MoveError;
 use self::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
 use self::records::Records;
 use self::seamless::progress::Progress;
+use self::seamless_run::PlannedMethod;
 use self::targets::Targets;
-use self::unfinished::Unfinished;
+use self::unfinished::UnfinishedMoves;
 
 /// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +132,7 @@ pub struct Mover {
     client: Client,
     records: Records,
     limits: Limits,
-    unfinished: Unfinished,
+    unfinished: UnfinishedMoves,
 }
 
 impl Mover {
@@ -143,11 +144,11 @@ impl Mover {
     /// A mover with the given limits.
     pub fn with_limits(client: Client, namespace: &str, limits: Limits) -> Self {
         let records = Records::new(client.clone(), namespace);
-        Self { client, records, limits, unfinished: Unfinished::default() }
+        Self { client, records, limits, unfinished: UnfinishedMoves::default() }
     }
 
     /// The seamless moves that this process knows and that have not ended.
-    pub fn unfinished(&self) -> &Unfinished {
+    pub fn unfinished(&self) -> &UnfinishedMoves {
         &self.unfinished
     }
 
@@ -295,9 +296,10 @@ impl<'m> Run<'m> {
                     None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: self.refused.clone() })),
                 }
             } else {
-                let plan = match self.plan(&service, &to, order).await? {
-                    Ok(plan) => plan,
-                    Err(reason) => return Ok(Outcome::Unmoved(Unmoved::NotPrepared { reason })),
+                let plan = match self.plan_method(&service, &to, order).await? {
+                    PlannedMethod::Plain => None,
+                    PlannedMethod::Seamless(plan) => Some(plan),
+                    PlannedMethod::Prevented(reason) => return Ok(Outcome::Unmoved(Unmoved::NotPrepared { reason })),
                 };
                 self.ordered = Some(to.clone());
                 if let Some((released, journal)) = self.release(&service, &to, order, plan).await? {

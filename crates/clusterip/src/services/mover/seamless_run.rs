@@ -33,31 +33,39 @@ const MAX_PREPARATION: Duration = Duration::from_secs(30);
 /// How often the EndpointSlices are looked at.
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
 
+/// How a move is made.
+pub(super) enum PlannedMethod {
+    /// No seamless move was ordered, or the Service can't move seamlessly.
+    Plain,
+    /// With these temporary Services.
+    Seamless(Plan),
+    /// Not at all: the reason why the seamless move can't be prepared.
+    Prevented(String),
+}
+
 impl Run<'_> {
-    /// The plan of a seamless move, if one is ordered and possible: `None` for a plain move.
-    ///
-    /// # Errors
-    /// The inner error says why the move must not begin.
-    pub(super) async fn plan(
+    /// Chooses how to make the ordered move. Changes no Service.
+    pub(super) async fn plan_method(
         &mut self,
         service: &Value,
         to: &[IpAddr],
         order: &MoveOrder,
-    ) -> Result<Result<Option<Plan>, String>, MoveError> {
-        let Some(options) = &order.seamless else { return Ok(Ok(None)) };
+    ) -> Result<PlannedMethod, MoveError> {
+        let Some(options) = &order.seamless else { return Ok(PlannedMethod::Plain) };
         let slices = self.slices(self.name).await?;
         if method(service, to, !endpoints::ready(&slices).is_empty()) != Method::Seamless {
-            return Ok(Ok(None));
+            return Ok(PlannedMethod::Plain);
         }
         if let Err(error) = permissions::require(&self.mover.client, &permissions::seamless_moves()).await {
-            return Ok(Err(error.to_string()));
+            return Ok(PlannedMethod::Prevented(error.to_string()));
         }
         if let Some(reason) = quota::without_room(&self.quotas().await?) {
-            return Ok(Err(reason));
+            return Ok(PlannedMethod::Prevented(reason));
         }
         let server = self.mover.records.namespace();
         let grace = i64::from(options.grace_period);
-        Ok(Ok(Some(Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace))))
+        let plan = Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace);
+        Ok(PlannedMethod::Seamless(plan))
     }
 
     /// Carries out the steps that are left of a seamless move. Returns when the Service has its address, and nothing is

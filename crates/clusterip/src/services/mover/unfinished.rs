@@ -16,7 +16,7 @@ const REQUEST_LASTS: Duration = Duration::from_secs(90);
 
 /// The moves by the UID of their Service. Cheap to clone: all clones share the moves.
 #[derive(Clone, Default)]
-pub struct Unfinished(Arc<Mutex<BTreeMap<String, Entry>>>);
+pub struct UnfinishedMoves(Arc<Mutex<BTreeMap<String, Entry>>>);
 
 struct Entry {
     id: ServiceKey,
@@ -26,7 +26,7 @@ struct Entry {
     due: Instant,
 }
 
-impl Unfinished {
+impl UnfinishedMoves {
     /// Adds a move, if it is not known yet. If another process has recorded the move, requests of that process may
     /// still be carried out.
     pub fn add(&self, uid: &str, id: &ServiceKey, recorded_here: bool) {
