@@ -114,7 +114,7 @@ async fn updates_of_k2s_keep_its_webhook_idle() {
     assert_eq!(audited(&operator).await, 1, "after the configuration was deleted");
     let delete = request(Method::DELETE, &path("shop", "migrated"), &Value::Null);
     let refused = message(&plane.client_as(ACCOUNT).request::<Value>(delete).await.unwrap_err());
-    assert!(refused.contains("the webhook of K2s may not delete them"), "{refused}");
+    assert!(refused.contains("the webhook of K2s may not delete Services"), "{refused}");
     creates_and_moves(&shop, "beside").await;
     make_idle(&operator).await;
     k2s.is_idle(plane, "shop").await;

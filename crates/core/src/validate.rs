@@ -14,8 +14,9 @@ use crate::request::{About, Request};
 use crate::settings::Settings;
 
 /// Answers `{"request": AdmissionRequest, "settings": …}`. To get blocks for a Node, the host adds `"allocation": …`,
-/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]; to save look-ups,
-/// it adds `"prefetched": …`, see [`Prefetched`]. A payload that can't be read is denied with status 400 and the reason.
+/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]; to save
+/// look-ups, it adds `"prefetched": …`, see [`Prefetched`]. A payload that can't be read is denied with status 400 and
+/// the reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     let unreadable =
         |why: &str| Answer::unreadable(format!("the request is not a JSON document with request and settings: {why}"));

@@ -55,11 +55,6 @@ func (n *node) ip(args ...string) error {
 	return execute("ip", args...)
 }
 
-// containerd is the socket of the node's containerd. The path is valid in every mount namespace.
-func (n *node) containerd() string {
-	return filepath.Join(n.folder, "run/containerd/containerd.sock")
-}
-
 func execute(program string, args ...string) error {
 	output, err := exec.Command(program, args...).CombinedOutput()
 	if err != nil {
@@ -234,7 +229,8 @@ func (p *plane) registerWindowsNodes(ctx context.Context) error {
 	return p.apply(ctx, string(manifest))
 }
 
-// apply waits for the namespace kube-system and its like, which the API server creates after it is ready.
+// apply applies a manifest. It tries again if a namespace is missing: the API server creates kube-system and others
+// after it is ready.
 func (p *plane) apply(ctx context.Context, manifest string) error {
 	return p.waitForNodes(ctx, "the objects of the cluster", func() error {
 		return p.kubectl(ctx, manifest, "apply", "--filename=-")

@@ -183,7 +183,8 @@ impl<'p> MoveLoad<'p> {
         all
     }
 
-    /// Creates a Service, sends requests from every node, moves the Service, and deletes it when all requests have ended.
+    /// Creates a Service, sends requests from every node, moves the Service, and deletes it when all requests have
+    /// ended.
     async fn measure_one(&self, method: MoveMethod, nth: usize) -> Tally {
         let name = format!("web-{}-{nth}", method.label());
         let before = self.create_service(&name, json!({})).await;
@@ -264,8 +265,8 @@ impl<'p> MoveLoad<'p> {
         self.create_service(name, json!({"clusterIP": format!("172.21.0.{}", 64 + nth)})).await;
     }
 
-    /// Moves a Service with `clusterip move`, which must succeed. Each command has a server namespace of its own, because
-    /// only one command may run in it, until the grace period of its moves has ended.
+    /// Moves a Service with `clusterip move`, which must succeed. Each command has a server namespace of its own,
+    /// because only one command may run in it, until the grace period of its moves has ended.
     async fn run_move(&self, name: &str, arguments: &[&str]) {
         let server_namespace = self.plane.namespace("server").await;
         let mut command = Command::new(program());

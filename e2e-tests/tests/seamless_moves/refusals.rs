@@ -1,4 +1,4 @@
-//! What prevents a seamless move, or gets in its way: it is reported, and no other Service is touched.
+//! What prevents or disturbs a seamless move is reported, and no other Service is changed.
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ async fn dry_run_shows_the_method_of_each_service_and_what_its_clients_notice() 
             has_pod: true,
             expected: [
                 "plain",
-                "the old address stops answering; a seamless move would interrupt its node ports for seconds",
+                "fail until DNS forgets the old address; a seamless move would interrupt its node ports for seconds",
             ],
         },
         Case {
@@ -53,7 +53,7 @@ async fn dry_run_shows_the_method_of_each_service_and_what_its_clients_notice() 
             has_pod: true,
             expected: [
                 "plain",
-                "the old address stops answering; a seamless move would interrupt its external addresses for seconds",
+                "fail until DNS forgets the old address; a seamless move would interrupt its external addresses for seconds",
             ],
         },
     ];
@@ -204,14 +204,14 @@ async fn address_that_another_service_takes_meanwhile_stays_with_that_service() 
         let proxy = Proxy::start(stage.plane).await;
         let (gate, seen, ended) = waits_at(&stage, &proxy, waits).await;
         let taken = seen.body["spec"]["clusterIP"].clone();
-        let thief = create(&stage, "thief", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
+        let other = create(&stage, "other", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
         gate.release();
         let after = ends(&stage, ended).await;
         let now = addresses(&after);
         assert!(now == addresses(&before) || now.iter().all(is_in_pool) && !now.is_empty(), "{name}: {after}");
-        assert_ne!(now, addresses(&thief), "{name}");
+        assert_ne!(now, addresses(&other), "{name}");
         assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
-        assert_eq!(stage.stored("thief").await, thief, "{name}");
+        assert_eq!(stage.stored("other").await, other, "{name}");
     }
 }
 
@@ -222,12 +222,12 @@ async fn old_address_that_another_service_takes_meanwhile_does_not_stop_the_move
     let proxy = Proxy::start(stage.plane).await;
     let (gate, seen, ended) = waits_at(&stage, &proxy, takes_old).await;
     let taken = seen.body["spec"]["clusterIP"].clone();
-    let thief = create(&stage, "thief", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
+    let other = create(&stage, "other", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
     gate.release();
     let after = ends(&stage, ended).await;
     assert!(addresses(&after).iter().all(is_in_pool), "{after}");
     assert_eq!(but_addresses(&after), but_addresses(&before));
-    assert_eq!(stage.stored("thief").await, thief);
+    assert_eq!(stage.stored("other").await, other);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ pub enum Method {
 /// Why a Service is not moved seamlessly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhyPlain {
-    /// Nobody has asked for it.
+    /// No seamless move was asked for.
     NotAsked,
     /// No endpoint is ready, so nothing answers at the old address either.
     NoReadyEndpoints,
@@ -50,7 +50,7 @@ impl fmt::Display for Method {
         f.write_str(match self {
             Self::Seamless => "notice nothing: both addresses answer until the grace period ends",
             Self::Plain(WhyPlain::NotAsked) => {
-                "fail until DNS forgets the old address, which stops answering; --seamless keeps it"
+                "fail until DNS forgets the old address; with --seamless, the old address answers until then"
             }
             Self::Plain(WhyPlain::NoReadyEndpoints) => "notice nothing: no endpoint is ready",
             Self::Plain(WhyPlain::NoSelector) => {

@@ -7,7 +7,7 @@ use crate::refusal::Refusal;
 /// What one run of a move knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Progress {
-    /// Whether this run recorded the move. No other run creates anything.
+    /// Whether this run recorded the move. No other run creates temporary Services.
     recorded: bool,
     /// Why the preparation has failed.
     failure: Option<String>,
@@ -82,7 +82,7 @@ impl Progress {
         self.deleted_trigger
     }
 
-    /// Notes the answer to the request of a step, and tells what follows.
+    /// Notes the answer to the request of a step, and returns what follows.
     pub fn answered(&mut self, step: &SeamlessStep, answer: Result<(), &Refusal>) -> Reaction {
         let refusal = match answer {
             Ok(()) => {
@@ -99,7 +99,7 @@ impl Progress {
             (SeamlessStep::Create(Role::New | Role::Old), Refusal::Gone) => self.fail(refusal.to_string()),
             (_, Refusal::Conflict) => {}
             (
-                SeamlessStep::Delete(_) | SeamlessStep::ParkOld | SeamlessStep::TakeOld | SeamlessStep::TryOld,
+                SeamlessStep::Delete(_) | SeamlessStep::ReleaseOld | SeamlessStep::TakeOld | SeamlessStep::TryOld,
                 Refusal::Gone,
             ) => {}
             (SeamlessStep::Create(Role::Trigger), _) => self.without_trigger = true,
@@ -111,7 +111,7 @@ impl Progress {
             }
             (
                 SeamlessStep::Create(Role::New | Role::Old)
-                | SeamlessStep::ParkOld
+                | SeamlessStep::ReleaseOld
                 | SeamlessStep::TryOld
                 | SeamlessStep::Release,
                 _,

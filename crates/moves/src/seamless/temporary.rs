@@ -20,7 +20,7 @@ const MAX_UNTIL_SWAP: i64 = 600;
 /// The role of a temporary Service. It is the value of [`TEMPORARY_LABEL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Has the new addresses until the Service takes them.
+    /// Has the new addresses until the Service gets them.
     New,
     /// Has the old addresses for the grace period.
     Old,
@@ -84,7 +84,7 @@ pub enum Temporary<'v> {
     Absent,
     /// It was created by this move, or by an earlier move of the same Service.
     Ours(&'v Value),
-    /// It belongs to another client, and is not touched.
+    /// It belongs to another client, and is not changed.
     Foreign,
 }
 
@@ -113,9 +113,9 @@ impl<'v> Temporary<'v> {
         matches!(self, Self::Ours(object) if addresses(object).iter().any(|address| wanted.contains(address)))
     }
 
-    /// Whether the object is ours, and its address is released.
-    pub fn is_parked(&self) -> bool {
-        matches!(self, Self::Ours(object) if super::is_parked(object))
+    /// Whether the object is ours, and has released its address.
+    pub fn is_released(&self) -> bool {
+        matches!(self, Self::Ours(object) if super::is_released(object))
     }
 }
 

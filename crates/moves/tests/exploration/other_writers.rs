@@ -1,4 +1,4 @@
-//! The acts of other writers: users of the namespace, and strangers who take a free address.
+//! The acts of other writers: of users of the namespace, and of Services elsewhere that take a free address.
 
 use serde_json::json;
 
@@ -36,9 +36,9 @@ impl Model {
         }
         for address in [FROM, TO].map(|text| text.parse().unwrap()) {
             if !world.is_taken(address, usize::MAX) {
-                add(format!("a stranger takes {address}"), &|world| {
+                add(format!("another Service takes {address}"), &|world| {
                     world.others -= 1;
-                    world.strangers.insert(address);
+                    world.taken_by_others.insert(address);
                 });
             }
         }

@@ -67,7 +67,7 @@ impl Model {
             since_write: [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(5)][usize::from(run.waited)],
             endpoints_match: run.waited > 0,
             is_late: world.clock > 0,
-            is_quiet: run.saw_quiet,
+            requests_ended: run.saw_requests_ended,
         };
         let seen = run.observed(self.journal);
         let plan = (self.journal, self.plan);
@@ -81,7 +81,7 @@ impl Model {
         })
     }
 
-    /// What a run does next: `step`, if it is known. Returns the name of a write.
+    /// Carries out the next step of a run, `step` if it is known. Returns the name of the step if it writes.
     fn act(
         &self,
         world: &mut World,
@@ -90,10 +90,10 @@ impl Model {
         step: Option<SeamlessStep>,
     ) -> Option<&'static str> {
         let objects = world.objects.clone();
-        let is_quiet = world.late.is_none() && (nth == 0 || world.runs[0].is_none());
+        let requests_ended = world.late.is_none() && (nth == 0 || world.runs[0].is_none());
         let run = world.runs[nth].as_mut()?;
         if run.is_stale {
-            (run.seen, run.is_stale, run.saw_quiet) = (objects, false, is_quiet);
+            (run.seen, run.is_stale, run.saw_requests_ended) = (objects, false, requests_ended);
             return None;
         }
         let mut step = match step {
@@ -143,15 +143,23 @@ impl Model {
         };
         let answer =
             if delivery == Delivery::AnswerLost { Err(Refusal::Trouble("no answer".to_owned())) } else { answer };
-        let objects = world.objects.clone();
-        let target = self.target(world.runs[nth].as_ref()?);
-        let is_held_by_own =
-            [Role::New, Role::Old].iter().any(|role| world.temporary(*role, self.journal).has_any(&target));
-        let run = world.runs[nth].as_mut()?;
-        match (&step, &answer) {
+        self.note_answer(world, nth, &step, &answer);
+        Some(step.name())
+    }
+
+    /// Notes the answer to the request of a step in the run, as the executor does.
+    fn note_answer(&self, world: &mut World, nth: usize, step: &SeamlessStep, answer: &Result<(), Refusal>) {
+        let is_held_by_temporary = |target: &[IpAddr]| {
+            [Role::New, Role::Old].iter().any(|role| world.temporary(*role, self.journal).has_any(target))
+        };
+        let is_held = world.runs[nth].as_ref().is_some_and(|run| is_held_by_temporary(&self.target(run)));
+        let at = written(step);
+        let stored = world.objects[at].clone();
+        let Some(run) = world.runs[nth].as_mut() else { return };
+        match (step, answer) {
             (SeamlessStep::Original(Step::Assign), Err(Refusal::Address { .. } | Refusal::Refused(_))) => {
-                // As the executor does: a temporary Service that was created late is deleted first.
-                if !is_held_by_own {
+                // A temporary Service that was created late is deleted before the next address is tried.
+                if !is_held {
                     run.target = (run.target + 1).min(2);
                 }
             }
@@ -159,15 +167,13 @@ impl Model {
             (step, answer) => drop(run.progress.answered(step, answer.as_ref().map(drop))),
         }
         match answer {
-            // As the executor does: only the object that was written is up to date.
+            // Only the object that was written is up to date.
             Ok(()) => {
-                let at = written(&step);
-                run.seen[at].clone_from(&objects[at]);
+                run.seen[at] = stored;
                 run.waited = 0;
             }
             Err(_) => run.is_stale = true,
         }
-        Some(step.name())
     }
 
     fn original(&self, step: Step, service: &Value, run: &Runner) -> Option<Request> {
@@ -210,17 +216,13 @@ impl Model {
             if writes {
                 add(format!("run {nth}: {step}, answer lost"), &|world| {
                     world.failures -= 1;
-                    {
-                        let _ = self.act(world, nth, Delivery::AnswerLost, next.clone());
-                    };
+                    let _ = self.act(world, nth, Delivery::AnswerLost, next.clone());
                 });
             }
             if writes && world.late.is_none() {
                 add(format!("run {nth}: {step}, late"), &|world| {
                     world.failures -= 1;
-                    {
-                        let _ = self.act(world, nth, Delivery::Late, next.clone());
-                    };
+                    let _ = self.act(world, nth, Delivery::Late, next.clone());
                 });
             }
         }
@@ -279,7 +281,7 @@ fn written(step: &SeamlessStep) -> usize {
             Role::Old => OLD,
             Role::Trigger => TRIGGER,
         },
-        SeamlessStep::ParkOld | SeamlessStep::TakeOld | SeamlessStep::TryOld => OLD,
+        SeamlessStep::ReleaseOld | SeamlessStep::TakeOld | SeamlessStep::TryOld => OLD,
         _ => SERVICE,
     }
 }

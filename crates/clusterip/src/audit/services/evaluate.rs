@@ -170,7 +170,7 @@ pub fn one(
     snapshot: &Arc<RwLock<Snapshot>>,
     service: &Value,
 ) -> Result<Evaluation, ModuleError> {
-    // They exist for a minute at most, and one of them has an address of another pool.
+    // A temporary Service ends with its move, and one of them has an address of another pool until then.
     if looks_temporary(service) {
         return Ok(Evaluation::Skipped(Skip::Unmanaged));
     }

@@ -41,7 +41,7 @@ pub enum HandOverError {
     #[error("{0}")]
     Request(String),
     /// The server has not dealt with the request in time.
-    #[error("the server did not deal with the request within {} s", .0.as_secs())]
+    #[error("the server did not deal with the request within {} s: read its log, and run the command again", .0.as_secs())]
     NotTakenUp(Duration),
     /// The Service does not exist any more.
     #[error("it is gone")]

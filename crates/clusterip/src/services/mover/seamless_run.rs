@@ -29,35 +29,43 @@ use super::targets::Targets;
 use super::{FIRST_PAUSE, MoveOrder, Run};
 
 /// How long the preparation may take. After that, the move is undone.
-const PREPARATION: Duration = Duration::from_secs(30);
+const MAX_PREPARATION: Duration = Duration::from_secs(30);
 /// How often the EndpointSlices are looked at.
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
 
+/// How a move is made.
+pub(super) enum PlannedMethod {
+    /// No seamless move was ordered, or the Service can't move seamlessly.
+    Plain,
+    /// With these temporary Services.
+    Seamless(Plan),
+    /// Not at all: the reason why the seamless move can't be prepared.
+    Prevented(String),
+}
+
 impl Run<'_> {
-    /// The plan of a seamless move, if one is ordered and possible: `None` for a plain move.
-    ///
-    /// # Errors
-    /// The inner error says why the move must not begin.
-    pub(super) async fn plan(
+    /// Chooses how to make the ordered move. Changes no Service.
+    pub(super) async fn plan_method(
         &mut self,
         service: &Value,
         to: &[IpAddr],
         order: &MoveOrder,
-    ) -> Result<Result<Option<Plan>, String>, MoveError> {
-        let Some(options) = &order.seamless else { return Ok(Ok(None)) };
+    ) -> Result<PlannedMethod, MoveError> {
+        let Some(options) = &order.seamless else { return Ok(PlannedMethod::Plain) };
         let slices = self.slices(self.name).await?;
         if method(service, to, !endpoints::ready(&slices).is_empty()) != Method::Seamless {
-            return Ok(Ok(None));
+            return Ok(PlannedMethod::Plain);
         }
         if let Err(error) = permissions::require(&self.mover.client, &permissions::seamless_moves()).await {
-            return Ok(Err(error.to_string()));
+            return Ok(PlannedMethod::Prevented(error.to_string()));
         }
         if let Some(reason) = quota::without_room(&self.quotas().await?) {
-            return Ok(Err(reason));
+            return Ok(PlannedMethod::Prevented(reason));
         }
         let server = self.mover.records.namespace();
         let grace = i64::from(options.grace_period);
-        Ok(Ok(Some(Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace))))
+        let plan = Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace);
+        Ok(PlannedMethod::Seamless(plan))
     }
 
     /// Carries out the steps that are left of a seamless move. Returns when the Service has its address, and nothing is
@@ -89,10 +97,10 @@ impl Run<'_> {
                     let rest = until.saturating_sub(Timestamp::now().as_second()).max(1).unsigned_abs();
                     return Ok(self.rest(Duration::from_secs(rest), original, &seen));
                 }
-                SeamlessStep::Wait(Wait::Quiet) => {
-                    return Ok(self.rest(self.mover.unfinished.until_quiet(self.uid), original, &seen));
+                SeamlessStep::Wait(Wait::Requests) => {
+                    return Ok(self.rest(self.mover.unfinished.until_requests_end(self.uid), original, &seen));
                 }
-                // The last look may be older than another leader's writes.
+                // Another leader may have written since the objects were read.
                 SeamlessStep::End if !is_fresh => {
                     (seen, is_fresh) = (self.observe(journal, plan).await?, true);
                 }
@@ -142,8 +150,8 @@ impl Run<'_> {
             now: Timestamp::now().as_second(),
             since_write: last_write.elapsed(),
             endpoints_match: false,
-            is_late: self.since.elapsed() > PREPARATION,
-            is_quiet: self.mover.unfinished.until_quiet(self.uid).is_zero(),
+            is_late: self.since.elapsed() > MAX_PREPARATION,
+            requests_ended: self.mover.unfinished.until_requests_end(self.uid).is_zero(),
         };
         let target = self.attempt.as_ref().map_or_else(|| journal.to.clone(), |attempt| attempt.addresses().to_vec());
         let step = next(seen, journal, plan, &self.progress, &moment, &target);
@@ -154,8 +162,8 @@ impl Run<'_> {
         Ok(next(seen, journal, plan, &self.progress, &moment, &target))
     }
 
-    /// Sends the request of a step. Returns whether it was carried out; `seen` is up to date then. Otherwise the objects
-    /// have to be read again.
+    /// Sends the request of a step. Returns whether it was carried out; `seen` is up to date then. Otherwise the
+    /// objects have to be read again.
     async fn send_step(
         &mut self,
         step: &SeamlessStep,
@@ -189,10 +197,10 @@ impl Run<'_> {
                 match step {
                     SeamlessStep::Create(Role::New) => seen.new = Some(written),
                     SeamlessStep::Create(Role::Trigger) => seen.trigger = Some(written),
-                    SeamlessStep::Create(Role::Old) | SeamlessStep::ParkOld | SeamlessStep::TakeOld => {
+                    SeamlessStep::Create(Role::Old) | SeamlessStep::ReleaseOld | SeamlessStep::TakeOld => {
                         seen.old = Some(written);
                     }
-                    SeamlessStep::Release | SeamlessStep::Fence => seen.service = Some(written),
+                    SeamlessStep::Release | SeamlessStep::PreventRelease => seen.service = Some(written),
                     SeamlessStep::Delete(Role::New) => seen.new = None,
                     SeamlessStep::Delete(Role::Old) => seen.old = None,
                     SeamlessStep::Delete(Role::Trigger) => seen.trigger = None,
@@ -253,14 +261,14 @@ impl Run<'_> {
     }
 
     /// Whether the EndpointSlices of the temporary Services list the endpoints of the Service. Those of `old` are not
-    /// updated while it is parked.
+    /// updated while it has no address.
     async fn endpoints_match(&mut self, seen: &Observed, plan: &Plan) -> Result<bool, MoveError> {
         let expected = endpoints::ready(&self.slices(self.name).await?);
-        let old_is_parked = seen
+        let old_is_released = seen
             .old
             .as_ref()
             .is_some_and(|old| old.pointer("/spec/type").and_then(Value::as_str) == Some("ExternalName"));
-        let names = if old_is_parked { vec![&plan.new] } else { vec![&plan.new, &plan.old] };
+        let names = if old_is_released { vec![&plan.new] } else { vec![&plan.new, &plan.old] };
         for name in names {
             if endpoints::ready(&self.slices(name).await?) != expected {
                 return Ok(false);

@@ -74,8 +74,8 @@ impl WatchedLookups {
     }
 
     /// Look-ups for a Service under `settings`, which may keep addresses for it. The Service gets such an address also
-    /// while the address is reserved for the Service itself: a create that fails after the review leaves its reservation
-    /// behind. No other Service gets the address meanwhile.
+    /// while the address is reserved for the Service itself: a create that fails after the review leaves its
+    /// reservation behind. No other Service gets the address meanwhile.
     #[must_use]
     pub fn under(mut self, settings: &Settings) -> Self {
         let (namespace, name) = self.subject.owner.id();

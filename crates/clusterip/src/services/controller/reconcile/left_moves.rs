@@ -59,9 +59,9 @@ impl Reconciler {
         Ok(ids)
     }
 
-    /// Lists the Services with an unfinished move, each with its UID, so that their temporary Services are known.
-    /// Without the permission, the list is empty.
-    pub async fn know_unfinished_moves(&self) -> Vec<(ServiceKey, String)> {
+    /// Lists the Services with an unfinished move, each with its UID, and remembers their temporary Services. Without
+    /// the permission, the list is empty.
+    pub async fn load_unfinished_moves(&self) -> Vec<(ServiceKey, String)> {
         let listed = self.mover.records().list().await;
         let recorded = listed.inspect_err(|error| tracing::debug!(%error, "unfinished moves are not known"));
         let recorded = recorded.unwrap_or_default();

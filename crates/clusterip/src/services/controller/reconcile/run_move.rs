@@ -53,7 +53,7 @@ impl Reconciler {
 
     /// Moves a misplaced Service to the addresses that `evaluation` has reserved, and reports the outcome. `live` is
     /// the Service as [`Self::movable`] read it. A seamless move still has to be [finished](Self::finish) after its
-    /// grace period: [`Self::due`] tells when.
+    /// grace period: [`Self::due`] says when.
     ///
     /// # Errors
     /// [`MoveError`] if the move is not finished. [`Self::finish`] finishes it later.

@@ -182,8 +182,8 @@ impl SnapshotCalls {
         Self { relevant: Relevant { selector: Some(selector), ..self.relevant }, ..self }
     }
 
-    /// Answers for one Service or Node. For a Service as [`Self::for_selector`]; for a Node, the other Nodes whose blocks
-    /// do not overlap its own are left out.
+    /// Answers for one Service or Node. For a Service as [`Self::for_selector`]; for a Node, the other Nodes whose
+    /// blocks do not overlap its own are left out.
     #[must_use]
     pub fn for_object(self, object: &Value) -> Self {
         if object::is_node(object) {
@@ -193,7 +193,8 @@ impl SnapshotCalls {
     }
 
     /// Sends the answers to some look-ups with the request: those that the policy makes under these settings for
-    /// `service`, whose selector [`Self::for_selector`] or [`Self::for_object`] got. Without a selector, nothing is sent.
+    /// `service`, whose selector [`Self::for_selector`] or [`Self::for_object`] got. Without a selector, nothing is
+    /// sent.
     #[must_use]
     pub fn prefetching(self, settings: &Settings, service: &ServiceKey) -> Self {
         let Some(selector) = &self.relevant.selector else { return self };
