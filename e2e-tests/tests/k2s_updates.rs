@@ -98,12 +98,17 @@ async fn updates_of_k2s_keep_its_webhook_idle() {
     k2s.start_pod(plane).await;
     creates_and_moves(&shop, "renewed").await;
     assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after its certificate was renewed");
-    // An administrator applies the manifests of K2s.
+    assert_eq!(audited(&operator).await, 0);
+
+    // An administrator who applies the manifests of K2s removes the conditions. This is reported.
     plane.apply(&k2s.configuration()).await;
     k2s.start_pod(plane).await;
-    creates_and_moves(&shop, "applied").await;
-    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after its manifests were applied");
-    assert_eq!(audited(&operator).await, 0);
+    k2s.is_active(plane, "shop").await;
+    counted(&cluster, 1).await;
+    assert_eq!(audited(&operator).await, 1, "after the manifests of K2s were applied");
+    make_idle(&operator).await;
+    k2s.is_idle(plane, "shop").await;
+    counted(&cluster, 0).await;
 
     // If the configuration is deleted, the next update makes the webhook active again. This is reported, and the
     // webhook may not delete Services.
