@@ -81,7 +81,7 @@ proptest! {
     ) {
         let settings = json!({"services": {
             "order": order,
-            "pools": [{"name": "all", "cidrs": [format!("10.0.0.{}/26", first * 64)], "exclude": ["10.0.0.7"]}],
+            "pools": [{"name": "all", "cidrs": [format!("10.0.0.{}/26", first * 64)], "exclude": [format!("10.0.0.{}", first * 64 + 7)]}],
         }});
         // Service `shop/web` has some addresses, some addresses have several Services, and some have a second address.
         let names = ["web", "other", "third"];
