@@ -22,7 +22,7 @@ use super::refusal::Refusal;
 use super::seamless::method::{Method, method};
 use super::seamless::progress::Reaction;
 use super::seamless::request::{Request, request};
-use super::seamless::temporary::{Role, Temporary};
+use super::seamless::temporary::{Role, Temporary, is_being_deleted};
 use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next, quota};
 use super::step::{self, Step};
 use super::targets::Targets;
@@ -30,7 +30,7 @@ use super::{FIRST_PAUSE, MoveOrder, Run};
 
 /// How long the preparation may take. After that, the move is undone.
 const PREPARATION: Duration = Duration::from_secs(30);
-/// How often the EndpointSlices are looked at.
+/// How often the EndpointSlices are looked at in the beginning. Later, an eighth of the time since then.
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Run<'_> {
@@ -101,7 +101,9 @@ impl Run<'_> {
                     return Ok(self.outcome(original, &seen));
                 }
                 SeamlessStep::Wait(wait) => {
-                    sleep(if let Wait::For(rest) = wait { *rest } else { ENDPOINTS_INTERVAL }).await;
+                    // A tenant whose endpoints never match must not make the mover look all the time.
+                    let interval = ENDPOINTS_INTERVAL.max(self.since.elapsed() / 8);
+                    sleep(if let Wait::For(rest) = wait { *rest } else { interval }).await;
                     seen = self.observe(journal, plan).await?;
                 }
                 SeamlessStep::GiveUp(role) => self.give_up(*role, journal, plan),
@@ -184,6 +186,12 @@ impl Run<'_> {
             self.mover.unfinished.unanswered(self.uid);
         }
         match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
+            // A Service with a finalizer is still there. If nobody removes the finalizer, the run has to end, too.
+            (_, Ok(written)) if matches!(step, SeamlessStep::Delete(_)) && is_being_deleted(&written) => {
+                let remains =
+                    Refusal::Trouble("a finalizer keeps the temporary Service: remove the finalizer".to_owned());
+                self.wait(step.name(), &remains).await.map(|()| false)
+            }
             (_, Ok(written)) => {
                 self.pause = FIRST_PAUSE;
                 match step {
