@@ -292,7 +292,7 @@ fn between_swaps(
             SeamlessStep::Original(Step::Assign)
         };
     }
-    if old.is_released() && !progress.goes_without_old() {
+    if old.is_released() && !progress.is_done_with_old() {
         return SeamlessStep::TakeOld;
     }
     let needed = if progress.trigger_was_deleted() { TRIGGER_LEAD } else { BETWEEN_SWAPS };

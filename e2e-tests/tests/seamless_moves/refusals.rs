@@ -257,3 +257,26 @@ async fn service_that_is_deleted_during_the_move_leaves_no_temporary_service() {
     ended.await.unwrap().unwrap();
     eventually("the end of the move", async || stage.left().await.is_empty().then_some(())).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn finalizer_of_a_temporary_service_does_not_keep_the_command_running() {
+    let stage = Stage::new("finalizer").await;
+    let before = stage.service("web", json!({})).await;
+    let proxy = Proxy::start(stage.plane).await;
+    let (gate, seen, ended) = waits_at(&stage, &proxy, takes_old).await;
+    let name = seen.body["metadata"]["name"].as_str().unwrap();
+    let finalizers = async |finalizers: Value| {
+        let change = json!({"metadata": {"finalizers": finalizers}});
+        send(&stage.client, Method::PATCH, &path(&stage.namespace, name), Some(&change)).await.unwrap();
+    };
+    finalizers(json!(["example.com/keep"])).await;
+    gate.release();
+    let ended = ended.await.unwrap().unwrap();
+    let output = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.status.code(), Some(1), "{output}");
+    assert!(output.contains("remove the finalizer"), "{output}");
+    finalizers(Value::Null).await;
+    let after = stage.stored("web").await;
+    assert!(addresses(&after).iter().all(is_in_pool), "{after}");
+    assert_eq!(but_addresses(&after), but_addresses(&before));
+}

@@ -14,6 +14,7 @@ pub struct Progress {
     tried_old: bool,
     without_trigger: bool,
     without_old: bool,
+    took_old: bool,
     deleted_trigger: bool,
     /// What did not go as planned, as text for the outcome.
     notes: Vec<String>,
@@ -74,8 +75,10 @@ impl Progress {
         self.without_trigger
     }
 
-    pub(super) fn goes_without_old(&self) -> bool {
-        self.without_old
+    /// Whether this run leaves `old` as it is: it was refused the old addresses, or has taken them. If another client
+    /// then releases them again and again, the move goes on without them.
+    pub(super) fn is_done_with_old(&self) -> bool {
+        self.without_old || self.took_old
     }
 
     pub(super) fn trigger_was_deleted(&self) -> bool {
@@ -87,6 +90,7 @@ impl Progress {
         let refusal = match answer {
             Ok(()) => {
                 self.tried_old |= *step == SeamlessStep::TryOld;
+                self.took_old |= *step == SeamlessStep::TakeOld;
                 self.deleted_trigger |= *step == SeamlessStep::Delete(Role::Trigger);
                 return Reaction::GoOn;
             }

@@ -148,7 +148,8 @@ pub fn looks_temporary(service: &Value) -> bool {
     role.is_some_and(has_name_of) && label("app.kubernetes.io/managed-by") == Some(MANAGED_BY)
 }
 
-fn is_being_deleted(object: &Value) -> bool {
+/// Whether an object is deleted as soon as it has no finalizer any more.
+pub fn is_being_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 

@@ -57,3 +57,29 @@ fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
         assert_eq!(grace_end(&Temporary::Ours(&old), &journal, &plan), expected, "{name}");
     }
 }
+
+#[test]
+fn old_addresses_are_taken_once() {
+    let web = json!({"metadata": {"uid": "1", "namespace": "shop", "name": "web"}, "spec": {"clusterIP": "10.0.0.7"}});
+    let to: [IpAddr; 1] = ["10.0.1.7".parse().unwrap()];
+    let mut journal = step::beginning(&web, &to, "why");
+    let plan = Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40);
+    journal.seamless = Some(plan.clone());
+    let temporary = |role: &str, spec: Value| {
+        json!({"metadata": {"labels": {"clusterip-policy/temporary": role, "app.kubernetes.io/managed-by": "clusterip"},
+            "ownerReferences": [{"uid": "1"}]}, "spec": spec})
+    };
+    let seen = Observed {
+        service: Some(json!({"spec": {"type": "ExternalName", "externalName": plan.external_name}})),
+        new: Some(temporary("new", json!({"type": "ClusterIP", "clusterIP": "10.0.1.7", "clusterIPs": ["10.0.1.7"]}))),
+        old: Some(temporary("old", json!({"type": "ExternalName", "externalName": MOVING_NAME}))),
+        trigger: None,
+    };
+    let moment = Moment { since_write: BETWEEN_SWAPS, ..Moment::default() };
+    let mut progress = Progress::of_first_run();
+    let step = next(&seen, &journal, &plan, &progress, &moment, &to);
+    assert_eq!(step, SeamlessStep::TakeOld);
+    progress.answered(&step, Ok(()));
+    // A user has parked `old` again.
+    assert_eq!(next(&seen, &journal, &plan, &progress, &moment, &to), SeamlessStep::Delete(Role::New));
+}

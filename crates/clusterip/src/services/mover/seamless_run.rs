@@ -1,11 +1,12 @@
 //! Carries out the steps of a seamless move.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::address_set_by_hand::MANAGER;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::object::service_path;
+use clusterip_host::object::{service_path, text};
 use clusterip_host::permissions;
 use futures::future;
 use http::Method as HttpMethod;
@@ -22,7 +23,7 @@ use super::refusal::Refusal;
 use super::seamless::method::{Method, method};
 use super::seamless::progress::Reaction;
 use super::seamless::request::{Request, request};
-use super::seamless::temporary::{Role, Temporary};
+use super::seamless::temporary::{Role, Temporary, is_being_deleted};
 use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next, quota};
 use super::step::{self, Step};
 use super::targets::Targets;
@@ -30,8 +31,10 @@ use super::{FIRST_PAUSE, MoveOrder, Run};
 
 /// How long the preparation may take. After that, the move is undone.
 const MAX_PREPARATION: Duration = Duration::from_secs(30);
-/// How often the EndpointSlices are looked at.
+/// How often the EndpointSlices are looked at in the beginning. Later, an eighth of the time since then.
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
+/// How many EndpointSlices are read at once.
+const SLICES_PER_PAGE: usize = 4;
 
 /// How a move is made.
 pub(super) enum PlannedMethod {
@@ -52,8 +55,8 @@ impl Run<'_> {
         order: &MoveOrder,
     ) -> Result<PlannedMethod, MoveError> {
         let Some(options) = &order.seamless else { return Ok(PlannedMethod::Plain) };
-        let slices = self.slices(self.name).await?;
-        if method(service, to, !endpoints::ready(&slices).is_empty()) != Method::Seamless {
+        let ready = self.ready_endpoints(self.name).await?;
+        if method(service, to, !ready.is_empty()) != Method::Seamless {
             return Ok(PlannedMethod::Plain);
         }
         if let Err(error) = permissions::require(&self.mover.client, &permissions::seamless_moves()).await {
@@ -109,7 +112,9 @@ impl Run<'_> {
                     return Ok(self.outcome(original, &seen));
                 }
                 SeamlessStep::Wait(wait) => {
-                    sleep(if let Wait::For(rest) = wait { *rest } else { ENDPOINTS_INTERVAL }).await;
+                    // A tenant whose endpoints never match must not make the mover look all the time.
+                    let interval = ENDPOINTS_INTERVAL.max(self.since.elapsed() / 8);
+                    sleep(if let Wait::For(rest) = wait { *rest } else { interval }).await;
                     seen = self.observe(journal, plan).await?;
                 }
                 SeamlessStep::GiveUp(role) => self.give_up(*role, journal, plan),
@@ -192,6 +197,12 @@ impl Run<'_> {
             self.mover.unfinished.unanswered(self.uid);
         }
         match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
+            // A Service with a finalizer is still there. If nobody removes the finalizer, the run has to end, too.
+            (_, Ok(written)) if matches!(step, SeamlessStep::Delete(_)) && is_being_deleted(&written) => {
+                let remains =
+                    Refusal::Trouble("a finalizer keeps the temporary Service: remove the finalizer".to_owned());
+                self.wait(step.name(), &remains).await.map(|()| false)
+            }
             (_, Ok(written)) => {
                 self.pause = FIRST_PAUSE;
                 match step {
@@ -263,43 +274,48 @@ impl Run<'_> {
     /// Whether the EndpointSlices of the temporary Services list the endpoints of the Service. Those of `old` are not
     /// updated while it has no address.
     async fn endpoints_match(&mut self, seen: &Observed, plan: &Plan) -> Result<bool, MoveError> {
-        let expected = endpoints::ready(&self.slices(self.name).await?);
+        let expected = self.ready_endpoints(self.name).await?;
         let old_is_released = seen
             .old
             .as_ref()
             .is_some_and(|old| old.pointer("/spec/type").and_then(Value::as_str) == Some("ExternalName"));
         let names = if old_is_released { vec![&plan.new] } else { vec![&plan.new, &plan.old] };
         for name in names {
-            if endpoints::ready(&self.slices(name).await?) != expected {
+            if self.ready_endpoints(name).await? != expected {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// The EndpointSlices of a Service in the namespace of the move.
-    async fn slices(&mut self, service: &str) -> Result<Vec<Value>, MoveError> {
-        let path = format!(
-            "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{service}",
-            self.namespace
-        );
-        self.list(&path).await
+    /// The ready endpoints of a Service in the namespace of the move. They are read in small pages: a tenant decides how
+    /// large its EndpointSlices are, and many moves read theirs at once.
+    async fn ready_endpoints(&mut self, service: &str) -> Result<BTreeSet<(String, u64)>, MoveError> {
+        let (mut ready, mut token) = (BTreeSet::new(), String::new());
+        loop {
+            let path = format!(
+                "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D\
+                 {service}&limit={SLICES_PER_PAGE}&continue={token}",
+                self.namespace
+            );
+            let mut page = self.list(&path).await?;
+            ready.append(&mut endpoints::ready(&items(&mut page)));
+            match text(&page, &["metadata", "continue"]) {
+                "" => return Ok(ready),
+                next => token = next.to_owned(),
+            }
+        }
     }
 
     async fn quotas(&mut self) -> Result<Vec<Value>, MoveError> {
-        self.list(&format!("/api/v1/namespaces/{}/resourcequotas", self.namespace)).await
+        let path = format!("/api/v1/namespaces/{}/resourcequotas", self.namespace);
+        Ok(items(&mut self.list(&path).await?))
     }
 
-    async fn list(&mut self, path: &str) -> Result<Vec<Value>, MoveError> {
+    async fn list(&mut self, path: &str) -> Result<Value, MoveError> {
         loop {
             match self.request(HttpMethod::GET, path, None).await {
-                Ok(mut list) => {
-                    return Ok(list
-                        .get_mut("items")
-                        .and_then(Value::as_array_mut)
-                        .map(std::mem::take)
-                        .unwrap_or_default());
-                }
+                Ok(list) => return Ok(list),
                 Err(refusal) => self.wait("look up", &refusal).await?,
             }
         }
@@ -338,6 +354,11 @@ impl Run<'_> {
         self.mover.unfinished.remove(self.uid);
         Ok(())
     }
+}
+
+/// Takes the objects out of a list.
+fn items(list: &mut Value) -> Vec<Value> {
+    list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default()
 }
 
 /// Whether the Service has released its address, and is to get one.
