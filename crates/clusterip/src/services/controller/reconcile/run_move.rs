@@ -20,6 +20,7 @@ use crate::services::misplaced::{self, AskedBy, Misplaced, NoTarget};
 use crate::services::mover::journal::Journal;
 use crate::services::mover::outcome::Outcome;
 use crate::services::mover::records::RecordError;
+use crate::services::mover::seamless::temporary::looks_temporary;
 use crate::services::mover::targets::Alternatives;
 use crate::services::mover::{MoveError, MoveOrder, SeamlessOptions};
 
@@ -101,9 +102,10 @@ impl Reconciler {
         ended
     }
 
-    /// Whether a Service is a temporary Service of a seamless move.
+    /// Whether a Service is a temporary Service of a seamless move. Its name alone, which a tenant can choose, does not
+    /// tell.
     pub fn is_temporary(&self, service: &Value) -> bool {
-        self.mover.unfinished().has_temporary(service)
+        looks_temporary(service) && self.mover.unfinished().has_temporary(service)
     }
 
     /// When the seamless move of the Service with this UID goes on; `None` if none is unfinished.
