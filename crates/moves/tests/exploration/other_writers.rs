@@ -6,9 +6,12 @@ use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};
 use super::search::Model;
 use super::world::{FROM, TO, World};
 
+/// Collects what may happen next: its name, and what it changes.
+type Collector<'c> = dyn FnMut(String, &dyn Fn(&mut World)) + 'c;
+
 impl Model {
     /// The acts of other writers.
-    pub(super) fn acts_of_others(&self, world: &World, add: &mut dyn FnMut(String, &dyn Fn(&mut World))) {
+    pub(super) fn acts_of_others(&self, world: &World, add: &mut Collector<'_>) {
         if let Some(service) = world.objects[SERVICE].as_deref() {
             add("a user deletes the Service".to_owned(), &|world| {
                 world.others -= 1;

@@ -360,7 +360,7 @@ pub fn undisturbed(fault: Option<Fault>) -> Vec<&'static str> {
     let mut writes = Vec::new();
     for _ in 0..MAX_STEPS {
         match model.fair(&mut world) {
-            Some(step) if step.is_empty() => {}
+            Some("") => {}
             Some(step) => writes.push(step),
             None => break,
         }

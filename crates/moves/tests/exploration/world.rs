@@ -243,9 +243,8 @@ impl World {
         let now = addresses(service);
         let has_marker = !service["metadata"]["annotations"][MOVING_ANNOTATION].is_null();
         let is_taken = |address: &IpAddr| self.taken_by_others.contains(address);
-        let expected = if self.touched.type_set_back {
-            !now.is_empty()
-        } else if journal.to.iter().any(is_taken) && journal.from.iter().any(is_taken) {
+        let both_are_taken = journal.to.iter().any(is_taken) && journal.from.iter().any(is_taken);
+        let expected = if self.touched.type_set_back || both_are_taken {
             !now.is_empty()
         } else {
             now == journal.to || now == journal.from
