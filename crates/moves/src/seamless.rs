@@ -51,9 +51,10 @@ use self::temporary::{Role, Temporary, grace_end};
 pub const PROXY_DELAY: Duration = Duration::from_secs(4);
 /// How long the Service points at `new` before swap 2, so that every kube-proxy has programmed swap 1.
 pub const BETWEEN_SWAPS: Duration = Duration::from_secs(3);
-/// The time between the change of `trigger` and the swap. It must reach every kube-proxy before the swap does, and be
-/// much shorter than `minSyncPeriod`.
-pub const TRIGGER_LEAD: Duration = Duration::from_millis(200);
+/// The time between the change of `trigger` and the swap: about half of `minSyncPeriod`. A kube-proxy that receives the
+/// change late still programs it before the swap, and one that receives the swap late still programs both halves of it
+/// together.
+pub const TRIGGER_LEAD: Duration = Duration::from_millis(450);
 
 /// What a journal contains for a seamless move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
