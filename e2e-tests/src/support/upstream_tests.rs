@@ -47,10 +47,11 @@ impl Outcome {
 /// The results by the names of the tests.
 pub type Outcomes = BTreeMap<String, Outcome>;
 
-/// Runs these tests, and writes their output and ginkgo's report into the folder, which is created.
+/// Runs these tests, and writes their output and ginkgo's report into the folder, which is emptied first.
 pub async fn run_tests(cluster: &WholeCluster, selection: &Selection<'_>, folder: &Path) -> Outcomes {
     let programs = env::var_os(PROGRAMS).unwrap_or_else(|| panic!("{PROGRAMS} is not set: run `make test-pods`"));
     let programs = PathBuf::from(programs);
+    let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder).unwrap();
     let report = folder.join("report.json");
     let log = File::create(folder.join("output.log")).unwrap();
@@ -79,7 +80,9 @@ pub async fn run_tests(cluster: &WholeCluster, selection: &Selection<'_>, folder
     tokio::task::spawn_blocking(move || ginkgo.wait()).await.unwrap().unwrap();
     let report = fs::read(&report)
         .unwrap_or_else(|_| panic!("{}", fs::read_to_string(folder.join("output.log")).unwrap_or_default()));
-    outcomes(&report)
+    let outcomes = outcomes(&report);
+    assert!(outcomes.values().any(Outcome::passed), "no test passed: {outcomes:#?}");
+    outcomes
 }
 
 /// A report of ginkgo, which lists all tests of the program.
@@ -111,8 +114,11 @@ struct Failure {
 fn outcomes(report: &[u8]) -> Outcomes {
     let suites: Vec<Suite> = serde_json::from_slice(report).unwrap();
     let tests = suites.into_iter().flat_map(|suite| suite.spec_reports);
-    // Tests that were not selected had no attempt. If something that all tests need fails, that has no name of a test.
-    let ran = tests.filter(|test| test.num_attempts > 0 && (test.leaf_node_type == "It" || test.state != "passed"));
+    // Tests that were not selected had no attempt. What prepares all tests is reported only if it failed.
+    let ran = tests.filter(|test| match test.leaf_node_type.as_str() {
+        "It" => test.num_attempts > 0,
+        _ => test.state != "passed",
+    });
     ran.map(|test| {
         let message = test.failure.message;
         let outcome = match test.state.as_str() {
@@ -121,7 +127,7 @@ fn outcomes(report: &[u8]) -> Outcomes {
             state => Outcome::Failed(format!("{state}: {message}")),
         };
         let mut name = test.container_hierarchy_texts.unwrap_or_default();
-        name.extend([test.leaf_node_type, test.leaf_node_text].into_iter().filter(|text| text != "It"));
+        name.push(if test.leaf_node_type == "It" { test.leaf_node_text } else { test.leaf_node_type });
         (name.join(" "), outcome)
     })
     .collect()
