@@ -23,7 +23,7 @@ const RUNS: [(&str, Option<&str>); 3] =
 /// The groups of tests in which Services get addresses, and are reached by address and by name.
 const FOCUS: &str = r"\[sig-network\] (Services|Service CIDRs|ServiceCIDR|EndpointSlice|DNS)";
 /// Tests that can't pass on this cluster. docs/conformance.md says why.
-const SKIP: [&str; 0] = [];
+const SKIP: [&str; 5] = [r"\[Disruptive\]", r"\[Slow\]", r"\[Provider:GCE\]", "SCTP", "evicted pods"];
 /// Tests spend most of their time waiting.
 const PROCESSES: u32 = 4;
 
