@@ -182,7 +182,7 @@ test-external: program control-plane ## Test external addresses with real packet
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo test $(HOSTED) --test external
 
-# As above.
+# For other users than root, the tests are ignored, as those of test-external.
 .PHONY: test-pods
 test-pods: program control-plane load $(UPSTREAM_TESTS) $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
 	@scripts/install-programs $(NODE_PROGRAMS) || true

@@ -1,5 +1,5 @@
-//! Measures how many requests fail while Services move, in a cluster with two nodes: `make bench-moves`. It moves 20
-//! Services one after the other with each method, which takes 15 minutes. `MOVES_SHORT=1` moves two. `PROXY` is the mode of
+//! Measures how many requests fail while Services move, in a cluster with two nodes: `make bench-moves`. It moves
+//! `SERVICES` (20) Services seamlessly, one after the other, and four with each other method. `PROXY` is the mode of
 //! kube-proxy: `nftables` or `iptables`. The result is a table in Markdown for docs/moving.md. A missed goal is not a
 //! failure, because the machine may be busy.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -10,9 +10,10 @@ use e2e_tests::support::move_load::{MoveLoad, MoveMethod};
 use e2e_tests::support::whole_cluster::{AGNHOST, WholeCluster, lacking};
 
 const NODES: [&str; 2] = ["node-1", "node-2"];
-/// The number of Services for each method.
+/// The number of Services that move seamlessly.
 const SERVICES: usize = 20;
-const FEW_SERVICES: usize = 2;
+/// The maximum number of Services for the other methods: with them, requests of every client fail.
+const OTHER_SERVICES: usize = 4;
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
@@ -25,24 +26,24 @@ async fn measure() {
         std::process::exit(1);
     }
     let proxy = std::env::var("PROXY").unwrap_or_else(|_| "nftables".to_owned());
-    let is_short = std::env::var_os("MOVES_SHORT").is_some();
-    let services = if is_short { FEW_SERVICES } else { SERVICES };
+    let services = std::env::var("SERVICES").map_or(SERVICES, |number| number.parse().unwrap());
     let cluster = WholeCluster::start_with_proxy(NODES.len(), &[], &proxy);
     let load = MoveLoad::start(&cluster, &NODES, AGNHOST).await;
     let mut results = Vec::new();
     for method in MoveMethod::ALL {
-        results.push((method, load.measure(method, services).await));
+        let services = if method == MoveMethod::Seamless { services } else { services.min(OTHER_SERVICES) };
+        results.push((method, services, load.measure(method, services).await));
     }
     load.end().await;
-    println!("{}", table::table(&about(&cluster, &proxy, services), &results));
+    println!("{}", table::table(&about(&cluster, &proxy), &results));
 }
 
 /// The conditions of the measurements.
-fn about(cluster: &WholeCluster, proxy: &str, services: usize) -> String {
+fn about(cluster: &WholeCluster, proxy: &str) -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!(
         "Kubernetes {}, {} nodes on one machine with {cores} processors, kube-proxy in mode {proxy}, CoreDNS with \
-         `ttl 30` and `cache 30`; {services} Services one after the other.",
+         `ttl 30` and `cache 30`. The Services move one after the other.",
         cluster.version(),
         NODES.len(),
     )

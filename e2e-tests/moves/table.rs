@@ -8,22 +8,22 @@ const REQUESTS: u64 = 40_000;
 const PAUSE: u64 = 1000;
 
 const HEAD: &str = "\
-| method | requests by name | failed | longest pause | requests to the old address | failed | longest pause | requests \
+| method | Services | requests by name | failed | longest pause | requests to the old address | failed | longest pause | requests \
 through open connections | failed |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |";
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |";
 
 /// The conditions, a row for each method, the goals, and the errors.
-pub fn table(about: &str, results: &[(MoveMethod, Tally)]) -> String {
+pub fn table(about: &str, results: &[(MoveMethod, usize, Tally)]) -> String {
     let mut lines = vec![about.to_owned(), String::new(), HEAD.to_owned()];
-    for (method, tally) in results {
+    for (method, services, tally) in results {
         let (by_name, by_address) = (cells(&tally.by_name), cells(&tally.by_address));
         let open = &tally.long_lived;
         let open = format!("{} | {}", grouped(open.requests), grouped(open.failed));
-        lines.push(format!("| {} | {by_name} | {by_address} | {open} |", method.name()));
+        lines.push(format!("| {} | {services} | {by_name} | {by_address} | {open} |", method.name()));
     }
-    let goal = format!("| goal of the seamless move | {} | 0 | | | | {PAUSE} ms | | 0 |", grouped(REQUESTS));
+    let goal = format!("| goal of the seamless move | | {} | 0 | | | | {PAUSE} ms | | 0 |", grouped(REQUESTS));
     lines.extend([goal, String::new()]);
-    for (method, tally) in results {
+    for (method, _, tally) in results {
         let kinds =
             [("by name", &tally.by_name), ("to the old address", &tally.by_address), ("open", &tally.long_lived)];
         for (kind, requests) in kinds {

@@ -165,7 +165,7 @@ async fn service_called_by_the_control_plane_is_moved_only_by_an_administrator()
     assert_eq!(first, expected);
     let ask = async |control_plane: bool| {
         let uid = place.web().await["metadata"]["uid"].as_str().unwrap().to_owned();
-        let request = Request { namespace: name.clone(), name: "web".to_owned(), uid, control_plane };
+        let request = Request { namespace: name.clone(), name: "web".to_owned(), uid, control_plane, seamless: None };
         requests::ask(&cluster.client, &cluster.namespace, &request).await.unwrap();
         eventually("the request to be finished", async || {
             (!requests::is_open(&cluster.client, &cluster.namespace, &request.uid).await.unwrap()).then_some(())

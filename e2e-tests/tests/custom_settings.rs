@@ -233,7 +233,8 @@ async fn move_never_leaves_moves_to_administrators() {
     assert_eq!(address(&processed), address(&before));
 
     let uid = before["metadata"]["uid"].as_str().unwrap().to_owned();
-    let request = Request { namespace: namespace.clone(), name: "web".to_owned(), uid, control_plane: false };
+    let request =
+        Request { namespace: namespace.clone(), name: "web".to_owned(), uid, control_plane: false, seamless: None };
     requests::ask(&cluster.plane.client(), "default", &request).await.unwrap();
     let moved = async || {
         let service = cluster.get(&namespace, "web").await;

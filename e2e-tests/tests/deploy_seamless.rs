@@ -46,8 +46,10 @@ async fn install(cluster: &Installed, operator: &Operator<'_>) {
     cluster.is_asked().await;
 }
 
-/// Creates a Service with a ready Pod, and waits until the Pod is its endpoint.
+/// Creates a Service with a ready Pod, and waits until the Pod is its endpoint. A Pod is an endpoint only if its Node
+/// exists.
 async fn serving(cluster: &Installed, namespace: &str) -> Value {
+    cluster.plane.apply(r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}"#).await;
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}},
         "spec": {"nodeName": "node-1", "containers": [{"name": "web", "image": "example.com/web"}]}});

@@ -91,16 +91,24 @@ async fn updates_of_k2s_keep_its_webhook_idle() {
     counted(&cluster, 0).await;
     let calls = k2s.calls();
     creates_and_moves(&shop, "migrated").await;
+    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after the migration");
     k2s.update(plane).await.unwrap();
     creates_and_moves(&shop, "updated").await;
+    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after its update");
     k2s.start_pod(plane).await;
     creates_and_moves(&shop, "renewed").await;
-    // An administrator applies the manifests of K2s.
+    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called after its certificate was renewed");
+    assert_eq!(audited(&operator).await, 0);
+
+    // An administrator who applies the manifests of K2s removes the conditions. This is reported.
     plane.apply(&k2s.configuration()).await;
     k2s.start_pod(plane).await;
-    creates_and_moves(&shop, "applied").await;
-    assert_eq!(k2s.calls(), calls, "the webhook of K2s was called");
-    assert_eq!(audited(&operator).await, 0);
+    k2s.is_active(plane, "shop").await;
+    counted(&cluster, 1).await;
+    assert_eq!(audited(&operator).await, 1, "after the manifests of K2s were applied");
+    make_idle(&operator).await;
+    k2s.is_idle(plane, "shop").await;
+    counted(&cluster, 0).await;
 
     // If the configuration is deleted, the next update makes the webhook active again. This is reported, and the
     // webhook may not delete Services.
@@ -111,7 +119,7 @@ async fn updates_of_k2s_keep_its_webhook_idle() {
     assert_eq!(audited(&operator).await, 1, "after the configuration was deleted");
     let delete = request(Method::DELETE, &path("shop", "migrated"), &Value::Null);
     let refused = message(&plane.client_as(ACCOUNT).request::<Value>(delete).await.unwrap_err());
-    assert!(refused.contains("the webhook of K2s may not delete them"), "{refused}");
+    assert!(refused.contains("the webhook of K2s may not delete Services"), "{refused}");
     creates_and_moves(&shop, "beside").await;
     make_idle(&operator).await;
     k2s.is_idle(plane, "shop").await;

@@ -96,11 +96,11 @@ async fn misplaced_services(plane: &ControlPlane) {
 const LISTED: &str = "\
 NAMESPACE  SERVICE  FROM          TO            METHOD  WHY
 late       cart     172.21.0.70   172.21.1.4    plain   it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (annotation clusterip-policy/os)
-  clients: nothing: no endpoint is ready
+  clients notice nothing: no endpoint is ready
 late       fixed    172.21.99.10  stays         -       it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (setting assumeOS)
   stays: its address was set by hand, as `metadata.managedFields` shows
 late       web      172.21.99.9   172.21.0.103  plain   it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (annotation clusterip-policy/os)
-  clients: nothing: no endpoint is ready
+  clients notice nothing: no endpoint is ready
 
 2 to move, 1 stay
 ";

@@ -3,5 +3,6 @@
 mod agent_leases;
 mod moving_annotation;
 mod support;
+mod temporary_service_deletions;
 mod temporary_services;
 mod webhook_configuration;

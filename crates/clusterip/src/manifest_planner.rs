@@ -9,7 +9,6 @@ use std::sync::{Arc, PoisonError, RwLock};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::external::{self, External, stored};
-use clusterip_core::label_selector::Labels;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls, addresses};
@@ -271,12 +270,7 @@ impl<'m> Planner<'m> {
         let uid = format!("plan-{index}");
         let request =
             ServiceRequest { uid: &uid, username: "clusterip-plan", object: &object, old: old.as_ref(), dry_run: true };
-        let calls = SnapshotCalls::new(Arc::clone(&self.snapshot));
-        // The policy ignores workloads that a Service does not select, so look-ups leave them out.
-        let calls = match selector(&object) {
-            Some(selector) => calls.for_selector(selector),
-            None => calls,
-        };
+        let calls = SnapshotCalls::new(Arc::clone(&self.snapshot)).for_object(&object).prefetching(&self.settings, &id);
         let request = request.to_value();
         let answer = match self.external.as_ref().filter(|_| concerns(&self.settings.external, &request)) {
             Some(external) => {
@@ -340,11 +334,6 @@ fn shown_name(service: &Value) -> String {
         "" => format!("{}…", object::text(service, &["metadata", "generateName"])),
         name => name.to_owned(),
     }
-}
-
-fn selector(service: &Value) -> Option<Labels> {
-    let selector = service.get("spec")?.get("selector")?.as_object()?;
-    selector.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 /// Keeps the addresses in an update that does not mention them, as `kubectl apply` does.

@@ -47,6 +47,7 @@
 //! | [`request`], [`service`], [`node`], [`workload`], [`pod_spec`] | the fields of objects that a decision reads |
 //! | [`annotations`], [`label_selector`], [`json`] | the parsers that these modules share |
 //! | [`lookups`] | the port to the cluster: the look-ups of a decision |
+//! | [`prefetched`] | answers to look-ups that the host sends with a request |
 //! | [`triage`] | what a request needs |
 //! | [`evidence`] | on which nodes the Pods of a Service will run; `pool` then chooses the pool |
 //! | [`pick`], [`address`] | a free address of a pool; address arithmetic |
@@ -78,6 +79,7 @@ pub mod node;
 pub mod pick;
 pub mod pod_spec;
 mod pool;
+pub mod prefetched;
 pub mod request;
 pub mod service;
 pub mod service_key;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use thiserror::Error;
 
+use crate::address::Span;
 use crate::label_selector::Labels;
 use crate::settings::Lookups;
 use crate::workload::{Workload, WorkloadKind};
@@ -36,6 +37,12 @@ pub trait Cluster {
     /// Calls `visit` with the namespace and name of each Service and each of its cluster IPs, in any order. An address
     /// may be visited more than once.
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
+
+    /// Addresses that other Services have, as far as the host sent them with the request; `None` if it sent none. An
+    /// address that is missing here may be in use all the same.
+    fn known_used(&self) -> Option<&[Span]> {
+        None
+    }
 
     /// Calls `visit` with the namespace and name of each Service and each external address that it has or claims, in
     /// any order. An address may be visited more than once. Included are the addresses in its record, its

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::address::{Candidates, Order, number};
+use crate::address::{Candidates, Order, Span, number};
 use crate::lookups::{Cluster, IpAddressLookup, LookupError};
 use crate::service_key::ServiceKey;
 
@@ -32,15 +32,21 @@ impl<'a> Picker<'a> {
     ///
     /// If the cluster has `IPAddress` objects, the last check is always a look-up of the address itself, because a list
     /// may be older than the last Service. Therefore `spread` starts without a list, and its cost does not grow with
-    /// the cluster.
+    /// the cluster. `lowest` starts without a list if the host sent the addresses in use with the request.
     ///
     /// # Errors
     /// [`LookupError`] of the first look-up that fails.
     pub fn pick(&mut self, candidates: &Candidates) -> Result<Option<IpAddr>, LookupError> {
         let mut listed: Option<Used> = None;
         for band in &candidates.bands {
-            for position in self.order.walk(self.key, band.count()) {
+            let mut walk = self.order.walk(self.key, band.count());
+            while let Some(position) = walk.next() {
                 let Some(address) = band.address(position) else { continue };
+                if let Some(used) = self.known_used().iter().find(|used| used.contains(address)) {
+                    let rest = number(used.last()) - number(address);
+                    walk.skip_ascending(rest.min(band.positions_without_gap(position)));
+                    continue;
+                }
                 if listed.is_none() && self.must_list() {
                     listed = Some(self.used(candidates)?);
                 }
@@ -89,8 +95,16 @@ impl<'a> Picker<'a> {
         Ok(first)
     }
 
+    /// The addresses that need no look-up, because the host says that they are used. Only an ascending walk can skip
+    /// them.
+    fn known_used(&self) -> &'a [Span] {
+        let used = self.cluster.known_used().filter(|_| self.order == Order::Lowest);
+        used.unwrap_or_default()
+    }
+
     fn must_list(&self) -> bool {
-        self.order == Order::Lowest || !self.has_ip_address_api || self.taken_seen >= LOOKUPS_BEFORE_LIST
+        let starts_with_list = self.order == Order::Lowest && self.cluster.known_used().is_none();
+        starts_with_list || !self.has_ip_address_api || self.taken_seen >= LOOKUPS_BEFORE_LIST
     }
 
     /// The candidates that other Services have.

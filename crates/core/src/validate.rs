@@ -6,15 +6,17 @@ use serde_json::Value;
 use crate::answer::Answer;
 use crate::decide::decide;
 use crate::external::Held;
-use crate::json::describe;
+use crate::json::{TypeMismatch, describe};
 use crate::lookups::Cluster;
 use crate::node::{self, Allocation};
+use crate::prefetched::{Prefetched, PrefetchedCluster};
 use crate::request::{About, Request};
 use crate::settings::Settings;
 
 /// Answers `{"request": AdmissionRequest, "settings": …}`. To get blocks for a Node, the host adds `"allocation": …`,
-/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]. A payload that
-/// can't be read is denied with status 400 and the reason.
+/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]; to save
+/// look-ups, it adds `"prefetched": …`, see [`Prefetched`]. A payload that can't be read is denied with status 400 and
+/// the reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     let unreadable =
         |why: &str| Answer::unreadable(format!("the request is not a JSON document with request and settings: {why}"));
@@ -28,23 +30,20 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     }
     let mut field = |key: &str| payload.get_mut(key).map(Value::take).unwrap_or_default();
     let (mut request, settings) = (field("request"), field("settings"));
-    let (allocation, external) = (field("allocation"), field("external"));
+    let (allocation, external, prefetched) = (field("allocation"), field("external"), field("prefetched"));
     let settings = match Settings::from_value(&settings) {
         Ok(settings) => settings,
         Err(invalid) => return Answer::unreadable(format!("invalid settings: {invalid}")),
     };
-    let parsed = match Request::read(&request) {
-        Ok(parsed) => parsed,
+    let read = || -> Result<_, TypeMismatch> {
+        let (parsed, allocation) = (Request::read(&request)?, Allocation::read(&allocation)?);
+        Ok((parsed, allocation, Held::read(&external)?, Prefetched::read(&prefetched)?))
+    };
+    let (parsed, allocation, held, prefetched) = match read() {
+        Ok(inputs) => inputs,
         Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
     };
-    let allocation = match Allocation::read(&allocation) {
-        Ok(allocation) => allocation,
-        Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
-    };
-    let held = match Held::read(&external) {
-        Ok(held) => held,
-        Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
-    };
+    let cluster = &PrefetchedCluster { cluster, prefetched: &prefetched };
     let decision = match &parsed.about {
         About::Node(node) => node::decide(node, &settings, allocation.as_ref(), cluster),
         About::Service(_) | About::Other => decide(&parsed, &settings, held.as_ref(), cluster),

@@ -52,6 +52,11 @@ impl WorkloadKind {
             .collect()
     }
 
+    /// The kind with its API version, such as `apps/v1/Deployment` or `v1/Pod`.
+    pub fn resource(&self) -> String {
+        format!("{}/{}", self.api_version, self.kind)
+    }
+
     /// Parses a known name such as `Deployment`, or `group/version/Kind` for a custom resource with its Pod template at
     /// `spec.template`. `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {

@@ -92,7 +92,7 @@ fn deploy_names_the_images_of_the_release() {
     }
 }
 
-/// No Pod of `deploy` runs an image of somebody else.
+/// No Pod of `deploy` runs an image of another project.
 #[test]
 fn deploy_names_no_other_images() {
     let mut count = 0;

@@ -10,7 +10,6 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::cluster::lookups::snapshot::map;
 use crate::cluster::lookups::watched_lookups::{ReserveError, Subject, WatchedLookups};
 use crate::cluster::reservations::ledger::Ledger;
 use crate::cluster::reservations::namespace_share;
@@ -126,9 +125,9 @@ impl Evaluator {
     /// Then nothing is reserved.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
         let settings = self.settings();
-        let selector = request.get("object").map(|object| map(object, &["spec", "selector"])).unwrap_or_default();
-        let lookups = WatchedLookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, selector);
-        let lookups = Arc::new(lookups.with_kept_addresses(&settings.settings));
+        let object = request.get("object").unwrap_or(&Value::Null);
+        let lookups = WatchedLookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, object);
+        let lookups = Arc::new(lookups.under(&settings.settings));
         let begin = Instant::now();
         let answered = if admission_state::concerns(&settings.settings.external, request) {
             self.evaluate_with_held(request, subject, &settings, &lookups)

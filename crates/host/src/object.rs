@@ -119,6 +119,11 @@ pub fn blocks_in(spec: Option<&Value>) -> Vec<IpNet> {
     blocks(first.chain(all).filter_map(Value::as_str))
 }
 
+/// Whether the object is a Node of the core API.
+pub fn is_node(object: &Value) -> bool {
+    kind(object) == "Node" && api_version(object) == "v1"
+}
+
 /// Whether the object is a Service of the core API.
 pub fn is_service(object: &Value) -> bool {
     kind(object) == "Service" && api_version(object) == "v1"

@@ -114,6 +114,10 @@ impl fmt::Display for Missing {
                 write!(f, "\n- {}", rule(need, &verbs))?;
             }
         }
+        // Nothing but seamless moves creates or deletes Services.
+        if self.needs.iter().any(|need| need.resource == "services" && matches!(need.verb, "create" | "delete")) {
+            f.write_str("\ndeploy/seamless has the rules for seamless moves; plain moves do not need them")?;
+        }
         Ok(())
     }
 }

@@ -64,7 +64,7 @@ pub struct Journal {
     /// The original `status.loadBalancer`, if it was not empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<Map<String, Value>>,
-    /// The temporary Services, if both addresses are to answer during the move.
+    /// The plan of a seamless move; `None` for a plain one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seamless: Option<Plan>,
 }

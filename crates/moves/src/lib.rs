@@ -1,4 +1,4 @@
-//! The steps of a move of a Service to another address: which step is next, and what it writes. Pure and synchronous: no
+//! Decides the steps of a move of a Service to another address, and what each step writes. Pure and synchronous: no
 //! requests, no clock.
 //!
 //! | module | purpose |

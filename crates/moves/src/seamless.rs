@@ -1,21 +1,21 @@
-//! The steps of a seamless move, during which both the old and the new address answer.
+//! Decides the steps of a seamless move, during which both the old and the new address answer.
 //!
-//! A plain move frees the old address at once, but clients know it from DNS for up to a minute. A seamless move keeps it
-//! alive with two temporary Services beside the one that moves, here called `web`:
+//! A plain move releases the old address at once, but clients know it from DNS for up to a minute. A seamless move
+//! keeps it in use with two temporary Services beside the one that moves, here called `web`:
 //!
 //! | step | `web` | `new` | `old` |
 //! | --- | --- | --- | --- |
-//! | prepare | old address | created with the new address | created, then parked: `ExternalName`, its EndpointSlices stay |
-//! | swap 1 | `ExternalName` that points at `new` | new address | takes the old address |
+//! | prepare | old address | created with the new address | created, becomes `ExternalName`; its EndpointSlices stay |
+//! | swap 1 | `ExternalName` that names `new` | new address | takes the old address |
 //! | swap 2 | new address | deleted | old address |
 //! | after the grace period | new address | | deleted |
 //!
-//! Before each swap, the temporary Service `trigger` is created or deleted in the server's namespace. kube-proxy programs
-//! that change at once, and then waits at least a second before it programs the next ones. So it programs both halves of
-//! the swap in one transaction, and no address disappears.
+//! Before each swap, the temporary Service `trigger` is created or deleted in the server's namespace. kube-proxy
+//! programs that change at once, and then waits at least a second before it programs the next ones. So it programs both
+//! halves of the swap in one transaction, and no address disappears.
 //!
 //! # Guarantees
-//! - [`next`] decides from the stored objects, so that a move may be cut off anywhere.
+//! - [`next`] decides from the stored objects, so that a move may be interrupted anywhere.
 //! - Only the run that recorded the move creates temporary Services or begins swap 1. Every other run goes back, or
 //!   finishes the move after swap 1.
 //! - Only objects that [`Temporary::is_ours`] accepts are changed or deleted, each with its UID and version.
@@ -46,10 +46,10 @@ pub mod temporary;
 use self::progress::Progress;
 use self::temporary::{Role, Temporary, grace_end};
 
-/// How long after the last change every kube-proxy must have programmed it: its `minSyncPeriod` is 1 s by default, and
-/// it may be busy.
-pub const PROXIES: Duration = Duration::from_secs(4);
-/// How long the Service points at `new` before swap 2, so that the first swap is programmed everywhere.
+/// How long after a change every kube-proxy has programmed it: its `minSyncPeriod` is 1 s by default, and it may be
+/// busy.
+pub const PROXY_DELAY: Duration = Duration::from_secs(4);
+/// How long the Service points at `new` before swap 2, so that every kube-proxy has programmed swap 1.
 pub const BETWEEN_SWAPS: Duration = Duration::from_secs(3);
 /// The time between the change of `trigger` and the swap. It must reach every kube-proxy before the swap does, and be
 /// much shorter than `minSyncPeriod`.
@@ -86,19 +86,20 @@ pub struct Observed {
     pub trigger: Option<Value>,
 }
 
-/// What else counts for the next step: times, and whether the endpoints are known.
+/// What the next step depends on besides the stored objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
     /// The time in seconds since 1970.
     pub now: i64,
     /// The time since the last write of this run, or since its beginning.
     pub since_write: Duration,
-    /// Whether the EndpointSlices of `new`, and of `old` until it is parked, list the endpoints of the Service.
+    /// Whether the EndpointSlices of `new`, and of `old` until it has released its address, list the endpoints of the
+    /// Service.
     pub endpoints_match: bool,
-    /// Whether the preparation takes too long.
+    /// Whether the preparation has taken too long.
     pub is_late: bool,
-    /// Whether no request of this move can still be on its way.
-    pub is_quiet: bool,
+    /// Whether no request of this move may still be carried out.
+    pub requests_ended: bool,
 }
 
 /// The next step of a seamless move.
@@ -107,7 +108,7 @@ pub enum SeamlessStep {
     /// Create a temporary Service.
     Create(Role),
     /// Release the first address of `old`, and keep its EndpointSlices.
-    ParkOld,
+    ReleaseOld,
     /// Find out by a dry run whether `old` may have the old addresses.
     TryOld,
     /// Swap 1: the Service points at `new`.
@@ -116,13 +117,13 @@ pub enum SeamlessStep {
     TakeOld,
     /// Delete a temporary Service.
     Delete(Role),
-    /// Go back: write the marker to the Service, so that a release that is still on its way is refused.
-    Fence,
+    /// Go back: write the marker to the Service, so that a release that arrives late is refused.
+    PreventRelease,
     /// A step on the Service itself, as in a plain move.
     Original(Step),
     /// The move can't be prepared: an object has the name of a temporary Service, or is not as it was created.
     GiveUp(Role),
-    /// Look again.
+    /// Wait, and decide again.
     Wait(Wait),
     /// Nothing is left of the move: delete its record.
     End,
@@ -135,14 +136,14 @@ impl SeamlessStep {
             Self::Create(Role::New) => "create new",
             Self::Create(Role::Old) => "create old",
             Self::Create(Role::Trigger) => "create trigger",
-            Self::ParkOld => "park old",
+            Self::ReleaseOld => "release old",
             Self::TryOld => "try old",
             Self::Release => "release",
             Self::TakeOld => "take old",
             Self::Delete(Role::New) => "delete new",
             Self::Delete(Role::Old) => "delete old",
             Self::Delete(Role::Trigger) => "delete trigger",
-            Self::Fence => "fence",
+            Self::PreventRelease => "prevent release",
             Self::Original(Step::Assign) => "assign",
             Self::Original(Step::RestoreStatus) => "status",
             Self::Original(Step::Cleanup) => "cleanup",
@@ -167,11 +168,11 @@ pub enum Wait {
         until: i64,
     },
     /// Requests without an answer, which may still be carried out.
-    Quiet,
+    Requests,
 }
 
-/// The next step of a seamless move. `target` are the addresses that the Service gets next: those of the journal, unless
-/// they were refused; empty if the API server picks them.
+/// The next step of a seamless move. `target` contains the addresses that the Service gets next: those of the journal,
+/// unless they were refused; it is empty if the API server picks them.
 pub fn next(
     seen: &Observed,
     journal: &Journal,
@@ -181,11 +182,11 @@ pub fn next(
     target: &[IpAddr],
 ) -> SeamlessStep {
     let temporaries = Temporaries::of(seen, journal);
-    let Some(service) = &seen.service else { return temporaries.cleared(moment) };
+    let Some(service) = &seen.service else { return temporaries.delete_all(moment) };
     match step::next(service, journal) {
         Step::Assign => between_swaps(service, &temporaries, journal, progress, moment, target),
-        Step::Idle if is_at(service, &journal.from) => before(service, &temporaries, journal, progress, moment),
-        Step::Idle => after(&temporaries, journal, plan, moment),
+        Step::Idle if is_at(service, &journal.from) => before_swaps(service, &temporaries, journal, progress, moment),
+        Step::Idle => after_swaps(&temporaries, journal, plan, moment),
         step => SeamlessStep::Original(step),
     }
 }
@@ -207,7 +208,7 @@ impl<'v> Temporaries<'v> {
     }
 
     /// Deletes all temporary Services without delay, and ends the move.
-    fn cleared(&self, moment: &Moment) -> SeamlessStep {
+    fn delete_all(&self, moment: &Moment) -> SeamlessStep {
         match [(&self.trigger, Role::Trigger), (&self.new, Role::New), (&self.old, Role::Old)]
             .into_iter()
             .find(|(temporary, _)| temporary.is_ours())
@@ -219,11 +220,11 @@ impl<'v> Temporaries<'v> {
 }
 
 fn end(moment: &Moment) -> SeamlessStep {
-    if moment.is_quiet { SeamlessStep::End } else { SeamlessStep::Wait(Wait::Quiet) }
+    if moment.requests_ended { SeamlessStep::End } else { SeamlessStep::Wait(Wait::Requests) }
 }
 
 /// Before swap 1, or after the Service got its old addresses back.
-fn before(
+fn before_swaps(
     service: &Value,
     temporaries: &Temporaries<'_>,
     journal: &Journal,
@@ -231,13 +232,14 @@ fn before(
     moment: &Moment,
 ) -> SeamlessStep {
     if !step::may_still_begin(service, journal) {
-        return temporaries.cleared(moment);
+        return temporaries.delete_all(moment);
     }
     if progress.may_begin() && !moment.is_late {
         return prepare(temporaries, journal, progress, moment);
     }
-    // Without `new`, a release that arrives late, or that another leader makes, would leave the name without an address.
-    SeamlessStep::Fence
+    // A release that arrives late, or that another leader makes, would leave the name without an address once `new` is
+    // deleted.
+    SeamlessStep::PreventRelease
 }
 
 fn prepare(
@@ -246,7 +248,7 @@ fn prepare(
     progress: &Progress,
     moment: &Moment,
 ) -> SeamlessStep {
-    let old_is_parked = old.is_parked();
+    let old_is_released = old.is_released();
     match (new, old) {
         (Temporary::Foreign, _) => return SeamlessStep::GiveUp(Role::New),
         (_, Temporary::Foreign) => return SeamlessStep::GiveUp(Role::Old),
@@ -254,7 +256,7 @@ fn prepare(
         (new, _) if !new.is_at(&journal.to) => return SeamlessStep::GiveUp(Role::New),
         (_, Temporary::Absent) => return SeamlessStep::Create(Role::Old),
         _ if !moment.endpoints_match => return SeamlessStep::Wait(Wait::Endpoints),
-        _ if !old_is_parked => return SeamlessStep::ParkOld,
+        _ if !old_is_released => return SeamlessStep::ReleaseOld,
         _ => {}
     }
     if !progress.old_was_tried() {
@@ -262,7 +264,7 @@ fn prepare(
     }
     let has_trigger = trigger.is_ours();
     let goes_without_trigger = progress.goes_without_trigger() || matches!(trigger, Temporary::Foreign);
-    let needed = if has_trigger { TRIGGER_LEAD } else { PROXIES };
+    let needed = if has_trigger { TRIGGER_LEAD } else { PROXY_DELAY };
     if moment.since_write < needed {
         SeamlessStep::Wait(Wait::For(needed - moment.since_write))
     } else if !has_trigger && !goes_without_trigger {
@@ -281,7 +283,7 @@ fn between_swaps(
     target: &[IpAddr],
 ) -> SeamlessStep {
     if !new.is_at(&journal.to) || !points_at(service, journal) {
-        // The name has no address: every other step has to wait, unless an own temporary Service has the address.
+        // The name has no address, so assign one first, unless a temporary Service has it.
         return if new.has_any(target) {
             SeamlessStep::Delete(Role::New)
         } else if old.has_any(target) {
@@ -290,7 +292,7 @@ fn between_swaps(
             SeamlessStep::Original(Step::Assign)
         };
     }
-    if old.is_parked() && !progress.goes_without_old() {
+    if old.is_released() && !progress.is_done_with_old() {
         return SeamlessStep::TakeOld;
     }
     let needed = if progress.trigger_was_deleted() { TRIGGER_LEAD } else { BETWEEN_SWAPS };
@@ -304,18 +306,18 @@ fn between_swaps(
 }
 
 /// After the Service got its new addresses, or after another client has changed them.
-fn after(temporaries: &Temporaries<'_>, journal: &Journal, plan: &Plan, moment: &Moment) -> SeamlessStep {
+fn after_swaps(temporaries: &Temporaries<'_>, journal: &Journal, plan: &Plan, moment: &Moment) -> SeamlessStep {
     let Temporaries { new, old, trigger } = temporaries;
     if trigger.is_ours() || new.is_ours() || !old.is_at(&journal.from) {
-        return temporaries.cleared_but_old(journal, moment);
+        return temporaries.delete_all_but_old(journal, moment);
     }
     let until = grace_end(old, journal, plan);
     if moment.now < until { SeamlessStep::Wait(Wait::Grace { until }) } else { SeamlessStep::Delete(Role::Old) }
 }
 
 impl Temporaries<'_> {
-    /// As [`Self::cleared`], but `old` stays if it has the old addresses.
-    fn cleared_but_old(&self, journal: &Journal, moment: &Moment) -> SeamlessStep {
+    /// As [`Self::delete_all`], but `old` stays if it has the old addresses.
+    fn delete_all_but_old(&self, journal: &Journal, moment: &Moment) -> SeamlessStep {
         if self.trigger.is_ours() {
             SeamlessStep::Delete(Role::Trigger)
         } else if self.new.is_ours() {
@@ -340,7 +342,7 @@ fn points_at(service: &Value, journal: &Journal) -> bool {
 }
 
 /// Whether a Service is an `ExternalName` that never resolves.
-fn is_parked(service: &Value) -> bool {
+fn is_released(service: &Value) -> bool {
     let spec = |field: &str| service.get("spec").and_then(|spec| spec.get(field)).and_then(Value::as_str);
     spec("type") == Some("ExternalName") && spec("externalName") == Some(MOVING_NAME)
 }

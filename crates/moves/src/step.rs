@@ -151,9 +151,9 @@ pub fn released(service: &Value, journal: &Journal) -> Value {
     service
 }
 
-/// The unchanged Service with the marker. It gets another version, so a release that was made from the version before is
-/// refused when it arrives.
-pub(crate) fn fenced(service: &Value, journal: &Journal) -> Value {
+/// The Service with the marker, otherwise unchanged. It gets another version, so the API server refuses a release that
+/// was made from the version before.
+pub(crate) fn marked(service: &Value, journal: &Journal) -> Value {
     let mut service = bare(service);
     annotate(&mut service, MOVING_ANNOTATION, Some(&marker(journal, &journal.to)));
     service

@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// The roles of this program, as its first argument: all but the first two are those in which it starts itself.
+// The roles of this program, as its first argument. It starts itself in all roles but the first two.
 const (
 	checkRole  = "check"
 	imageRole  = "image"
@@ -74,17 +74,17 @@ func parse(args []string) (options, error) {
 	var images string
 	flags := flag.NewFlagSet("control-plane", flag.ExitOnError)
 	flags.BoolVar(&options.machine, "machine", false, "print one line of JSON when ready, take commands on standard input, end when it closes")
-	flags.StringVar(&options.assets, "assets", os.Getenv("KUBEBUILDER_ASSETS"), "the folder with etcd, kube-apiserver and kubectl; $KUBEBUILDER_ASSETS where not given")
+	flags.StringVar(&options.assets, "assets", os.Getenv("KUBEBUILDER_ASSETS"), "the folder with etcd, kube-apiserver and kubectl; by default $KUBEBUILDER_ASSETS")
 	flags.StringVar(&options.serviceRange, "service-cluster-ip-range", "172.21.0.0/16", "the range of Service addresses, or one of each IP family, with a comma")
-	flags.BoolVar(&options.audit, "audit", false, "write what webhooks say of Services for the audit log into audit.log in the folder")
+	flags.BoolVar(&options.audit, "audit", false, "write an audit log of Services, with the audit annotations of webhooks, to audit.log in the folder")
 	flags.BoolVar(&options.controllerManager, "controller-manager", false, "run kube-controller-manager too")
 	flags.StringVar(&options.webhookClient, "webhook-client", "", "the host and port of a webhook to which the API server shows a client certificate; its authority is "+webhookClientAuthority+" in the folder")
-	flags.StringVar(&options.folder, "folder", "", "the folder for certificates, data and logs, emptied first and removed at the end; a temporary one where not given")
+	flags.StringVar(&options.folder, "folder", "", "the folder for certificates, data and logs, emptied first and removed at the end; by default a temporary one")
 	flags.IntVar(&options.nodes, "nodes", 0, "run a whole cluster with this number of nodes, as root")
 	flags.IntVar(&options.windowsNodes, "windows-nodes", 0, "register this number of Windows nodes, on which nothing runs")
 	flags.StringVar(&options.proxyMode, "proxy-mode", "nftables", "the mode of kube-proxy: nftables or iptables")
 	flags.StringVar(&images, "images", "", "archives of images for the nodes, with commas between them")
-	flags.IntVar(&options.port, "port", 0, "the port of the API server; a free one where not given")
+	flags.IntVar(&options.port, "port", 0, "the port of the API server; by default a free one")
 	flags.StringVar(&options.cgroup, "cgroup", "", "set by the program itself: the cgroup of the containers of all nodes")
 	if err := flags.Parse(args); err != nil {
 		return options, err

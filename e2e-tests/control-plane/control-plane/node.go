@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,7 +39,7 @@ func runNode(settings io.Reader) error {
 		return err
 	}
 	for _, image := range s.Images {
-		if err := importImage(containerdSocket, image); err != nil {
+		if err := importImage(image); err != nil {
 			return err
 		}
 	}
@@ -104,16 +103,7 @@ func waitForSocket(path string) error {
 	}
 }
 
-// importImage imports the images of an archive into a containerd.
-func importImage(socket, archive string) error {
-	return execute("ctr", "--address", socket, "--namespace", "k8s.io", "images", "import", archive)
-}
-
-// importImages imports the images of an archive into every node.
-func (p *plane) importImages(archive string) error {
-	var failed error
-	for _, node := range p.nodes {
-		failed = errors.Join(failed, importImage(node.containerd(), archive))
-	}
-	return failed
+// importImage imports the images of an archive into the containerd of this node.
+func importImage(archive string) error {
+	return execute("ctr", "--address", containerdSocket, "--namespace", "k8s.io", "images", "import", archive)
 }

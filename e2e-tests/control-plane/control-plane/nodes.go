@@ -55,11 +55,6 @@ func (n *node) ip(args ...string) error {
 	return execute("ip", args...)
 }
 
-// containerd is the socket of the node's containerd. The path is valid in every mount namespace.
-func (n *node) containerd() string {
-	return filepath.Join(n.folder, "run/containerd/containerd.sock")
-}
-
 func execute(program string, args ...string) error {
 	output, err := exec.Command(program, args...).CombinedOutput()
 	if err != nil {
@@ -88,7 +83,7 @@ func (p *plane) startNodes(ctx context.Context) error {
 	if err := p.startScheduler(); err != nil {
 		return err
 	}
-	if err := p.apply(ctx, strings.NewReplacer("CLUSTER_IP", dns.String()).Replace(corednsManifest)); err != nil {
+	if err := p.apply(ctx, strings.NewReplacer("CLUSTER_IP", dns.String(), "COREDNS_IMAGE", corednsImage).Replace(corednsManifest)); err != nil {
 		return err
 	}
 	if err := p.registerWindowsNodes(ctx); err != nil {
@@ -201,7 +196,7 @@ func (p *plane) startScheduler() error {
 	return err
 }
 
-// The image and the Service of CoreDNS.
+// The objects of CoreDNS.
 //
 //go:embed coredns.yaml
 var corednsManifest string
@@ -234,7 +229,8 @@ func (p *plane) registerWindowsNodes(ctx context.Context) error {
 	return p.apply(ctx, string(manifest))
 }
 
-// apply waits for the namespace kube-system and its like, which the API server creates after it is ready.
+// apply applies a manifest. It tries again if a namespace is missing: the API server creates kube-system and others
+// after it is ready.
 func (p *plane) apply(ctx context.Context, manifest string) error {
 	return p.waitForNodes(ctx, "the objects of the cluster", func() error {
 		return p.kubectl(ctx, manifest, "apply", "--filename=-")

@@ -306,9 +306,6 @@ func (p *plane) current(process *process) bool {
 
 // obey executes a command, and returns when it is done.
 func (p *plane) obey(ctx context.Context, command string) error {
-	if archive, found := strings.CutPrefix(command, "import "); found {
-		return p.importImages(archive)
-	}
 	switch command {
 	case "stop apiserver":
 		if p.apiServer == nil {
@@ -340,7 +337,7 @@ func (p *plane) obey(ctx context.Context, command string) error {
 		}
 		return p.waitForAPIServer(ctx)
 	default:
-		return fmt.Errorf("unknown command %q: expected `stop` or `start`, followed by `apiserver` or `etcd`, or `import`, followed by an archive of images", command)
+		return fmt.Errorf("unknown command %q: expected `stop` or `start`, followed by `apiserver` or `etcd`", command)
 	}
 }
 

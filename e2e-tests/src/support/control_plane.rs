@@ -359,11 +359,6 @@ impl ControlPlane {
         self.command("start etcd");
     }
 
-    /// Imports the images of an archive into every node.
-    pub fn import_images(&self, archive: &Path) {
-        self.command(&format!("import {}", archive.display()));
-    }
-
     #[track_caller]
     fn command(&self, command: &str) {
         let mut pipes = self.pipes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -42,8 +42,8 @@ pub async fn uninstall(cluster: &WholeCluster) {
     cluster.kubectl(&["delete", "-k", &format!("{DEPLOY}/api"), "--ignore-not-found"]).await.ok();
 }
 
-/// Asserts that the Pods of the namespace satisfy the restricted Pod Security level, and leaves the namespace with it. The
-/// API server checks the Pods of a namespace when this label is added, and warns of those that violate the level.
+/// Asserts that the Pods of the namespace satisfy the restricted Pod Security level, and leaves the namespace with it.
+/// The API server checks the Pods of a namespace when this label is added, and warns of those that violate the level.
 pub async fn satisfies_the_restricted_level(cluster: &WholeCluster) {
     let without = "pod-security.kubernetes.io/enforce-";
     cluster.kubectl(&["label", "namespace", NAMESPACE, without]).await.ok();

@@ -24,8 +24,6 @@ pub const LOAD: &str = "CLUSTERIP_LOAD";
 
 /// The pool that all Services belong to. The API server picks no addresses there.
 const SETTINGS: &str = "services: {pools: [{name: all, cidrs: [172.21.0.128/25]}]}\n";
-/// The address of a Service that is deleted and created again: outside of the pool, so that no move picks it.
-const CREATED_AT: &str = "172.21.0.99";
 /// The rate of requests by name, and that of requests by address, to one Service. As four or five Services have clients
 /// at the same time, that is about 200 of each in a second.
 const RATE: usize = 50;
@@ -185,7 +183,8 @@ impl<'p> MoveLoad<'p> {
         all
     }
 
-    /// Creates a Service, sends requests from every node, moves the Service, and deletes it when all requests have ended.
+    /// Creates a Service, sends requests from every node, moves the Service, and deletes it when all requests have
+    /// ended.
     async fn measure_one(&self, method: MoveMethod, nth: usize) -> Tally {
         let name = format!("web-{}-{nth}", method.label());
         let before = self.create_service(&name, json!({})).await;
@@ -198,7 +197,7 @@ impl<'p> MoveLoad<'p> {
         }
         tokio::time::sleep(LEAD).await;
         match method {
-            MoveMethod::DeleteAndCreate => self.delete_and_create(&name).await,
+            MoveMethod::DeleteAndCreate => self.delete_and_create(&name, nth).await,
             MoveMethod::Plain => self.run_move(&name, &[]).await,
             MoveMethod::Seamless => self.run_move(&name, &["--seamless"]).await,
         }
@@ -260,16 +259,20 @@ impl<'p> MoveLoad<'p> {
         serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{client}: {error}: {printed}"))
     }
 
-    async fn delete_and_create(&self, name: &str) {
+    /// The new address is outside of the pool, so that no move picks it, and where the API server picks none either.
+    async fn delete_and_create(&self, name: &str, nth: usize) {
         send(&self.client, Method::DELETE, &path(&self.namespace, name), None).await.unwrap();
-        self.create_service(name, json!({"clusterIP": CREATED_AT})).await;
+        self.create_service(name, json!({"clusterIP": format!("172.21.0.{}", 64 + nth)})).await;
     }
 
-    /// Moves a Service with `clusterip move`, which must succeed.
+    /// Moves a Service with `clusterip move`, which must succeed. Each command has a server namespace of its own,
+    /// because only one command may run in it, until the grace period of its moves has ended.
     async fn run_move(&self, name: &str, arguments: &[&str]) {
+        let server_namespace = self.plane.namespace("server").await;
         let mut command = Command::new(program());
+        command.args(["move", "--server-namespace", &server_namespace]);
         let service = format!("{}/{name}", self.namespace);
-        command.args(["move", "--yes", "--service", &service]).args(arguments);
+        command.args(["--yes", "--service", &service]).args(arguments);
         command.arg("--kubeconfig").arg(self.plane.kubeconfig()).arg("--settings").arg(self.settings());
         command.stdin(Stdio::null());
         let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

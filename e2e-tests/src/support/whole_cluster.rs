@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, Kubectl, Options, PROGRAM};
+use super::control_plane::{ControlPlane, Options, PROGRAM};
 
 /// The image with which Kubernetes tests itself. `netexec` is a web server that also sends requests.
 pub const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0";
@@ -53,11 +53,6 @@ impl WholeCluster {
         }))
     }
 
-    /// Runs a command in a Pod.
-    pub async fn in_pod(&self, namespace: &str, pod: &str, command: &[&str]) -> Kubectl {
-        self.kubectl(&[&["exec", "--namespace", namespace, pod, "--"], command].concat()).await
-    }
-
     /// Creates a Pod of this name that serves web requests on a node, and waits until it is ready. Its label `app` has
     /// its name as its value.
     pub async fn web_server(&self, namespace: &str, name: &str, node: &str) {
@@ -91,7 +86,8 @@ impl WholeCluster {
         answer["responses"][0].as_str().map(str::to_owned).ok_or(text)
     }
 
-    /// The name of the Pod that answers a web request from a client outside of the cluster, in the network of the nodes.
+    /// The name of the Pod that answers a web request from a client outside of the cluster, in the network of the
+    /// nodes.
     pub async fn ask_from_outside(&self, server: SocketAddr) -> io::Result<String> {
         let pid = fs::read_to_string(self.folder().join("pid"))?;
         let network = File::open(format!("/proc/{}/root/run/netns/outside", pid.trim()))?;

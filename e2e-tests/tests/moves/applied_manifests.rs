@@ -12,8 +12,8 @@ use crate::support::move_helpers::{
 
 const FORCED: &[&str] = &["--server-side", "--field-manager=gitops", "--force-conflicts"];
 
-/// The Service has no address at that moment. A manifest with a type ends the move, and the API server asks the webhooks
-/// for an address, as for a new Service. Any other manifest does not disturb the move.
+/// The Service has no address at that moment. A manifest with a type ends the move, and the API server asks the
+/// webhooks for an address, as for a new Service. Any other manifest does not disturb the move.
 #[tokio::test]
 async fn manifest_applied_during_a_move_leaves_a_service_without_differences() {
     let (plane, client) = (plane(), plane().client());

@@ -1,4 +1,4 @@
-//! What prevents a seamless move, or gets in its way: it is reported, and no other Service is touched.
+//! What prevents or disturbs a seamless move is reported, and no other Service is changed.
 
 use axum::http::Method;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ async fn dry_run_shows_the_method_of_each_service_and_what_its_clients_notice() 
             has_pod: true,
             expected: [
                 "plain",
-                "the old address stops answering; a seamless move would interrupt its node ports for seconds",
+                "fail until DNS forgets the old address; a seamless move would interrupt its node ports for seconds",
             ],
         },
         Case {
@@ -53,7 +53,7 @@ async fn dry_run_shows_the_method_of_each_service_and_what_its_clients_notice() 
             has_pod: true,
             expected: [
                 "plain",
-                "the old address stops answering; a seamless move would interrupt its external addresses for seconds",
+                "fail until DNS forgets the old address; a seamless move would interrupt its external addresses for seconds",
             ],
         },
     ];
@@ -204,14 +204,14 @@ async fn address_that_another_service_takes_meanwhile_stays_with_that_service() 
         let proxy = Proxy::start(stage.plane).await;
         let (gate, seen, ended) = waits_at(&stage, &proxy, waits).await;
         let taken = seen.body["spec"]["clusterIP"].clone();
-        let thief = create(&stage, "thief", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
+        let other = create(&stage, "other", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
         gate.release();
         let after = ends(&stage, ended).await;
         let now = addresses(&after);
         assert!(now == addresses(&before) || now.iter().all(is_in_pool) && !now.is_empty(), "{name}: {after}");
-        assert_ne!(now, addresses(&thief), "{name}");
+        assert_ne!(now, addresses(&other), "{name}");
         assert_eq!(but_addresses(&after), but_addresses(&before), "{name}");
-        assert_eq!(stage.stored("thief").await, thief, "{name}");
+        assert_eq!(stage.stored("other").await, other, "{name}");
     }
 }
 
@@ -222,12 +222,12 @@ async fn old_address_that_another_service_takes_meanwhile_does_not_stop_the_move
     let proxy = Proxy::start(stage.plane).await;
     let (gate, seen, ended) = waits_at(&stage, &proxy, takes_old).await;
     let taken = seen.body["spec"]["clusterIP"].clone();
-    let thief = create(&stage, "thief", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
+    let other = create(&stage, "other", json!({"clusterIP": taken, "ports": [{"port": 80}]})).await;
     gate.release();
     let after = ends(&stage, ended).await;
     assert!(addresses(&after).iter().all(is_in_pool), "{after}");
     assert_eq!(but_addresses(&after), but_addresses(&before));
-    assert_eq!(stage.stored("thief").await, thief);
+    assert_eq!(stage.stored("other").await, other);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,4 +256,27 @@ async fn service_that_is_deleted_during_the_move_leaves_no_temporary_service() {
     gate.release();
     ended.await.unwrap().unwrap();
     eventually("the end of the move", async || stage.left().await.is_empty().then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn finalizer_of_a_temporary_service_does_not_keep_the_command_running() {
+    let stage = Stage::new("finalizer").await;
+    let before = stage.service("web", json!({})).await;
+    let proxy = Proxy::start(stage.plane).await;
+    let (gate, seen, ended) = waits_at(&stage, &proxy, takes_old).await;
+    let name = seen.body["metadata"]["name"].as_str().unwrap();
+    let finalizers = async |finalizers: Value| {
+        let change = json!({"metadata": {"finalizers": finalizers}});
+        send(&stage.client, Method::PATCH, &path(&stage.namespace, name), Some(&change)).await.unwrap();
+    };
+    finalizers(json!(["example.com/keep"])).await;
+    gate.release();
+    let ended = ended.await.unwrap().unwrap();
+    let output = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.status.code(), Some(1), "{output}");
+    assert!(output.contains("remove the finalizer"), "{output}");
+    finalizers(Value::Null).await;
+    let after = stage.stored("web").await;
+    assert!(addresses(&after).iter().all(is_in_pool), "{after}");
+    assert_eq!(but_addresses(&after), but_addresses(&before));
 }

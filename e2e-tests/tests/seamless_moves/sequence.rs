@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::support::{SEAMLESS, Stage, is_in_pool};
 use crate::support::move_helpers::{addresses, but_addresses};
 
-/// The address of the name is gone only between the last two changes of `new` and `web`, and the old address only between
-/// those of `web` and `old` before.
+/// The address of the name is gone only between the last two changes of `new` and `web`, and the old address only
+/// between those of `web` and `old` before.
 const CHANGES: [&str; 9] = [
     "added new: the new address",
     "added old: another address",

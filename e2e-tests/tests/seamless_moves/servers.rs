@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::support::{Stage, is_in_pool, temporary_of, with_controller_manager};
 use crate::support::eventually::{eventually, eventually_within};
 use crate::support::fault_proxy::{Fault, Gate, Proxy, Seen};
-use crate::support::move_helpers::{addresses, but_addresses};
+use crate::support::move_helpers::{addresses, but_addresses, send};
 use crate::support::serve_process::ServerBuilder;
 
 /// The time limit for the end of a move that another leader began. For 90 s, requests of the other one may arrive.
@@ -107,4 +107,24 @@ async fn next_leader_keeps_the_grace_period_of_the_one_that_stopped() {
     assert!(temporary_of(&stage, "old").await.is_some(), "the old address answers until the grace period ends");
     let _second = server(&stage, &proxy, "2").start().await;
     end(&stage, &[before]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn record_of_a_service_that_is_replaced_in_the_grace_period_is_deleted() {
+    let plane = with_controller_manager();
+    let stage = Stage::on(&plane, "replaced").await;
+    let proxy = Proxy::start(&plane).await;
+    stage.service("web", json!({})).await;
+    let _server = server(&stage, &proxy, "3600").start().await;
+    eventually("the new address", async || {
+        let has_moved = addresses(&stage.stored("web").await).first().is_some_and(is_in_pool);
+        (has_moved && temporary_of(&stage, "new").await.is_none()).then_some(())
+    })
+    .await;
+    let services = format!("/api/v1/namespaces/{}/services", stage.namespace);
+    send(&stage.client, Method::DELETE, &format!("{services}/web"), None).await.unwrap();
+    let another = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"clusterIP": "None", "ports": [{"port": 80}]}});
+    send(&stage.client, Method::POST, &services, Some(&another)).await.unwrap();
+    eventually("the end of the move", async || stage.left().await.is_empty().then_some(())).await;
 }

@@ -30,8 +30,8 @@ pub const SEAMLESS: [&str; 5] = ["--seamless", "--yes", "--wait", "--grace-perio
 /// The label of the temporary Services.
 const TEMPORARY: &str = "clusterip-policy/temporary";
 
-/// The shared control plane of the tests that run only commands. Its controller manager writes the EndpointSlices of the
-/// temporary Services.
+/// The shared control plane of the tests that run only commands. Its controller manager writes the EndpointSlices of
+/// the temporary Services.
 fn plane() -> &'static ControlPlane {
     static PLANE: OnceLock<ControlPlane> = OnceLock::new();
     PLANE.get_or_init(with_controller_manager)
@@ -107,8 +107,9 @@ impl<'p> Stage<'p> {
         created
     }
 
-    /// Creates a Pod, and makes it ready, as a kubelet does.
+    /// Creates a Pod, and makes it ready, as a kubelet does. A Pod is an endpoint only if its Node exists.
     async fn ready_pod(&self, app: &str) {
+        self.plane.apply(r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}"#).await;
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let ip = format!("10.1.0.{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let pods = format!("/api/v1/namespaces/{}/pods", self.namespace);
@@ -200,7 +201,7 @@ impl<'p> Stage<'p> {
         let list = send(&self.client, Method::GET, &list, None).await.unwrap();
         let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
         let api = services(self.client.clone(), &self.namespace);
-        let seen = Seer { namespace: self.namespace.clone(), from: addresses(moving) };
+        let describer = ChangeDescriber { namespace: self.namespace.clone(), from: addresses(moving) };
         tokio::spawn(async move {
             let events = api.watch(&WatchParams::default().disable_bookmarks().timeout(280), &version).await.unwrap();
             let events = events.try_take_while(|event| {
@@ -208,7 +209,7 @@ impl<'p> Stage<'p> {
                     matches!(event, WatchEvent::Added(service) if service.metadata.name.as_deref() == Some("end"));
                 futures::future::ready(Ok(!ended))
             });
-            events.map_ok(|event| seen.line(&event)).try_collect().await.unwrap()
+            events.map_ok(|event| describer.line(&event)).try_collect().await.unwrap()
         })
     }
 
@@ -228,13 +229,13 @@ pub fn is_in_pool(address: &IpAddr) -> bool {
 }
 
 /// Describes changes of Services during a move.
-struct Seer {
+struct ChangeDescriber {
     namespace: String,
     /// The old addresses of the Service that moves.
     from: Vec<IpAddr>,
 }
 
-impl Seer {
+impl ChangeDescriber {
     /// The change as text: the kind of the event, the role of the Service, and where it is.
     fn line(&self, event: &WatchEvent<DynamicObject>) -> String {
         let (kind, service) = match event {

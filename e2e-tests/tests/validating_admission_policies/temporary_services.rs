@@ -30,10 +30,8 @@ const EXTERNAL: &str = "server-services: a temporary Service may have no externa
                         and no node port";
 const TRIGGER: &str = "server-services: a temporary Service that triggers kube-proxy must be in the namespace of \
                        clusterip, without a selector";
-const NOT_BY_CLUSTERIP: &str =
-    "temporary-services: only clusterip may add, change or remove the label clusterip-policy/temporary";
-const KEPT: &str = "temporary-services: only clusterip may change the owner and the label \
-                    app.kubernetes.io/managed-by of a temporary Service";
+pub(super) const NOT_BY_CLUSTERIP: &str = "temporary-services: only clusterip may create or change a temporary Service, with the \
+                                label clusterip-policy/temporary";
 const FINALIZER: &str = "temporary-services: a temporary Service of clusterip can't get a finalizer";
 
 /// The refusal of a name.
@@ -42,7 +40,7 @@ fn named(name: &str, role: &str) -> String {
 }
 
 /// A control plane with `deploy/webhook` and `deploy/seamless`, and without a webhook, which no server would answer.
-async fn deployed() -> &'static ControlPlane {
+pub(super) async fn deployed() -> &'static ControlPlane {
     static DEPLOYED: OnceCell<ControlPlane> = OnceCell::const_new();
     DEPLOYED
         .get_or_init(async || {
@@ -60,7 +58,7 @@ async fn deployed() -> &'static ControlPlane {
 }
 
 /// `allowed`, the short name of the policy that refused the request and its message, or another error.
-fn outcome<T>(result: Result<T, kube::Error>) -> String {
+pub(super) fn outcome<T>(result: Result<T, kube::Error>) -> String {
     let message = match result {
         Ok(_) => return "allowed".to_owned(),
         Err(kube::Error::Api(status)) => status.message,
@@ -76,6 +74,11 @@ fn outcome<T>(result: Result<T, kube::Error>) -> String {
 /// A reference to the Service that moves.
 fn owner() -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "name": "web", "uid": "00000000-0000-0000-0000-000000000001"})
+}
+
+/// Another owner: the API server removes a second reference to the same object.
+fn other_owner() -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "name": "api", "uid": "00000000-0000-0000-0000-000000000002"})
 }
 
 /// A temporary Service, as the server creates it.
@@ -146,7 +149,7 @@ fn creates_in_a_namespace_of_a_user() -> Vec<Create> {
         create("a long name", temporary("new", &format!("{NEW}0")), &named(&format!("{NEW}0"), "new")),
         create("another manager", with(new(), |service| relabel(service, MANAGED_BY, Some("helm"))), MANAGER),
         create("no owner", with(new(), |service| service.metadata.owner_references = None), OWNER),
-        create("two owners", with(new(), |service| own(service, &[owner(), owner()])), OWNER),
+        create("two owners", with(new(), |service| own(service, &[owner(), other_owner()])), OWNER),
         create("another kind of owner", owned(json!({"apiVersion": "apps/v1", "kind": "Deployment"})), OWNER),
         create("a controller", owned(json!({"controller": true})), OWNER),
         create("an owner that waits for it", owned(json!({"blockOwnerDeletion": true})), OWNER),
@@ -196,7 +199,7 @@ async fn server_creates_only_temporary_services() {
 }
 
 /// Waits until this user is refused to create an unlabelled Service, or one with a label.
-async fn in_force(user: &Api<DynamicObject>, refusal: &str) {
+pub(super) async fn in_force(user: &Api<DynamicObject>, refusal: &str) {
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
     let tried = match refusal {
         NOT_TEMPORARY => service("trial", json!({})),
@@ -217,11 +220,11 @@ struct Write {
     by_tenant: &'static str,
 }
 
-fn ordinary() -> DynamicObject {
+pub(super) fn ordinary() -> DynamicObject {
     service("web", json!({}))
 }
 
-fn new() -> DynamicObject {
+pub(super) fn new() -> DynamicObject {
     temporary("new", NEW)
 }
 
@@ -240,21 +243,21 @@ fn writes() -> Vec<Write> {
             before: new,
             change: Some(affinity),
             by_server: "allowed",
-            by_tenant: "allowed",
+            by_tenant: NOT_BY_CLUSTERIP,
         },
         Write {
             name: "the release of the address",
             before: new,
             change: Some(|service| release_to(service, "moving.invalid")),
             by_server: "allowed",
-            by_tenant: "allowed",
+            by_tenant: NOT_BY_CLUSTERIP,
         },
         Write {
             name: "another external name",
             before: new,
             change: Some(|service| release_to(service, "example.com")),
             by_server: TYPE,
-            by_tenant: "allowed",
+            by_tenant: NOT_BY_CLUSTERIP,
         },
         Write {
             name: "no label any more",
@@ -282,16 +285,22 @@ fn writes() -> Vec<Write> {
             before: new,
             change: Some(|service| service.metadata.owner_references = None),
             by_server: OTHER_OWNER,
-            by_tenant: KEPT,
+            by_tenant: NOT_BY_CLUSTERIP,
         },
         Write {
             name: "another manager",
             before: new,
             change: Some(|service| relabel(service, MANAGED_BY, Some("helm"))),
             by_server: MANAGER,
-            by_tenant: KEPT,
+            by_tenant: NOT_BY_CLUSTERIP,
         },
-        Write { name: "a finalizer", before: new, change: Some(finalize), by_server: FINALIZER, by_tenant: FINALIZER },
+        Write {
+            name: "a finalizer",
+            before: new,
+            change: Some(finalize),
+            by_server: FINALIZER,
+            by_tenant: NOT_BY_CLUSTERIP,
+        },
         Write { name: "its deletion", before: new, change: None, by_server: "allowed", by_tenant: "allowed" },
         Write {
             name: "its deletion after an administrator has removed its manager",
@@ -354,7 +363,7 @@ async fn only_clusterip_makes_services_temporary_and_it_changes_and_deletes_no_o
             };
             // An administrator may do everything except give a temporary Service a finalizer.
             let expected = match expected {
-                "" if by_tenant == FINALIZER => FINALIZER,
+                "" if by_server == FINALIZER => FINALIZER,
                 "" => "allowed",
                 expected => expected,
             };

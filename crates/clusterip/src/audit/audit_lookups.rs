@@ -8,9 +8,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
+use clusterip_core::prefetched::Prefetched;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::kubewarden_responses;
-use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls, map};
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
+use serde_json::Value;
 
 /// Which addresses count as free.
 pub enum Free {
@@ -34,9 +38,9 @@ pub struct AuditLookups {
 
 impl AuditLookups {
     /// Answers look-ups about `service` from a snapshot.
-    pub fn new(snapshot: &Arc<RwLock<Snapshot>>, service: &serde_json::Value, free: Free) -> Self {
-        let selector = map(service, &["spec", "selector"]);
-        let calls = SnapshotCalls::new(Arc::clone(snapshot)).for_selector(selector);
+    pub fn new(snapshot: &Arc<RwLock<Snapshot>>, settings: &Settings, service: &Value, free: Free) -> Self {
+        let calls = SnapshotCalls::new(Arc::clone(snapshot)).for_object(service);
+        let calls = calls.prefetching(settings, &ServiceKey::of(service));
         Self { snapshot: Arc::clone(snapshot), calls, free }
     }
 
@@ -54,6 +58,14 @@ impl AuditLookups {
 impl HostCalls for AuditLookups {
     fn services(&self) -> usize {
         self.calls.services()
+    }
+
+    fn prefetched(&self) -> Prefetched {
+        let prefetched = self.calls.prefetched();
+        match self.free {
+            Free::All => Prefetched { used: Some(Vec::new()), ..prefetched },
+            Free::But { .. } => prefetched,
+        }
     }
 
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {

@@ -127,7 +127,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
         _ => as_if_created(service),
     };
     let in_flight = input.in_flight.iter().map(|(address, _)| *address).collect();
-    let lookups = AuditLookups::new(input.snapshot, service, Free::But { own: own.clone(), in_flight });
+    let lookups = AuditLookups::new(input.snapshot, settings, service, Free::But { own: own.clone(), in_flight });
     let recorder = Arc::new(Recorder::new(Arc::new(lookups)));
     let answer = input.module.validate(&request, &input.settings.document, recorder.clone())?;
     let placement = Placement::of(settings, service, &answer);

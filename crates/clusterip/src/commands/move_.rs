@@ -50,21 +50,24 @@ Examples:
     clusterip move --namespace shop --service web --yes
   The Services with these labels:
     clusterip move --all-namespaces --selector app=web,tier!=back --dry-run
-  So that no request fails, two at a time, until the old addresses are free:
+  Without failed requests, two Services at once, until the old addresses are free:
     clusterip move --seamless --at-once 2 --wait --yes
   With a settings file, if no server runs:
     clusterip init >settings.yaml
     clusterip move --settings settings.yaml --dry-run
 
-No Service is deleted: it has type ExternalName for some milliseconds, and then the new address. \
-All other fields stay unchanged. Addresses set by hand are never changed. With --seamless, both addresses answer during the move: temporary Services keep the new address before it, and the old \
-one until DNS has forgotten it. A command that was interrupted can be run again, and finishes what it began. If a server \
-(`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries out \
-the moves.
+The command deletes no Service that it moves: the Service has type ExternalName for some milliseconds, \
+and then the new address. All other fields stay unchanged. Addresses set by hand are never changed. If a \
+server (`clusterip serve`) leads in the cluster, the command uses its settings, and the server carries \
+out the moves.
 
-Ctrl-C or SIGTERM starts no further move: the command finishes the moves that have begun, for at most \
-about a minute, and then ends. The other Services keep their addresses. Before the first move, the \
-command ends at once.
+With --seamless, both addresses answer during the move: temporary Services have the new address before \
+the Service gets it, and the old address until DNS has forgotten it.
+
+After Ctrl-C or SIGTERM, the command begins no further move, and ends when the moves that have begun are \
+finished: within about a minute, with --seamless after the grace period. The other Services keep their \
+addresses. Before the first move, the command ends at once. A command that was killed can be run again: \
+it finishes the moves that have begun.
 
 Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command \
 can't start.";

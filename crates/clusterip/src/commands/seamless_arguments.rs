@@ -10,14 +10,15 @@ use crate::services::mover::SeamlessOptions;
 /// The longest grace period: one hour.
 const MAX_GRACE_PERIOD: i64 = 3600;
 
-/// How clients find Services. Both values are usually read from the configuration of CoreDNS.
+/// What seamless moves depend on in DNS. By default, both values are those of the configuration of CoreDNS.
 #[derive(Debug, Args)]
 pub struct DnsArguments {
     /// For how many seconds the old address answers after a seamless move [default: as long as DNS may cache it, as the
-    /// ConfigMap kube-system/coredns says, and 5 s more; otherwise 60]
+    /// ConfigMap kube-system/coredns says, and 5 s more; 60 if it can't be read]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_GRACE_PERIOD))]
     grace_period: Option<u32>,
-    /// The domain of the cluster in DNS [default: as the ConfigMap kube-system/coredns says, otherwise cluster.local]
+    /// The domain of the cluster in DNS [default: as the ConfigMap kube-system/coredns says; cluster.local if it can't
+    /// be read]
     #[arg(long, value_name = "DOMAIN", value_parser = NonEmptyStringValueParser::new())]
     cluster_domain: Option<String>,
 }
@@ -32,7 +33,7 @@ impl DnsArguments {
 /// The arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct SeamlessServer {
-    /// Move Services with ready endpoints so that both addresses answer during the move. Needs the permissions of
+    /// Move Services with ready endpoints seamlessly: both addresses answer during the move. Needs the permissions of
     /// deploy/seamless
     #[arg(long)]
     seamless_moves: bool,
@@ -55,11 +56,12 @@ impl SeamlessServer {
 /// The arguments of `move`.
 #[derive(Debug, Args)]
 pub struct SeamlessCommand {
-    /// Move Services with ready endpoints so that both addresses answer during the move. Needs the permissions of
+    /// Move Services with ready endpoints seamlessly: both addresses answer during the move. Needs the permissions of
     /// deploy/seamless
     #[arg(long)]
     seamless: bool,
-    /// Wait until the old addresses have stopped answering, and the temporary Services are deleted
+    /// If a server carries out the moves: wait until the old addresses have stopped answering, and the temporary
+    /// Services are deleted. Without a server, the command always waits
     #[arg(long, requires = "seamless")]
     pub wait: bool,
     #[command(flatten)]

@@ -155,7 +155,7 @@ impl<'m> NodePlanner<'m> {
                 Some(old) => NodeRequest::updated(&node, old),
                 None => NodeRequest::created(&node),
             };
-            let calls = SnapshotCalls::new(Arc::clone(self.snapshot));
+            let calls = SnapshotCalls::new(Arc::clone(self.snapshot)).for_object(&node);
             self.module.validate(&request, self.document, Arc::new(calls))?
         };
         let row = row(&manifest.object.value(), &node, &answer, warnings);

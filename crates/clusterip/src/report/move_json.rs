@@ -26,7 +26,7 @@ pub enum NotMoved {
     #[error("the command stopped before the move began, because another move failed")]
     Stopped,
     /// The Service has moved, but its temporary Services are not deleted yet.
-    #[error("it has moved, but the server has not deleted its temporary Services yet")]
+    #[error("it has moved, but the server has not deleted its temporary Services yet: read the log of the server")]
     NotEnded,
     /// The move ended, and the Service has not moved to a new address of its pool.
     #[error("{0}")]
@@ -131,7 +131,7 @@ mod tests {
             json!({
                 "namespace": "shop", "name": name, "from": ["172.21.0.9"], "to": to, "why": "it lies in no pool",
                 "method": if to.is_null() { json!(null) } else { json!("plain") },
-                "clients": if to.is_null() { json!(null) } else { json!("nothing: no endpoint is ready") },
+                "clients": if to.is_null() { json!(null) } else { json!("notice nothing: no endpoint is ready") },
                 "stays": stays, "outcome": outcome, "message": message,
             })
         };

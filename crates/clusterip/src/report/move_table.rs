@@ -54,7 +54,7 @@ pub fn table(rows: &[Row], methods: bool, layout: Layout) -> String {
             put(&columns::paragraph(&stays, 2, 4, layout));
         }
         if let Some(method) = row.method.filter(|_| methods) {
-            put(&columns::paragraph(&format!("clients: {method}"), 2, 4, layout));
+            put(&columns::paragraph(&format!("clients {method}"), 2, 4, layout));
         }
     }
     table

@@ -15,7 +15,7 @@
 //! - Changes that others make meanwhile are kept. Each write names the version that it was made from.
 //! - A move ends: after [`Limits::total`] with an error, and the record stays for [`Mover::resume`].
 //! - A seamless move returns when the Service has its new address. Its record stays until [`Mover::resume`] has deleted
-//!   the last temporary Service; [`Mover::unfinished`] tells when to call it.
+//!   the last temporary Service. [`Mover::unfinished`] says when to call it.
 //!
 //! # Caveats
 //! - Another Service may take the old address, the new address or a node port meanwhile. Then the mover takes the
@@ -32,7 +32,7 @@
 //! | [`spec_merge`] | keeps what others changed in the spec meanwhile |
 //! | [`field_ownership`] | restores which manager owns which field |
 //! | [`seamless`] | decides the steps of a move during which both addresses answer |
-//! | [`unfinished`] | the seamless moves that this process has to finish |
+//! | [`unfinished`] | the seamless moves that this process knows and that have not ended |
 //! | [`targets`] | other target addresses during a move |
 //! | [`refusal`] | interprets why the API server refused a request |
 //! | [`outcome`] | how a move ended |
@@ -67,8 +67,9 @@ pub use self::move_error::MoveError;
 use self::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
 use self::records::Records;
 use self::seamless::progress::Progress;
+use self::seamless_run::PlannedMethod;
 use self::targets::Targets;
-use self::unfinished::Unfinished;
+use self::unfinished::UnfinishedMoves;
 
 /// A move to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,11 +90,11 @@ pub struct MoveOrder {
     pub reason: Option<String>,
     /// Whether to move a Service of type `LoadBalancer`, whose cloud controller may tear its load balancer down.
     pub load_balancers: bool,
-    /// How to move the Service so that both addresses answer meanwhile; `None` for a plain move.
+    /// The options of a seamless move; `None` for a plain move.
     pub seamless: Option<SeamlessOptions>,
 }
 
-/// How to make a seamless move.
+/// The options of a seamless move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SeamlessOptions {
@@ -131,7 +132,7 @@ pub struct Mover {
     client: Client,
     records: Records,
     limits: Limits,
-    unfinished: Unfinished,
+    unfinished: UnfinishedMoves,
 }
 
 impl Mover {
@@ -143,11 +144,11 @@ impl Mover {
     /// A mover with the given limits.
     pub fn with_limits(client: Client, namespace: &str, limits: Limits) -> Self {
         let records = Records::new(client.clone(), namespace);
-        Self { client, records, limits, unfinished: Unfinished::default() }
+        Self { client, records, limits, unfinished: UnfinishedMoves::default() }
     }
 
     /// The seamless moves that this process knows and that have not ended.
-    pub fn unfinished(&self) -> &Unfinished {
+    pub fn unfinished(&self) -> &UnfinishedMoves {
         &self.unfinished
     }
 
@@ -295,9 +296,10 @@ impl<'m> Run<'m> {
                     None => return Ok(Outcome::Unmoved(Unmoved::NoTarget { taken: self.refused.clone() })),
                 }
             } else {
-                let plan = match self.plan(&service, &to, order).await? {
-                    Ok(plan) => plan,
-                    Err(reason) => return Ok(Outcome::Unmoved(Unmoved::NotPrepared { reason })),
+                let plan = match self.plan_method(&service, &to, order).await? {
+                    PlannedMethod::Plain => None,
+                    PlannedMethod::Seamless(plan) => Some(plan),
+                    PlannedMethod::Prevented(reason) => return Ok(Outcome::Unmoved(Unmoved::NotPrepared { reason })),
                 };
                 self.ordered = Some(to.clone());
                 if let Some((released, journal)) = self.release(&service, &to, order, plan).await? {

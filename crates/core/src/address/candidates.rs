@@ -222,6 +222,12 @@ impl Band {
         (value <= run.last).then(|| run.family.address(value))
     }
 
+    /// How many positions follow this one whose addresses follow its address without a gap.
+    pub fn positions_without_gap(&self, position: u128) -> u128 {
+        let behind = self.runs.partition_point(|run| run.position <= position);
+        self.runs.get(behind).map_or(self.count, |next| next.position).saturating_sub(position + 1)
+    }
+
     /// The position of an address; `None` if the band does not contain it.
     fn position(&self, address: IpAddr) -> Option<u128> {
         let (family, value) = (Family::of(address), number(address));

@@ -3,6 +3,7 @@
 //! A *block* is a CIDR of a fixed length inside a larger one; an address is a block of `/32` or `/128`. Positions are
 //! `u128` on every platform. Memory grows with the number of occupied ranges, never with the size of a range.
 
+mod address_set;
 mod allocator;
 mod band;
 mod block;
@@ -13,6 +14,7 @@ mod order;
 mod parse;
 mod span;
 
+pub use address_set::AddressSet;
 pub use allocator::{BlockAllocator, Full};
 pub use band::static_band_len;
 pub use block::{BlockError, Blocks, overlap};

@@ -47,6 +47,14 @@ pub struct Walk {
     left: u128,
 }
 
+impl Walk {
+    /// Skips this many positions of an ascending walk.
+    pub fn skip_ascending(&mut self, positions: u128) {
+        self.next = self.next.saturating_add(positions);
+        self.left = self.left.saturating_sub(positions);
+    }
+}
+
 impl Iterator for Walk {
     type Item = u128;
 

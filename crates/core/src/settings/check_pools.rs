@@ -2,7 +2,8 @@
 
 use super::Mistake;
 use super::read::PoolPaths;
-use crate::address::Span;
+use crate::address::{Occupancy, Span};
+use crate::label_selector::Labels;
 
 /// The fields that all kinds of pools share.
 pub(super) struct Common<'s> {
@@ -30,16 +31,20 @@ pub(super) trait Kind {
 /// The mistakes in pools that contradict each other or the other settings. `paths` has one entry for each pool.
 pub(super) fn mistakes(pools: &[Common<'_>], paths: &[PoolPaths], kind: &dyn Kind) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
+    // Each request checks the settings, and they may have hundreds of pools: pools are compared pair by pair only if
+    // there is something to find.
+    let (has_unique_names, are_disjoint) = (have_unique_names(pools), are_disjoint(pools));
     for (index, (pool, pool_paths)) in pools.iter().zip(paths).enumerate() {
         let earlier = &pools[..index];
         let mut say = |path: &str, reason: String| mistakes.push(Mistake { path: path.to_owned(), reason });
 
-        if let Some(other) = earlier.iter().position(|other| !pool.name.is_empty() && other.name == pool.name) {
+        let is_same = |other: &Common<'_>| !pool.name.is_empty() && other.name == pool.name;
+        if !has_unique_names && let Some(other) = earlier.iter().position(is_same) {
             let reason = format!("{:?} is already the name of {}", pool.name, paths[other].path);
             say(&format!("{}.name", pool_paths.path), reason);
         }
         for (position, (range, path)) in pool.ranges.iter().zip(&pool_paths.cidrs).enumerate() {
-            if let Some(reason) = overlapped(range, &pool.ranges[..position], earlier) {
+            if !are_disjoint && let Some(reason) = overlapped(range, &pool.ranges[..position], earlier) {
                 say(path, reason);
             }
             kind.of_range(index, position, &mut |reason| say(path, reason));
@@ -57,6 +62,24 @@ pub(super) fn mistakes(pools: &[Common<'_>], paths: &[PoolPaths], kind: &dyn Kin
         }
     }
     mistakes
+}
+
+fn have_unique_names(pools: &[Common<'_>]) -> bool {
+    let mut names = Labels::new();
+    pools.iter().all(|pool| names.insert(pool.name.to_owned(), String::new()).is_none())
+}
+
+/// Whether certainly no range has an address of another one. Ranges of both families are compared as numbers, so an
+/// IPv6 range of low addresses may seem to overlap one of IPv4.
+fn are_disjoint(pools: &[Common<'_>]) -> bool {
+    let (mut all, mut count) = (Occupancy::default(), Some(0_u128));
+    for pool in pools {
+        for range in &pool.ranges {
+            all.insert(range.numbers());
+            count = count.and_then(|count| count.checked_add(range.count()));
+        }
+    }
+    count == Some(all.len())
 }
 
 fn overlapped(range: &Span, before: &[Span], earlier: &[Common<'_>]) -> Option<String> {

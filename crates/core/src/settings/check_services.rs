@@ -97,8 +97,9 @@ impl Match {
     /// Whether it certainly matches everything that `other` matches: each of its conditions follows from a condition of
     /// `other`. Selectors are compared for equality only.
     fn covers(&self, other: &Self) -> bool {
-        self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
-            && self.scope.covers(&other.scope)
+        // The namespaces first: of many pools, most are for different namespaces.
+        self.scope.covers(&other.scope)
+            && self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
     }
 }
 

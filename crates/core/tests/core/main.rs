@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod address_order;
+mod address_set;
 mod addresses_set_by_hand;
 mod allocator;
 mod annotation_warnings;
@@ -33,6 +34,7 @@ mod occupancy;
 mod ownership;
 mod picking;
 mod pod_spec;
+mod prefetched;
 mod properties;
 mod reason_annotation;
 mod request_fields;

@@ -6,7 +6,8 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::support::{FakeCluster, answer_of, cases, created, ip, json_with, net};
+use crate::support::{FakeCluster, answer_of, answer_with, cases, created, ip, json_with, net};
+use clusterip_core::prefetched::Prefetched;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -242,6 +243,24 @@ proptest! {
         if let Some(before) = given(&without).filter(|before| !scene.for_others.contains(before)) {
             prop_assert_eq!(given(&scene), Some(before));
         }
+    }
+
+    #[test]
+    fn addresses_that_the_host_sends_change_no_answer(scene in scene(), sent in prop::collection::vec(any::<bool>(), 1..70)) {
+        let object = json!({
+            "metadata": {"name": scene.name, "namespace": "shop"},
+            "spec": {"ipFamilies": [if scene.cidrs[0].addr().is_ipv4() { "IPv4" } else { "IPv6" }]},
+        });
+        // The host may leave out an address that a look-up finds.
+        let used = scene.all().zip(sent.iter().cycle()).filter(|((_, used), sent)| match used {
+            Used::Service => **sent,
+            Used::ServiceAlone => true,
+            Used::Free | Used::IpAddressAlone => false,
+        });
+        let used = used.map(|((address, _), _)| address.into()).collect();
+        let prefetched = Prefetched { used: Some(used), ..Prefetched::default() };
+        let answered = answer_with(&prefetched, &created(object.clone()), &scene.settings(), &scene.cluster());
+        prop_assert_eq!(answered, answer_of(&created(object), &scene.settings(), &scene.cluster()));
     }
 
     #[test]

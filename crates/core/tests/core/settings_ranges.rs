@@ -3,7 +3,12 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use crate::support::{SettingsCase, check_mistakes, pool, pools, services};
+use clusterip_core::address::overlap;
+use clusterip_core::settings::Settings;
+use ipnet::IpNet;
+use proptest::prelude::*;
+
+use crate::support::{SettingsCase, cases, check_mistakes, net, pool, pools, services};
 use serde_json::{Value, json};
 
 #[test]
@@ -316,4 +321,46 @@ fn pool_that_is_never_used_is_a_mistake() {
             mistakes: &[r#"services.pools[0].match.oss: unknown key "oss": did you mean os?"#],
         },
     ]);
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    #[test]
+    fn same_names_and_overlaps_are_found_as_by_comparing_each_pair(
+        written in prop::collection::vec(
+            (0_u8..12, prop::collection::vec(prop::sample::select(vec![
+                "10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/25", "10.0.2.128/25", "10.0.0.0/23", "10.1.0.0/16", "10.2.0.0/16",
+                "fd00::/120", "fd00::100/120", "fd00::/64", "fd01::/64", "::/0", "0.0.0.0/0", "11.0.0.0/8", "12.0.0.0/8",
+            ]), 1..3)),
+            1..5,
+        ),
+    ) {
+        let mut expected: Vec<String> = Vec::new();
+        let mut earlier: Vec<(usize, IpNet)> = Vec::new();
+        for (index, (name, cidrs)) in written.iter().enumerate() {
+            if let Some(other) = written[..index].iter().position(|(other, _)| other == name) {
+                let path = format!("services.pools[{index}].name");
+                expected.push(format!("{path}: \"p{name}\" is already the name of services.pools[{other}]"));
+            }
+            for (position, cidr) in cidrs.iter().map(|cidr| net(cidr)).enumerate() {
+                let overlapping = |(_, other): &&(usize, IpNet)| overlap(*other, cidr);
+                let of_same_pool = earlier.iter().filter(|(pool, _)| *pool == index).find(overlapping);
+                if let Some((pool, other)) = of_same_pool.or_else(|| earlier.iter().find(overlapping)) {
+                    let of = match *pool {
+                        same if same == index => "the same pool".to_owned(),
+                        other => format!("pool \"p{}\"", written[other].0),
+                    };
+                    expected.push(format!("services.pools[{index}].cidrs[{position}]: {cidr} overlaps {other} of {of}"));
+                }
+                earlier.push((index, cidr));
+            }
+        }
+        let pool = |(index, (name, cidrs)): (usize, &(u8, Vec<&str>))| {
+            json!({"name": format!("p{name}"), "cidrs": cidrs, "match": {"namespaces": [format!("n{index}")]}})
+        };
+        let document = pools(written.iter().enumerate().map(pool).collect());
+        let found = Settings::from_value(&document).map_or_else(|mistakes| mistakes.to_string(), |_| String::new());
+        prop_assert_eq!(found.lines().map(str::to_owned).collect::<Vec<_>>(), expected);
+    }
 }

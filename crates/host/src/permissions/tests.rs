@@ -29,6 +29,7 @@ fn permissions_of_a_server_with_all_duties() {
         moves: true,
         previews_moves: false,
         load_balancers: true,
+        seamless: false,
         nodes: true,
         external: true,
         agents_namespace: None,

@@ -2,8 +2,8 @@
 
 use wasmtime::{Engine, Module, Result};
 
-/// The policy, which is built into this program. The build script has compiled it. It is a `static`, because each use of
-/// a constant would copy the code into the program again.
+/// The policy, which is built into this program. The build script has compiled it. It is a `static`, because each use
+/// of a constant would copy the code into the program again.
 pub static EMBEDDED: CompiledModule = CompiledModule(include_bytes!(concat!(env!("OUT_DIR"), "/policy.cwasm")));
 
 /// The size of the policy's WebAssembly module in bytes, before it was compiled, as a decimal number.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use clusterip_core::answer::Answer;
 use clusterip_core::external::Held;
 use clusterip_core::node::Allocation;
+use clusterip_core::prefetched::Prefetched;
 use clusterip_core::validate::SettingsAnswer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -71,6 +72,21 @@ struct Payload<'p, R> {
     allocation: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     external: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prefetched: Option<Value>,
+}
+
+impl<'p, R> Payload<'p, R> {
+    fn new(request: &'p R, settings: &'p Value) -> Self {
+        Self { request, settings, allocation: None, external: None, prefetched: None }
+    }
+
+    /// The payload with the answers that `calls` sends in advance.
+    fn with_prefetched(self, calls: &dyn HostCalls) -> Self {
+        let prefetched = calls.prefetched();
+        let prefetched = (prefetched != Prefetched::default()).then(|| prefetched.to_value());
+        Self { prefetched, ..self }
+    }
 }
 
 /// An instance of the policy with its own memory.
@@ -159,7 +175,8 @@ impl Module {
         settings: &Value,
         calls: Arc<dyn HostCalls>,
     ) -> Result<Answer, ModuleError> {
-        self.ask("validate", &Payload { request, settings, allocation: None, external: None }, Some(calls))
+        let payload = Payload::new(request, settings).with_prefetched(calls.as_ref());
+        self.ask("validate", &payload, Some(calls))
     }
 
     /// Evaluates an admission request with the external addresses that are reserved. With this input the policy also
@@ -174,7 +191,8 @@ impl Module {
         held: &Held,
         calls: Arc<dyn HostCalls>,
     ) -> Result<Answer, ModuleError> {
-        let payload = Payload { request, settings, allocation: None, external: Some(held.to_value()) };
+        let payload = Payload::new(request, settings).with_prefetched(calls.as_ref());
+        let payload = Payload { external: Some(held.to_value()), ..payload };
         self.ask("validate", &payload, Some(calls))
     }
 
@@ -285,7 +303,7 @@ impl Instance {
         settings: &Value,
         allocation: &Allocation,
     ) -> Result<Answer, ModuleError> {
-        let payload = Payload { request, settings, allocation: Some(allocation.to_value()), external: None };
+        let payload = Payload { allocation: Some(allocation.to_value()), ..Payload::new(request, settings) };
         parse(&self.call("validate", write(&payload)?)?)
     }
 

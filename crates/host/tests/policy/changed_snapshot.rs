@@ -5,10 +5,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::label_selector::Labels;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::support::snapshots::list_all;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -45,14 +49,21 @@ fn object() -> impl Strategy<Value = Value> {
             "metadata": {"namespace": namespace, "name": name, "labels": {SERVICE_NAME_LABEL: service}},
         })
     });
-    prop_oneof![service, deployment, slice]
+    let node = (proptest::sample::select(&NAMES[..]), 0_u8..4, 24_u8..=26).prop_map(|(name, third, length)| {
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+            "spec": {"podCIDR": format!("10.1.{third}.0/{length}")},
+        })
+    });
+    prop_oneof![2 => service, 2 => deployment, 1 => slice, 1 => node]
 }
 
 fn op() -> impl Strategy<Value = Op> {
     let remove = object().prop_map(|object| {
-        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = match text("/kind").as_str() {
             "Service" => ("v1", "Service"),
+            "Node" => ("v1", "Node"),
             "Deployment" => ("apps/v1", "Deployment"),
             _ => ("discovery.k8s.io/v1", "EndpointSlice"),
         };
@@ -88,7 +99,20 @@ fn asked(snapshot: Snapshot) -> Vec<String> {
         answers.push(format!("{kind}: {:?}", snapshot.names(api_version, kind, None)));
     }
     let snapshot = Arc::new(RwLock::new(snapshot));
+    let lowest =
+        json!({"services": {"order": "lowest", "evidence": {"lookups": "namespace", "kinds": ["Deployment"]}}});
+    let lowest = Settings::from_value(&lowest).unwrap();
+    for third in 0..4 {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "spec": {"podCIDR": format!("10.1.{third}.0/25")}});
+        let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_object(&node);
+        answers.push(String::from_utf8(calls.answer(&list_all("v1/Node", None)).unwrap()).unwrap());
+    }
     for selector in sets {
+        for namespace in NAMESPACES {
+            let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector.clone());
+            let prefetched = calls.prefetching(&lowest, &ServiceKey::new(namespace, "a")).prefetched();
+            answers.push(format!("{namespace} {selector:?}: {prefetched:?}"));
+        }
         let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
         for namespace in NAMESPACES {
             let call = HostCall::ListNamespace {
@@ -114,7 +138,8 @@ proptest! {
         for op in ops {
             match op {
                 Op::Insert(object) => {
-                    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+                    let text =
+                        |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
                     left.insert((text("/kind"), text("/metadata/namespace"), text("/metadata/name")), object.clone());
                     changed.insert(object);
                 }

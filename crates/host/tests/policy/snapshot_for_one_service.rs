@@ -3,13 +3,17 @@
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::label_selector::Labels;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::HostCalls;
+use clusterip_host::policy::node_request::NodeRequest;
+use ipnet::IpNet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::MODULE;
-use crate::support::snapshots::{deployment, list_of, snapshot};
+use crate::support::snapshots::{deployment, list_of, service, snapshot};
 
 fn labels() -> impl Strategy<Value = Labels> {
     prop::collection::btree_map(
@@ -60,8 +64,138 @@ proptest! {
         });
         let all = SnapshotCalls::new(Arc::new(RwLock::new(snapshot(&workloads))));
         let few = all.clone().for_selector(selector);
+        let parsed = Settings::from_value(&settings).unwrap();
+        let prefetched = few.clone().prefetching(&parsed, &ServiceKey::new("shop", "web"));
         let answer = |calls: SnapshotCalls| MODULE.validate(&request, &settings, Arc::new(calls)).unwrap();
-        prop_assert_eq!(answer(all), answer(few));
+        let expected = answer(all);
+        prop_assert_eq!(&answer(few), &expected);
+        prop_assert_eq!(&answer(prefetched), &expected);
+    }
+
+    #[test]
+    fn prefetched_addresses_do_not_change_answers(
+        services in prop::collection::btree_map(1_u8..70, 0..3_usize, 0..70),
+        more in prop::collection::vec(1_u8..70, 0..6),
+        first in 0_u8..3,
+        order in prop::sample::select(vec!["lowest", "spread"]),
+    ) {
+        let settings = json!({"services": {
+            "order": order,
+            "pools": [{"name": "all", "cidrs": [format!("10.0.0.{}/26", first * 64)], "exclude": [format!("10.0.0.{}", first * 64 + 7)]}],
+        }});
+        // Service `shop/web` has some addresses, some addresses have several Services, and some have a second address.
+        let names = ["web", "other", "third"];
+        let mut objects: Vec<Value> = Vec::new();
+        for (last, owner) in services.iter().map(|(last, owner)| (*last, *owner)).chain(more.iter().map(|last| (*last, 3))) {
+            let name = names.get(owner).map_or(format!("more-{last}"), |name| format!("{name}-{last}"));
+            let name = if name == format!("web-{last}") && last % 16 == 0 { "web".to_owned() } else { name };
+            objects.push(service(&name, &[&format!("10.0.0.{last}"), &format!("10.0.0.{}", last + 70)]));
+        }
+        let object = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {}});
+        let request = json!({
+            "uid": "1", "kind": {"group": "", "version": "v1", "kind": "Service"}, "namespace": "shop", "name": "web",
+            "operation": "CREATE", "object": object,
+        });
+        let all = SnapshotCalls::new(Arc::new(RwLock::new(snapshot(&objects))));
+        let parsed = Settings::from_value(&settings).unwrap();
+        let prefetched = all.clone().for_object(&object).prefetching(&parsed, &ServiceKey::new("shop", "web"));
+        let answer = |calls: SnapshotCalls| MODULE.validate(&request, &settings, Arc::new(calls)).unwrap();
+        prop_assert_eq!(answer(prefetched), answer(all));
+    }
+
+    #[test]
+    fn omitting_nodes_without_overlap_does_not_change_answers(
+        nodes in prop::collection::vec((0_u8..8, 24_u8..=28, 0_u8..6), 0..20),
+        own in (0_u8..8, 24_u8..=28),
+    ) {
+        let block = |third: u8, length: u8| IpNet::new([10, 0, third / 2, third % 2 * 128].into(), length).unwrap().trunc();
+        let node = |name: u8, block: IpNet| json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{name}")}, "spec": {"podCIDRs": [block]},
+        });
+        let objects: Vec<Value> = nodes.iter().map(|(third, length, name)| node(*name, block(*third, *length))).collect();
+        let settings = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
+        let object = node(0, block(own.0, own.1));
+        let all = SnapshotCalls::new(Arc::new(RwLock::new(snapshot(&objects))));
+        let few = all.clone().for_object(&object);
+        let answer = |calls: SnapshotCalls| MODULE.validate(&NodeRequest::created(&object), &settings, Arc::new(calls)).unwrap();
+        prop_assert_eq!(answer(few), answer(all));
+    }
+}
+
+#[test]
+fn a_host_sends_the_kinds_with_selected_workloads_and_the_spans_of_used_addresses() {
+    struct Case {
+        name: &'static str,
+        settings: Value,
+        selector: Value,
+        kinds: Option<&'static [&'static str]>,
+        used: Option<&'static [&'static str]>,
+    }
+    let mut pod = deployment("shop", "web");
+    pod["spec"] = json!({"template": {"metadata": {"labels": {"app": "web", "tier": "front"}}}});
+    let services =
+        (1..=30).filter(|last| *last != 20).map(|last| service(&format!("s-{last}"), &[&format!("10.0.0.{last}")]));
+    let objects: Vec<Value> =
+        services.chain([pod, service("web", &["10.0.0.10", "fd00::1"]), service("s-9", &["10.0.0.9"])]).collect();
+    let with = |order: &str, lookups: &str| {
+        json!({"services": {
+            "order": order,
+            "evidence": {"lookups": lookups, "kinds": ["Deployment", "Job", "example.org/v1/Rollout", "example.org/v1/Node"]},
+        }})
+    };
+    let web = || json!({"app": "web"});
+    let cases = [
+        Case {
+            name: "a Deployment, and kinds whose look-up fails",
+            settings: with("spread", "namespace"),
+            selector: web(),
+            kinds: Some(&["apps/v1/Deployment", "example.org/v1/Rollout", "example.org/v1/Node"]),
+            used: None,
+        },
+        Case {
+            name: "two labels",
+            settings: with("spread", "namespace"),
+            selector: json!({"app": "web", "tier": "front"}),
+            kinds: Some(&["apps/v1/Deployment", "example.org/v1/Rollout", "example.org/v1/Node"]),
+            used: None,
+        },
+        Case {
+            name: "one of two labels",
+            settings: with("spread", "namespace"),
+            selector: json!({"app": "web", "tier": "back"}),
+            kinds: Some(&["example.org/v1/Rollout", "example.org/v1/Node"]),
+            used: None,
+        },
+        Case {
+            name: "look-ups of the cluster",
+            settings: with("spread", "cluster"),
+            selector: web(),
+            kinds: None,
+            used: None,
+        },
+        Case {
+            name: "no selector",
+            settings: with("spread", "namespace"),
+            selector: json!({}),
+            kinds: None,
+            used: None,
+        },
+        Case {
+            name: "lowest: the address that the Service shares counts, and short spans don't",
+            settings: with("lowest", "cluster"),
+            selector: web(),
+            kinds: None,
+            used: Some(&["10.0.0.1-10.0.0.19", "10.0.0.21-10.0.0.30"]),
+        },
+    ];
+    for Case { name, settings, selector, kinds, used } in cases {
+        let mut snapshot = snapshot(&objects);
+        snapshot.remove_api("example.org/v1", "Rollout");
+        let object = json!({"kind": "Service", "spec": {"selector": selector}});
+        let calls = SnapshotCalls::new(Arc::new(RwLock::new(snapshot))).for_object(&object);
+        let calls = calls.prefetching(&Settings::from_value(&settings).unwrap(), &ServiceKey::new("shop", "web"));
+        let expected = json!({"workloadKinds": kinds, "used": used});
+        assert_eq!(calls.prefetched().to_value(), expected, "{name}");
     }
 }
 

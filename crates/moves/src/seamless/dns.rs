@@ -1,11 +1,11 @@
-//! What the configuration of CoreDNS says about a cluster: its domain, and how long clients may know an address.
+//! What the configuration of CoreDNS says about a cluster: its domain, and how long an address may be cached.
 
 /// The TTL of the plugin `kubernetes` without a setting, in seconds.
 const DEFAULT_TTL: u32 = 5;
 /// The longest time that the plugin `cache` keeps an answer without a setting, in seconds.
 const DEFAULT_CACHE: u32 = 3600;
 
-/// What the configuration says.
+/// What a Corefile says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DnsFacts {
     /// The domain of the cluster, such as `cluster.local`.
@@ -37,7 +37,7 @@ pub fn read(corefile: &str) -> DnsFacts {
             _ => {}
         }
     }
-    // The cache keeps an answer at most for its TTL, but a client may get it at the end of that time.
+    // A cached answer expires with its TTL, too, so the longer time is a cautious bound.
     facts.cached_for = ttl.map(|ttl| ttl.max(cache.unwrap_or_default()));
     facts
 }

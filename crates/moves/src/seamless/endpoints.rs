@@ -1,11 +1,14 @@
 //! Compares the EndpointSlices of Services.
 
 use std::collections::BTreeSet;
+use std::hash::Hasher;
 
 use serde_json::Value;
+use siphasher::sip::SipHasher24;
 
-/// The ready addresses in the EndpointSlices of a Service, each with its ports.
-pub fn ready(slices: &[Value]) -> BTreeSet<(String, String)> {
+/// The ready addresses in EndpointSlices of a Service, each with a hash of its ports: a Service may have a thousand
+/// ports, and as many endpoints.
+pub fn ready(slices: &[Value]) -> BTreeSet<(String, u64)> {
     let mut all = BTreeSet::new();
     for slice in slices {
         let ports = ports(slice);
@@ -15,20 +18,22 @@ pub fn ready(slices: &[Value]) -> BTreeSet<(String, String)> {
                 continue;
             }
             let addresses = endpoint.get("addresses").and_then(Value::as_array).into_iter().flatten();
-            all.extend(addresses.filter_map(Value::as_str).map(|address| (address.to_owned(), ports.clone())));
+            all.extend(addresses.filter_map(Value::as_str).map(|address| (address.to_owned(), ports)));
         }
     }
     all
 }
 
-/// The ports of a slice as text, in a fixed order.
-fn ports(slice: &Value) -> String {
+/// The hash of the ports of a slice, in a fixed order.
+fn ports(slice: &Value) -> u64 {
     let port = |port: &Value| {
         let field = |key: &str| port.get(key).map(Value::to_string).unwrap_or_default();
-        format!("{} {} {}", field("name"), field("protocol"), field("port"))
+        format!("{} {} {},", field("name"), field("protocol"), field("port"))
     };
     let ports = slice.get("ports").and_then(Value::as_array).into_iter().flatten();
-    ports.map(port).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(",")
+    let mut hasher = SipHasher24::new();
+    ports.map(port).collect::<BTreeSet<_>>().iter().for_each(|port| hasher.write(port.as_bytes()));
+    hasher.finish()
 }
 
 #[cfg(test)]

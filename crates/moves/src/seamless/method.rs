@@ -18,7 +18,7 @@ pub enum Method {
 /// Why a Service is not moved seamlessly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhyPlain {
-    /// Nobody has asked for it.
+    /// No seamless move was asked for.
     NotAsked,
     /// No endpoint is ready, so nothing answers at the old address either.
     NoReadyEndpoints,
@@ -44,28 +44,28 @@ impl Method {
     }
 }
 
-/// What the clients of the Service notice.
+/// What the clients of the Service notice, as the rest of a sentence about them.
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Seamless => "both addresses answer until the grace period ends",
+            Self::Seamless => "notice nothing: both addresses answer until the grace period ends",
             Self::Plain(WhyPlain::NotAsked) => {
-                "the old address stops answering, and clients know it until DNS forgets it"
+                "fail until DNS forgets the old address; with --seamless, the old address answers until then"
             }
-            Self::Plain(WhyPlain::NoReadyEndpoints) => "nothing: no endpoint is ready",
+            Self::Plain(WhyPlain::NoReadyEndpoints) => "notice nothing: no endpoint is ready",
             Self::Plain(WhyPlain::NoSelector) => {
-                "the old address stops answering; without a selector, no temporary Service can keep it"
+                "fail until DNS forgets the old address; without a selector, no temporary Service can keep it"
             }
             Self::Plain(WhyPlain::NodePorts) => {
-                "the old address stops answering; a seamless move would interrupt its node ports for seconds"
+                "fail until DNS forgets the old address; a seamless move would interrupt its node ports for seconds"
             }
             Self::Plain(WhyPlain::LoadBalancer) => {
-                "the old address stops answering; a seamless move would interrupt its load balancer for seconds"
+                "fail until DNS forgets the old address; a seamless move would interrupt its load balancer for seconds"
             }
             Self::Plain(WhyPlain::ExternalAddresses) => {
-                "the old address stops answering; a seamless move would interrupt its external addresses for seconds"
+                "fail until DNS forgets the old address; a seamless move would interrupt its external addresses for seconds"
             }
-            Self::Plain(WhyPlain::OneStays) => "the address that moves stops answering; the other one stays",
+            Self::Plain(WhyPlain::OneStays) => "fail at the address that moves until DNS forgets it; the other one stays",
         })
     }
 }

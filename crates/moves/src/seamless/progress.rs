@@ -7,13 +7,14 @@ use crate::refusal::Refusal;
 /// What one run of a move knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Progress {
-    /// Whether this run recorded the move. No other run creates anything.
+    /// Whether this run recorded the move. No other run creates temporary Services.
     recorded: bool,
     /// Why the preparation has failed.
     failure: Option<String>,
     tried_old: bool,
     without_trigger: bool,
     without_old: bool,
+    took_old: bool,
     deleted_trigger: bool,
     /// What did not go as planned, as text for the outcome.
     notes: Vec<String>,
@@ -74,19 +75,22 @@ impl Progress {
         self.without_trigger
     }
 
-    pub(super) fn goes_without_old(&self) -> bool {
-        self.without_old
+    /// Whether this run leaves `old` as it is: it was refused the old addresses, or has taken them. If another client
+    /// then releases them again and again, the move goes on without them.
+    pub(super) fn is_done_with_old(&self) -> bool {
+        self.without_old || self.took_old
     }
 
     pub(super) fn trigger_was_deleted(&self) -> bool {
         self.deleted_trigger
     }
 
-    /// Notes the answer to the request of a step, and tells what follows.
+    /// Notes the answer to the request of a step, and returns what follows.
     pub fn answered(&mut self, step: &SeamlessStep, answer: Result<(), &Refusal>) -> Reaction {
         let refusal = match answer {
             Ok(()) => {
                 self.tried_old |= *step == SeamlessStep::TryOld;
+                self.took_old |= *step == SeamlessStep::TakeOld;
                 self.deleted_trigger |= *step == SeamlessStep::Delete(Role::Trigger);
                 return Reaction::GoOn;
             }
@@ -99,7 +103,7 @@ impl Progress {
             (SeamlessStep::Create(Role::New | Role::Old), Refusal::Gone) => self.fail(refusal.to_string()),
             (_, Refusal::Conflict) => {}
             (
-                SeamlessStep::Delete(_) | SeamlessStep::ParkOld | SeamlessStep::TakeOld | SeamlessStep::TryOld,
+                SeamlessStep::Delete(_) | SeamlessStep::ReleaseOld | SeamlessStep::TakeOld | SeamlessStep::TryOld,
                 Refusal::Gone,
             ) => {}
             (SeamlessStep::Create(Role::Trigger), _) => self.without_trigger = true,
@@ -111,7 +115,7 @@ impl Progress {
             }
             (
                 SeamlessStep::Create(Role::New | Role::Old)
-                | SeamlessStep::ParkOld
+                | SeamlessStep::ReleaseOld
                 | SeamlessStep::TryOld
                 | SeamlessStep::Release,
                 _,

@@ -68,8 +68,8 @@ const COPIED_ANNOTATIONS: [&str; 4] = [
     "service.kubernetes.io/topology-mode",
 ];
 
-/// The request of a step; `None` for a step that sends none, or whose object is not there. `now` is the time in seconds
-/// since 1970.
+/// The request of a step; `None` for a step that sends none, or whose object does not exist. `now` is the time in
+/// seconds since 1970.
 pub fn request(step: &SeamlessStep, seen: &Observed, journal: &Journal, plan: &Plan, now: i64) -> Option<Request> {
     let replace = |(namespace, name): (&str, &str), body: Value, dry_run: bool| {
         Some(Request::Replace { namespace: namespace.to_owned(), name: name.to_owned(), body, dry_run })
@@ -82,11 +82,11 @@ pub fn request(step: &SeamlessStep, seen: &Observed, journal: &Journal, plan: &P
             let body = temporary(*role, name, namespace, seen, journal);
             Some(Request::Create { namespace: namespace.to_owned(), body })
         }
-        SeamlessStep::ParkOld => replace(old, parked(seen.old.as_ref()?), false),
+        SeamlessStep::ReleaseOld => replace(old, without_address(seen.old.as_ref()?), false),
         SeamlessStep::TryOld => replace(old, at_old_address(seen.old.as_ref()?, journal, now), true),
         SeamlessStep::TakeOld => replace(old, at_old_address(seen.old.as_ref()?, journal, now), false),
         SeamlessStep::Release => replace(service, step::released(seen.service.as_ref()?, journal), false),
-        SeamlessStep::Fence => replace(service, step::fenced(seen.service.as_ref()?, journal), false),
+        SeamlessStep::PreventRelease => replace(service, step::marked(seen.service.as_ref()?, journal), false),
         SeamlessStep::Delete(role) => {
             let object = match role {
                 Role::New => &seen.new,
@@ -152,7 +152,7 @@ fn spec_at(journal: &Journal, addresses: &[IpAddr]) -> Map<String, Value> {
 }
 
 /// `old` without an address.
-fn parked(old: &Value) -> Value {
+fn without_address(old: &Value) -> Value {
     let mut old = step::bare(old);
     if let Some(spec) = old.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert("type".into(), "ExternalName".into());

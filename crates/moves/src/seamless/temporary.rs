@@ -20,7 +20,7 @@ const MAX_UNTIL_SWAP: i64 = 600;
 /// The role of a temporary Service. It is the value of [`TEMPORARY_LABEL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Has the new addresses until the Service takes them.
+    /// Has the new addresses until the Service gets them.
     New,
     /// Has the old addresses for the grace period.
     Old,
@@ -84,7 +84,7 @@ pub enum Temporary<'v> {
     Absent,
     /// It was created by this move, or by an earlier move of the same Service.
     Ours(&'v Value),
-    /// It belongs to another client, and is not touched.
+    /// It belongs to another client, and is not changed.
     Foreign,
 }
 
@@ -113,9 +113,9 @@ impl<'v> Temporary<'v> {
         matches!(self, Self::Ours(object) if addresses(object).iter().any(|address| wanted.contains(address)))
     }
 
-    /// Whether the object is ours, and its address is released.
-    pub fn is_parked(&self) -> bool {
-        matches!(self, Self::Ours(object) if super::is_parked(object))
+    /// Whether the object is ours, and has released its address.
+    pub fn is_released(&self) -> bool {
+        matches!(self, Self::Ours(object) if super::is_released(object))
     }
 }
 
@@ -132,7 +132,24 @@ fn is_of_move(object: &Value, role: Role, journal: &Journal) -> bool {
         && is_owned
 }
 
-fn is_being_deleted(object: &Value) -> bool {
+/// Whether a Service looks like a temporary one of any move. Reports leave such Services out. The policy
+/// temporary-services.clusterip-policy.io keeps the label from tenants; without it, they can keep a Service out of
+/// reports, but not from being moved.
+pub fn looks_temporary(service: &Value) -> bool {
+    let metadata = |field: &str| service.get("metadata").and_then(|metadata| metadata.get(field));
+    let label = |key: &str| metadata("labels").and_then(|labels| labels.get(key)).and_then(Value::as_str);
+    let name = metadata("name").and_then(Value::as_str).unwrap_or_default();
+    let has_name_of = |role: Role| {
+        let hash = name.strip_prefix("clusterip-").and_then(|rest| rest.strip_prefix(role.as_str())?.strip_prefix('-'));
+        hash.is_some_and(|hash| hash.len() == 10 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    let mut roles = [Role::New, Role::Old, Role::Trigger].into_iter();
+    let role = roles.find(|role| label(TEMPORARY_LABEL) == Some(role.as_str()));
+    role.is_some_and(has_name_of) && label("app.kubernetes.io/managed-by") == Some(MANAGED_BY)
+}
+
+/// Whether an object is deleted as soon as it has no finalizer any more.
+pub fn is_being_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 

@@ -11,6 +11,31 @@ fn names_depend_on_the_uid_alone() {
 }
 
 #[test]
+fn only_services_with_the_labels_and_a_fitting_name_look_temporary() {
+    struct Case {
+        name: &'static str,
+        service: &'static str,
+        role: &'static str,
+        manager: &'static str,
+        expected: bool,
+    }
+    let case = |name, service, role, manager, expected| Case { name, service, role, manager, expected };
+    let cases = [
+        case("as created", "clusterip-old-0123456789", "old", "clusterip", true),
+        case("of another role", "clusterip-old-0123456789", "new", "clusterip", false),
+        case("of no role", "clusterip-old-0123456789", "older", "clusterip", false),
+        case("of another manager", "clusterip-old-0123456789", "old", "Helm", false),
+        case("without a hash", "clusterip-old-web", "old", "clusterip", false),
+        case("with another name", "web", "old", "clusterip", false),
+    ];
+    for Case { name, service, role, manager, expected } in cases {
+        let labels = json!({"clusterip-policy/temporary": role, "app.kubernetes.io/managed-by": manager});
+        let service = json!({"metadata": {"name": service, "labels": labels}});
+        assert_eq!(temporary::looks_temporary(&service), expected, "{name}");
+    }
+}
+
+#[test]
 fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
     struct Case {
         name: &'static str,
@@ -31,4 +56,30 @@ fn grace_period_counts_from_the_swap_and_nobody_can_prolong_it() {
         let old = json!({"metadata": {"annotations": {"clusterip-policy/swapped-at": written}}});
         assert_eq!(grace_end(&Temporary::Ours(&old), &journal, &plan), expected, "{name}");
     }
+}
+
+#[test]
+fn old_addresses_are_taken_once() {
+    let web = json!({"metadata": {"uid": "1", "namespace": "shop", "name": "web"}, "spec": {"clusterIP": "10.0.0.7"}});
+    let to: [IpAddr; 1] = ["10.0.1.7".parse().unwrap()];
+    let mut journal = step::beginning(&web, &to, "why");
+    let plan = Plan::new("shop", "1", "clusterip-policy", "cluster.local", 40);
+    journal.seamless = Some(plan.clone());
+    let temporary = |role: &str, spec: Value| {
+        json!({"metadata": {"labels": {"clusterip-policy/temporary": role, "app.kubernetes.io/managed-by": "clusterip"},
+            "ownerReferences": [{"uid": "1"}]}, "spec": spec})
+    };
+    let seen = Observed {
+        service: Some(json!({"spec": {"type": "ExternalName", "externalName": plan.external_name}})),
+        new: Some(temporary("new", json!({"type": "ClusterIP", "clusterIP": "10.0.1.7", "clusterIPs": ["10.0.1.7"]}))),
+        old: Some(temporary("old", json!({"type": "ExternalName", "externalName": MOVING_NAME}))),
+        trigger: None,
+    };
+    let moment = Moment { since_write: BETWEEN_SWAPS, ..Moment::default() };
+    let mut progress = Progress::of_first_run();
+    let step = next(&seen, &journal, &plan, &progress, &moment, &to);
+    assert_eq!(step, SeamlessStep::TakeOld);
+    progress.answered(&step, Ok(()));
+    // A user has parked `old` again.
+    assert_eq!(next(&seen, &journal, &plan, &progress, &moment, &to), SeamlessStep::Delete(Role::New));
 }

@@ -33,11 +33,11 @@ pub fn is_alias(object: &Value) -> bool {
 }
 
 impl World {
-    /// Whether an object other than that at `except`, or a stranger, has this address.
+    /// Whether an object other than that at `except`, or a Service elsewhere, has this address.
     pub fn is_taken(&self, address: IpAddr, except: usize) -> bool {
         let has = |object: &Value| !is_alias(object) && addresses(object).contains(&address);
         let mut others = self.objects.iter().enumerate().filter(|(at, _)| *at != except);
-        self.strangers.contains(&address) || others.any(|(_, object)| object.as_deref().is_some_and(has))
+        self.taken_by_others.contains(&address) || others.any(|(_, object)| object.as_deref().is_some_and(has))
     }
 
     /// Carries out a request.

@@ -22,9 +22,9 @@ pub enum Fault {
     /// `old` is deleted before the grace period has ended.
     NoGracePeriod,
     /// The move is undone although a release may still arrive.
-    NoFence,
+    ReleaseNotPrevented,
     /// The record is deleted although a creation may still arrive.
-    NotQuiet,
+    RecordDeletedEarly,
     /// A later run creates temporary Services.
     LaterRunCreates,
     /// A foreign Service with the name of a temporary one is deleted.
@@ -35,7 +35,7 @@ pub enum Fault {
     NoCleanup,
     /// Temporary Services of a Service that is gone stay.
     LeftBehind,
-    /// `old` stays parked, so the old address does not answer.
+    /// `old` does not take the old address, which does not answer then.
     OldNotTaken,
 }
 
@@ -47,8 +47,8 @@ impl Fault {
         Self::NoTrigger,
         Self::OldCreatedLate,
         Self::NoGracePeriod,
-        Self::NoFence,
-        Self::NotQuiet,
+        Self::ReleaseNotPrevented,
+        Self::RecordDeletedEarly,
         Self::LaterRunCreates,
         Self::ForeignDeleted,
         Self::OldInTheWay,
@@ -67,7 +67,7 @@ impl Fault {
 
     /// How many leaders take over while the first run goes on.
     pub fn leaders(self) -> u8 {
-        u8::from(matches!(self, Self::NoFence | Self::LaterRunCreates))
+        u8::from(matches!(self, Self::ReleaseNotPrevented | Self::LaterRunCreates))
     }
 }
 
@@ -81,7 +81,7 @@ pub fn decide(
     target: &[IpAddr],
 ) -> SeamlessStep {
     let moment = match fault {
-        Some(Fault::NotQuiet) => &Moment { is_quiet: true, ..*moment },
+        Some(Fault::RecordDeletedEarly) => &Moment { requests_ended: true, ..*moment },
         Some(Fault::NoGracePeriod) => &Moment { now: moment.now + 100_000, ..*moment },
         _ => moment,
     };
@@ -93,7 +93,7 @@ pub fn decide(
         }
         (Some(Fault::NoTrigger), SeamlessStep::Create(Role::Trigger)) => SeamlessStep::Release,
         (Some(Fault::OldCreatedLate), SeamlessStep::Create(Role::Old)) => SeamlessStep::Create(Role::Trigger),
-        (Some(Fault::NoFence), SeamlessStep::Fence) => match () {
+        (Some(Fault::ReleaseNotPrevented), SeamlessStep::PreventRelease) => match () {
             () if seen.new.is_some() => SeamlessStep::Delete(Role::New),
             () if seen.old.is_some() => SeamlessStep::Delete(Role::Old),
             () if seen.trigger.is_some() => SeamlessStep::Delete(Role::Trigger),
@@ -108,7 +108,7 @@ pub fn decide(
             None => SeamlessStep::End,
         },
         (Some(Fault::LeftBehind), SeamlessStep::Delete(_)) if seen.service.is_none() => SeamlessStep::End,
-        (Some(Fault::OldNotTaken), SeamlessStep::TakeOld) => SeamlessStep::Wait(Wait::Quiet),
+        (Some(Fault::OldNotTaken), SeamlessStep::TakeOld) => SeamlessStep::Wait(Wait::Requests),
         _ => step,
     }
 }

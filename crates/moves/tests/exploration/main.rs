@@ -6,6 +6,7 @@
 
 mod api_server;
 mod faults;
+mod other_writers;
 mod search;
 mod world;
 
@@ -48,7 +49,7 @@ fn undisturbed_move_writes_in_this_order() {
     let expected = [
         "create new",
         "create old",
-        "park old",
+        "release old",
         "try old",
         "create trigger",
         "release",

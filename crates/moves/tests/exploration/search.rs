@@ -12,11 +12,11 @@ use clusterip_moves::seamless::request::{Request, request};
 use clusterip_moves::seamless::temporary::Role;
 use clusterip_moves::seamless::{Moment, Plan, SeamlessStep, Wait};
 use clusterip_moves::step::{self, Step, TargetAddresses, Without};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};
+use super::api_server::{NEW, OLD, SERVICE, TRIGGER};
 use super::faults::{Fault, decide};
-use super::world::{FROM, Late, Runner, TO, World, journal};
+use super::world::{Late, Runner, World, journal};
 
 /// How often something may go wrong.
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +39,10 @@ enum Delivery {
     Late,
 }
 
-struct Model {
+pub(super) struct Model {
     fault: Option<Fault>,
     journal: &'static Journal,
-    plan: &'static Plan,
+    pub(super) plan: &'static Plan,
 }
 
 impl Model {
@@ -67,7 +67,7 @@ impl Model {
             since_write: [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(5)][usize::from(run.waited)],
             endpoints_match: run.waited > 0,
             is_late: world.clock > 0,
-            is_quiet: run.saw_quiet,
+            requests_ended: run.saw_requests_ended,
         };
         let seen = run.observed(self.journal);
         let plan = (self.journal, self.plan);
@@ -81,16 +81,25 @@ impl Model {
         })
     }
 
-    /// What a run does next. Returns the name of a write.
-    fn act(&self, world: &mut World, nth: usize, delivery: Delivery) -> Option<String> {
+    /// Carries out the next step of a run, `step` if it is known. Returns the name of the step if it writes.
+    fn act(
+        &self,
+        world: &mut World,
+        nth: usize,
+        delivery: Delivery,
+        step: Option<SeamlessStep>,
+    ) -> Option<&'static str> {
         let objects = world.objects.clone();
-        let is_quiet = world.late.is_none() && (nth == 0 || world.runs[0].is_none());
+        let requests_ended = world.late.is_none() && (nth == 0 || world.runs[0].is_none());
         let run = world.runs[nth].as_mut()?;
         if run.is_stale {
-            (run.seen, run.is_stale, run.saw_quiet) = (objects, false, is_quiet);
+            (run.seen, run.is_stale, run.saw_requests_ended) = (objects, false, requests_ended);
             return None;
         }
-        let mut step = self.next(world, nth)?;
+        let mut step = match step {
+            Some(step) => step,
+            None => self.next(world, nth)?,
+        };
         if step == SeamlessStep::End {
             let run = world.runs[nth].as_mut()?;
             // The executor reads the objects once more before it deletes the record.
@@ -111,7 +120,7 @@ impl Model {
             }
             SeamlessStep::End => {
                 (world.runs[nth], world.is_recorded) = (None, false);
-                return Some(step.name().to_owned());
+                return Some(step.name());
             }
             SeamlessStep::GiveUp(_) => {
                 run.progress.fail("foreign".to_owned());
@@ -134,15 +143,23 @@ impl Model {
         };
         let answer =
             if delivery == Delivery::AnswerLost { Err(Refusal::Trouble("no answer".to_owned())) } else { answer };
-        let objects = world.objects.clone();
-        let target = self.target(world.runs[nth].as_ref()?);
-        let is_held_by_own =
-            [Role::New, Role::Old].iter().any(|role| world.temporary(*role, self.journal).has_any(&target));
-        let run = world.runs[nth].as_mut()?;
-        match (&step, &answer) {
+        self.note_answer(world, nth, &step, &answer);
+        Some(step.name())
+    }
+
+    /// Notes the answer to the request of a step in the run, as the executor does.
+    fn note_answer(&self, world: &mut World, nth: usize, step: &SeamlessStep, answer: &Result<(), Refusal>) {
+        let is_held_by_temporary = |target: &[IpAddr]| {
+            [Role::New, Role::Old].iter().any(|role| world.temporary(*role, self.journal).has_any(target))
+        };
+        let is_held = world.runs[nth].as_ref().is_some_and(|run| is_held_by_temporary(&self.target(run)));
+        let at = written(step);
+        let stored = world.objects[at].clone();
+        let Some(run) = world.runs[nth].as_mut() else { return };
+        match (step, answer) {
             (SeamlessStep::Original(Step::Assign), Err(Refusal::Address { .. } | Refusal::Refused(_))) => {
-                // As the executor does: a temporary Service that was created late is deleted first.
-                if !is_held_by_own {
+                // A temporary Service that was created late is deleted before the next address is tried.
+                if !is_held {
                     run.target = (run.target + 1).min(2);
                 }
             }
@@ -150,15 +167,13 @@ impl Model {
             (step, answer) => drop(run.progress.answered(step, answer.as_ref().map(drop))),
         }
         match answer {
-            // As the executor does: only the object that was written is up to date.
+            // Only the object that was written is up to date.
             Ok(()) => {
-                let at = written(&step);
-                run.seen[at].clone_from(&objects[at]);
+                run.seen[at] = stored;
                 run.waited = 0;
             }
             Err(_) => run.is_stale = true,
         }
-        Some(step.name().to_owned())
     }
 
     fn original(&self, step: Step, service: &Value, run: &Runner) -> Option<Request> {
@@ -187,7 +202,9 @@ impl Model {
             let Some(run) = &world.runs[nth] else { continue };
             let next = if run.is_stale { None } else { self.next(world, nth) };
             let step = next.as_ref().map_or("read", SeamlessStep::name);
-            add(format!("run {nth}: {step}"), &|world| drop(self.act(world, nth, Delivery::Answered)));
+            add(format!("run {nth}: {step}"), &|world| {
+                let _ = self.act(world, nth, Delivery::Answered, next.clone());
+            });
             if world.failures == 0 {
                 continue;
             }
@@ -199,13 +216,13 @@ impl Model {
             if writes {
                 add(format!("run {nth}: {step}, answer lost"), &|world| {
                     world.failures -= 1;
-                    drop(self.act(world, nth, Delivery::AnswerLost));
+                    let _ = self.act(world, nth, Delivery::AnswerLost, next.clone());
                 });
             }
             if writes && world.late.is_none() {
                 add(format!("run {nth}: {step}, late"), &|world| {
                     world.failures -= 1;
-                    drop(self.act(world, nth, Delivery::Late));
+                    let _ = self.act(world, nth, Delivery::Late, next.clone());
                 });
             }
         }
@@ -223,7 +240,7 @@ impl Model {
             add("time passes".to_owned(), &|world| world.clock += 1);
         }
         if world.others > 0 {
-            self.others(world, &mut add);
+            self.acts_of_others(world, &mut add);
         }
         all
     }
@@ -235,67 +252,12 @@ impl Model {
         }
     }
 
-    /// The acts of other writers.
-    fn others(&self, world: &World, add: &mut dyn FnMut(String, &dyn Fn(&mut World))) {
-        if let Some(service) = world.objects[SERVICE].as_deref() {
-            add("a user deletes the Service".to_owned(), &|world| {
-                world.others -= 1;
-                world.objects[SERVICE] = None;
-                world.touched.service_deleted = true;
-            });
-            let mut changed = service.clone();
-            changed["spec"]["selector"]["app"] = json!("shop");
-            add("a user changes the selector".to_owned(), &|world| {
-                world.others -= 1;
-                world.touched.selector_changed = true;
-                world.store(SERVICE, changed.clone(), false);
-            });
-            if is_alias(service) {
-                let mut back = service.clone();
-                back["spec"]["type"] = json!("ClusterIP");
-                back["spec"]["clusterIP"] = json!("10.0.0.250");
-                back["spec"]["clusterIPs"] = json!(["10.0.0.250"]);
-                add("a user sets the type back".to_owned(), &|world| {
-                    world.others -= 1;
-                    world.touched.type_set_back = true;
-                    world.store(SERVICE, back.clone(), false);
-                });
-            }
-        }
-        for address in [FROM, TO].map(|text| text.parse().unwrap()) {
-            if !world.is_taken(address, usize::MAX) {
-                add(format!("a stranger takes {address}"), &|world| {
-                    world.others -= 1;
-                    world.strangers.insert(address);
-                });
-            }
-        }
-        for (at, name) in [(NEW, &self.plan.new), (OLD, &self.plan.old), (TRIGGER, &self.plan.trigger)] {
-            if world.objects[at].is_some() {
-                add(format!("a user deletes {name}"), &|world| {
-                    world.others -= 1;
-                    world.objects[at] = None;
-                    world.touched.temporary = true;
-                });
-            }
-            let foreign = json!({
-                "metadata": {"name": name, "foreign": true},
-                "spec": {"type": "ClusterIP", "clusterIP": format!("10.0.0.{}", 220 + at)},
-            });
-            add(format!("a user puts another {name} in its place"), &|world| {
-                world.others -= 1;
-                world.touched.temporary = true;
-                world.store(at, foreign.clone(), true);
-            });
-        }
-    }
-
     /// One step of a fair run: nothing goes wrong any more. `None` at the end.
-    fn fair(&self, world: &mut World) -> Option<String> {
+    fn fair(&self, world: &mut World) -> Option<&'static str> {
         self.deliver_late(world);
         for nth in 0..2 {
             if world.runs[nth].is_some() {
-                return Some(self.act(world, nth, Delivery::Answered).unwrap_or_default());
+                return Some(self.act(world, nth, Delivery::Answered, None).unwrap_or_default());
             }
         }
         if !world.is_recorded {
@@ -303,7 +265,7 @@ impl Model {
         }
         world.clock = 2;
         world.runs[1] = Some(self.later_run());
-        Some(String::new())
+        Some("")
     }
 }
 
@@ -319,7 +281,7 @@ fn written(step: &SeamlessStep) -> usize {
             Role::Old => OLD,
             Role::Trigger => TRIGGER,
         },
-        SeamlessStep::ParkOld | SeamlessStep::TakeOld | SeamlessStep::TryOld => OLD,
+        SeamlessStep::ReleaseOld | SeamlessStep::TakeOld | SeamlessStep::TryOld => OLD,
         _ => SERVICE,
     }
 }
@@ -392,13 +354,13 @@ fn way(ways: &[(usize, String)], mut at: usize) -> String {
 }
 
 /// The writes of a move that nothing disturbs.
-pub fn undisturbed(fault: Option<Fault>) -> Vec<String> {
+pub fn undisturbed(fault: Option<Fault>) -> Vec<&'static str> {
     let model = Model::new(fault);
     let mut world = World::start(0, 0, 0);
     let mut writes = Vec::new();
     for _ in 0..MAX_STEPS {
         match model.fair(&mut world) {
-            Some(step) if step.is_empty() => {}
+            Some("") => {}
             Some(step) => writes.push(step),
             None => break,
         }

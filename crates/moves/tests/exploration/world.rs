@@ -60,7 +60,7 @@ pub struct Runner {
     pub is_stale: bool,
     /// Whether no request could be on its way when the objects were read. The executor waits much longer than a request
     /// may take, so it has read the objects after the last one arrived.
-    pub saw_quiet: bool,
+    pub saw_requests_ended: bool,
     /// How long ago the last write of this run was: 0 a moment, 1 longer than the lead of the trigger, 2 long.
     pub waited: u8,
     /// Which target is tried: 0 the new address, 1 the old one, 2 any.
@@ -69,7 +69,7 @@ pub struct Runner {
 
 impl Runner {
     pub fn new(progress: Progress) -> Self {
-        Self { progress, seen: Objects::default(), is_stale: true, saw_quiet: false, waited: 0, target: 0 }
+        Self { progress, seen: Objects::default(), is_stale: true, saw_requests_ended: false, waited: 0, target: 0 }
     }
 
     pub fn observed(&self, journal: &Journal) -> Observed {
@@ -97,7 +97,8 @@ pub struct Touched {
 pub struct World {
     pub objects: Objects,
     pub versions: [u32; 4],
-    pub strangers: BTreeSet<IpAddr>,
+    /// The addresses of Services elsewhere.
+    pub taken_by_others: BTreeSet<IpAddr>,
     pub is_recorded: bool,
     /// A request whose client has given up, and that may still be carried out.
     pub late: Option<Late>,
@@ -164,7 +165,7 @@ impl World {
         let mut world = Self {
             objects: Objects::default(),
             versions: [0; 4],
-            strangers: BTreeSet::new(),
+            taken_by_others: BTreeSet::new(),
             is_recorded: true,
             late: None,
             runs: [Some(Runner::new(Progress::of_first_run())), None],
@@ -201,7 +202,7 @@ impl World {
             if !self.temporary(Role::New, journal).is_at(&journal.to) {
                 self.breaks("the Service points at a name without an address");
             }
-            if !self.temporary(Role::Old, journal).is_parked() {
+            if !self.temporary(Role::Old, journal).is_released() {
                 self.breaks("nothing can take the old address at once");
             }
         }
@@ -241,10 +242,9 @@ impl World {
         };
         let now = addresses(service);
         let has_marker = !service["metadata"]["annotations"][MOVING_ANNOTATION].is_null();
-        let is_taken = |address: &IpAddr| self.strangers.contains(address);
-        let expected = if self.touched.type_set_back {
-            !now.is_empty()
-        } else if journal.to.iter().any(is_taken) && journal.from.iter().any(is_taken) {
+        let is_taken = |address: &IpAddr| self.taken_by_others.contains(address);
+        let both_are_taken = journal.to.iter().any(is_taken) && journal.from.iter().any(is_taken);
+        let expected = if self.touched.type_set_back || both_are_taken {
             !now.is_empty()
         } else {
             now == journal.to || now == journal.from

@@ -11,6 +11,7 @@ use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::Packed;
 use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_moves::seamless::temporary::looks_temporary;
 use serde_json::Value;
 use thiserror::Error;
 
@@ -169,10 +170,14 @@ pub fn one(
     snapshot: &Arc<RwLock<Snapshot>>,
     service: &Value,
 ) -> Result<Evaluation, ModuleError> {
+    // A temporary Service ends with its move, and one of them has an address of another pool until then.
+    if looks_temporary(service) {
+        return Ok(Evaluation::Skipped(Skip::Unmanaged));
+    }
     if let Some(skip) = skip_reason(&settings.settings, service) {
         return Ok(Evaluation::Skipped(skip));
     }
-    let lookups = Arc::new(AuditLookups::new(snapshot, service, Free::All));
+    let lookups = Arc::new(AuditLookups::new(snapshot, &settings.settings, service, Free::All));
     let answer = module.validate(&as_if_created(service), &settings.document, lookups)?;
     Ok(Evaluation::Placed(Box::new(Placement::of(&settings.settings, service, &answer))))
 }

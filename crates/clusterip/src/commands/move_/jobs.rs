@@ -49,7 +49,7 @@ pub(super) struct Run {
     pub(super) deployed: Deployed,
     pub(super) source: SettingsSource,
     pub(super) reconciler: Arc<Reconciler>,
-    /// How to move so that both addresses answer; `None` for plain moves.
+    /// The options of seamless moves; `None` for plain moves.
     pub(super) seamless: Option<SeamlessOptions>,
 }
 
@@ -200,7 +200,8 @@ impl Run {
         ended
     }
 
-    /// Waits for the end of the seamless moves. Without a server, nobody else ends them, so the command always waits.
+    /// Waits for the end of the seamless moves. Without a server, the command always waits, because it ends them
+    /// itself.
     async fn end_seamless_moves(
         &self,
         command: &Move,

@@ -31,7 +31,7 @@ impl Move {
         named: Option<&ServiceKey>,
     ) -> anyhow::Result<(Vec<Row>, Vec<Job>)> {
         let reconciler = &run.reconciler;
-        let unfinished = reconciler.know_unfinished_moves().await;
+        let unfinished = reconciler.load_unfinished_moves().await;
         let stores = reconciler.evaluator().stores();
         let ids = {
             let snapshot = stores.read_snapshot();

@@ -101,7 +101,7 @@ pub(super) struct Prepared<'a> {
     pub(super) certificate: Certificate,
     /// The registration of the webhook, if this server looks after one.
     pub(super) registration: Option<Registration>,
-    /// How to move Services so that both addresses answer; `None` for plain moves.
+    /// The options of seamless moves; `None` for plain moves.
     pub(super) seamless: Option<SeamlessOptions>,
 }
 

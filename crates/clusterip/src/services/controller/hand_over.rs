@@ -18,6 +18,8 @@ use crate::leader::event_recorder::CONTROLLER;
 
 /// How long the server may take to deal with a request.
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// The same for a seamless move, which takes some 10 s and waits for those before it.
+const MAX_WAIT_SEAMLESS: Duration = Duration::from_secs(300);
 /// How often the request is looked up until the server has dealt with it.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -39,8 +41,8 @@ pub enum HandOverError {
     #[error("{0}")]
     Request(String),
     /// The server has not dealt with the request in time.
-    #[error("the server did not deal with the request within {} s", MAX_WAIT.as_secs())]
-    NotTakenUp,
+    #[error("the server did not deal with the request within {} s: read its log, and run the command again", .0.as_secs())]
+    NotTakenUp(Duration),
     /// The Service does not exist any more.
     #[error("it is gone")]
     Gone,
@@ -68,12 +70,13 @@ pub async fn hand_over(
         HandOverError::NotAsked { namespace: server_namespace.to_owned(), reason: error_message(&error) }
     })?;
     let failed = |error: kube::Error| HandOverError::Request(error_message(&error));
-    let deadline = Instant::now() + MAX_WAIT;
+    let max_wait = if request.seamless.is_some() { MAX_WAIT_SEAMLESS } else { MAX_WAIT };
+    let deadline = Instant::now() + max_wait;
     while requests::is_open(client, server_namespace, &request.uid).await.map_err(failed)? {
         if Instant::now() > deadline {
             // The server must not carry out the request later, when no command waits for it any more.
             let _ = requests::withdraw(client, server_namespace, &request.uid).await;
-            return Err(HandOverError::NotTakenUp);
+            return Err(HandOverError::NotTakenUp(max_wait));
         }
         sleep(POLL_INTERVAL).await;
     }

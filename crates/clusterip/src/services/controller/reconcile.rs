@@ -76,7 +76,7 @@ pub struct Reconciler {
     requests: Requests,
     metrics: ServiceMetrics,
     allowed: Allowed,
-    /// How to move Services so that both addresses answer; `None` for plain moves.
+    /// The options of seamless moves; `None` for plain moves.
     seamless: Option<SeamlessOptions>,
     /// The settings that all replicas use; `None` if this is the only replica.
     agreement: Option<watch::Receiver<Agreement>>,
@@ -129,7 +129,7 @@ impl Reconciler {
         Self { agreement: Some(agreement), ..self }
     }
 
-    /// Makes the reconciler move Services with ready endpoints so that both addresses answer.
+    /// Makes the reconciler move Services with ready endpoints seamlessly, with these options.
     pub fn seamless(self, options: Option<SeamlessOptions>) -> Self {
         Self { seamless: options, ..self }
     }

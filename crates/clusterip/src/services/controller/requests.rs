@@ -36,7 +36,7 @@ pub struct Request {
     /// Whether to move the Service even if the control plane calls it.
     #[serde(default)]
     pub control_plane: bool,
-    /// How to make a seamless move; `None` if the server chooses the method.
+    /// The options of a seamless move; `None` if the server chooses the method.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seamless: Option<SeamlessOptions>,
 }

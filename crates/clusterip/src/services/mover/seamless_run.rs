@@ -1,11 +1,12 @@
 //! Carries out the steps of a seamless move.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::address_set_by_hand::MANAGER;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::object::service_path;
+use clusterip_host::object::{service_path, text};
 use clusterip_host::permissions;
 use futures::future;
 use http::Method as HttpMethod;
@@ -22,44 +23,52 @@ use super::refusal::Refusal;
 use super::seamless::method::{Method, method};
 use super::seamless::progress::Reaction;
 use super::seamless::request::{Request, request};
-use super::seamless::temporary::{Role, Temporary};
+use super::seamless::temporary::{Role, Temporary, is_being_deleted};
 use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next, quota};
-use super::step::Step;
+use super::step::{self, Step};
 use super::targets::Targets;
 use super::{FIRST_PAUSE, MoveOrder, Run};
 
 /// How long the preparation may take. After that, the move is undone.
-const PREPARATION: Duration = Duration::from_secs(30);
-/// How often the EndpointSlices are looked at.
+const MAX_PREPARATION: Duration = Duration::from_secs(30);
+/// How often the EndpointSlices are looked at in the beginning. Later, an eighth of the time since then.
 const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
+/// How many EndpointSlices are read at once.
+const SLICES_PER_PAGE: usize = 4;
+
+/// How a move is made.
+pub(super) enum PlannedMethod {
+    /// No seamless move was ordered, or the Service can't move seamlessly.
+    Plain,
+    /// With these temporary Services.
+    Seamless(Plan),
+    /// Not at all: the reason why the seamless move can't be prepared.
+    Prevented(String),
+}
 
 impl Run<'_> {
-    /// The plan of a seamless move, if one is ordered and possible: `None` for a plain move.
-    ///
-    /// # Errors
-    /// The inner error says why the move must not begin.
-    pub(super) async fn plan(
+    /// Chooses how to make the ordered move. Changes no Service.
+    pub(super) async fn plan_method(
         &mut self,
         service: &Value,
         to: &[IpAddr],
         order: &MoveOrder,
-    ) -> Result<Result<Option<Plan>, String>, MoveError> {
-        let Some(options) = &order.seamless else { return Ok(Ok(None)) };
-        let slices = self.slices(self.name).await?;
-        if method(service, to, !endpoints::ready(&slices).is_empty()) != Method::Seamless {
-            return Ok(Ok(None));
+    ) -> Result<PlannedMethod, MoveError> {
+        let Some(options) = &order.seamless else { return Ok(PlannedMethod::Plain) };
+        let ready = self.ready_endpoints(self.name).await?;
+        if method(service, to, !ready.is_empty()) != Method::Seamless {
+            return Ok(PlannedMethod::Plain);
         }
         if let Err(error) = permissions::require(&self.mover.client, &permissions::seamless_moves()).await {
-            return Ok(Err(format!(
-                "{error}\ndeploy/seamless grants them; without --seamless, none of them is needed"
-            )));
+            return Ok(PlannedMethod::Prevented(error.to_string()));
         }
         if let Some(reason) = quota::without_room(&self.quotas().await?) {
-            return Ok(Err(reason));
+            return Ok(PlannedMethod::Prevented(reason));
         }
         let server = self.mover.records.namespace();
         let grace = i64::from(options.grace_period);
-        Ok(Ok(Some(Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace))))
+        let plan = Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace);
+        Ok(PlannedMethod::Seamless(plan))
     }
 
     /// Carries out the steps that are left of a seamless move. Returns when the Service has its address, and nothing is
@@ -91,10 +100,10 @@ impl Run<'_> {
                     let rest = until.saturating_sub(Timestamp::now().as_second()).max(1).unsigned_abs();
                     return Ok(self.rest(Duration::from_secs(rest), original, &seen));
                 }
-                SeamlessStep::Wait(Wait::Quiet) => {
-                    return Ok(self.rest(self.mover.unfinished.until_quiet(self.uid), original, &seen));
+                SeamlessStep::Wait(Wait::Requests) => {
+                    return Ok(self.rest(self.mover.unfinished.until_requests_end(self.uid), original, &seen));
                 }
-                // The last look may be older than another leader's writes.
+                // Another leader may have written since the objects were read.
                 SeamlessStep::End if !is_fresh => {
                     (seen, is_fresh) = (self.observe(journal, plan).await?, true);
                 }
@@ -103,12 +112,17 @@ impl Run<'_> {
                     return Ok(self.outcome(original, &seen));
                 }
                 SeamlessStep::Wait(wait) => {
-                    sleep(if let Wait::For(rest) = wait { *rest } else { ENDPOINTS_INTERVAL }).await;
+                    // A tenant whose endpoints never match must not make the mover look all the time.
+                    let interval = ENDPOINTS_INTERVAL.max(self.since.elapsed() / 8);
+                    sleep(if let Wait::For(rest) = wait { *rest } else { interval }).await;
                     seen = self.observe(journal, plan).await?;
                 }
                 SeamlessStep::GiveUp(role) => self.give_up(*role, journal, plan),
-                // The addresses of the first attempt decide which temporary Services are in its way.
-                SeamlessStep::Original(Step::Assign) if self.attempt.is_none() => {
+                // The addresses of the first attempt decide which temporary Services are in its way. They are chosen
+                // before `new` is deleted, because the Service has no address after that.
+                SeamlessStep::Original(Step::Assign) | SeamlessStep::Delete(Role::New)
+                    if self.attempt.is_none() && is_released(&seen, journal) =>
+                {
                     let ordered = self.ordered.as_deref();
                     self.attempt = Some(Attempt::first(journal, ordered, &self.refused, targets).await);
                 }
@@ -141,8 +155,8 @@ impl Run<'_> {
             now: Timestamp::now().as_second(),
             since_write: last_write.elapsed(),
             endpoints_match: false,
-            is_late: self.since.elapsed() > PREPARATION,
-            is_quiet: self.mover.unfinished.until_quiet(self.uid).is_zero(),
+            is_late: self.since.elapsed() > MAX_PREPARATION,
+            requests_ended: self.mover.unfinished.until_requests_end(self.uid).is_zero(),
         };
         let target = self.attempt.as_ref().map_or_else(|| journal.to.clone(), |attempt| attempt.addresses().to_vec());
         let step = next(seen, journal, plan, &self.progress, &moment, &target);
@@ -153,8 +167,8 @@ impl Run<'_> {
         Ok(next(seen, journal, plan, &self.progress, &moment, &target))
     }
 
-    /// Sends the request of a step. Returns whether it was carried out; `seen` is up to date then. Otherwise the objects
-    /// have to be read again.
+    /// Sends the request of a step. Returns whether it was carried out; `seen` is up to date then. Otherwise the
+    /// objects have to be read again.
     async fn send_step(
         &mut self,
         step: &SeamlessStep,
@@ -183,15 +197,21 @@ impl Run<'_> {
             self.mover.unfinished.unanswered(self.uid);
         }
         match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
+            // A Service with a finalizer is still there. If nobody removes the finalizer, the run has to end, too.
+            (_, Ok(written)) if matches!(step, SeamlessStep::Delete(_)) && is_being_deleted(&written) => {
+                let remains =
+                    Refusal::Trouble("a finalizer keeps the temporary Service: remove the finalizer".to_owned());
+                self.wait(step.name(), &remains).await.map(|()| false)
+            }
             (_, Ok(written)) => {
                 self.pause = FIRST_PAUSE;
                 match step {
                     SeamlessStep::Create(Role::New) => seen.new = Some(written),
                     SeamlessStep::Create(Role::Trigger) => seen.trigger = Some(written),
-                    SeamlessStep::Create(Role::Old) | SeamlessStep::ParkOld | SeamlessStep::TakeOld => {
+                    SeamlessStep::Create(Role::Old) | SeamlessStep::ReleaseOld | SeamlessStep::TakeOld => {
                         seen.old = Some(written);
                     }
-                    SeamlessStep::Release | SeamlessStep::Fence => seen.service = Some(written),
+                    SeamlessStep::Release | SeamlessStep::PreventRelease => seen.service = Some(written),
                     SeamlessStep::Delete(Role::New) => seen.new = None,
                     SeamlessStep::Delete(Role::Old) => seen.old = None,
                     SeamlessStep::Delete(Role::Trigger) => seen.trigger = None,
@@ -199,8 +219,11 @@ impl Run<'_> {
                 }
                 Ok(true)
             }
+            // A client that changes an object again and again must not keep the mover busy.
+            (Reaction::TryAgain, Err(refusal)) | (Reaction::GoOn, Err(refusal @ Refusal::Conflict)) => {
+                self.wait(step.name(), &refusal).await.map(|()| false)
+            }
             (Reaction::GoOn, Err(_)) => Ok(false),
-            (Reaction::TryAgain, Err(refusal)) => self.wait(step.name(), &refusal).await.map(|()| false),
         }
     }
 
@@ -249,45 +272,50 @@ impl Run<'_> {
     }
 
     /// Whether the EndpointSlices of the temporary Services list the endpoints of the Service. Those of `old` are not
-    /// updated while it is parked.
+    /// updated while it has no address.
     async fn endpoints_match(&mut self, seen: &Observed, plan: &Plan) -> Result<bool, MoveError> {
-        let expected = endpoints::ready(&self.slices(self.name).await?);
-        let old_is_parked = seen
+        let expected = self.ready_endpoints(self.name).await?;
+        let old_is_released = seen
             .old
             .as_ref()
             .is_some_and(|old| old.pointer("/spec/type").and_then(Value::as_str) == Some("ExternalName"));
-        let names = if old_is_parked { vec![&plan.new] } else { vec![&plan.new, &plan.old] };
+        let names = if old_is_released { vec![&plan.new] } else { vec![&plan.new, &plan.old] };
         for name in names {
-            if endpoints::ready(&self.slices(name).await?) != expected {
+            if self.ready_endpoints(name).await? != expected {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// The EndpointSlices of a Service in the namespace of the move.
-    async fn slices(&mut self, service: &str) -> Result<Vec<Value>, MoveError> {
-        let path = format!(
-            "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{service}",
-            self.namespace
-        );
-        self.list(&path).await
+    /// The ready endpoints of a Service in the namespace of the move. They are read in small pages: a tenant decides how
+    /// large its EndpointSlices are, and many moves read theirs at once.
+    async fn ready_endpoints(&mut self, service: &str) -> Result<BTreeSet<(String, u64)>, MoveError> {
+        let (mut ready, mut token) = (BTreeSet::new(), String::new());
+        loop {
+            let path = format!(
+                "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D\
+                 {service}&limit={SLICES_PER_PAGE}&continue={token}",
+                self.namespace
+            );
+            let mut page = self.list(&path).await?;
+            ready.append(&mut endpoints::ready(&items(&mut page)));
+            match text(&page, &["metadata", "continue"]) {
+                "" => return Ok(ready),
+                next => token = next.to_owned(),
+            }
+        }
     }
 
     async fn quotas(&mut self) -> Result<Vec<Value>, MoveError> {
-        self.list(&format!("/api/v1/namespaces/{}/resourcequotas", self.namespace)).await
+        let path = format!("/api/v1/namespaces/{}/resourcequotas", self.namespace);
+        Ok(items(&mut self.list(&path).await?))
     }
 
-    async fn list(&mut self, path: &str) -> Result<Vec<Value>, MoveError> {
+    async fn list(&mut self, path: &str) -> Result<Value, MoveError> {
         loop {
             match self.request(HttpMethod::GET, path, None).await {
-                Ok(mut list) => {
-                    return Ok(list
-                        .get_mut("items")
-                        .and_then(Value::as_array_mut)
-                        .map(std::mem::take)
-                        .unwrap_or_default());
-                }
+                Ok(list) => return Ok(list),
                 Err(refusal) => self.wait("look up", &refusal).await?,
             }
         }
@@ -326,4 +354,14 @@ impl Run<'_> {
         self.mover.unfinished.remove(self.uid);
         Ok(())
     }
+}
+
+/// Takes the objects out of a list.
+fn items(list: &mut Value) -> Vec<Value> {
+    list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default()
+}
+
+/// Whether the Service has released its address, and is to get one.
+fn is_released(seen: &Observed, journal: &Journal) -> bool {
+    seen.service.as_ref().is_some_and(|service| step::next(service, journal) == Step::Assign)
 }

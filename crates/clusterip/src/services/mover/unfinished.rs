@@ -12,27 +12,27 @@ use serde_json::Value;
 use super::seamless::temporary::Role;
 
 /// How long a request without an answer may still be carried out: longer than an API server works on one.
-const QUIET_AFTER: Duration = Duration::from_secs(90);
+const REQUEST_LASTS: Duration = Duration::from_secs(90);
 
 /// The moves by the UID of their Service. Cheap to clone: all clones share the moves.
 #[derive(Clone, Default)]
-pub struct Unfinished(Arc<Mutex<BTreeMap<String, Entry>>>);
+pub struct UnfinishedMoves(Arc<Mutex<BTreeMap<String, Entry>>>);
 
 struct Entry {
     id: ServiceKey,
-    /// Since when no request of the move was left without an answer; `None` if none ever was.
-    quiet_since: Option<Instant>,
+    /// When a request of the move was last left without an answer; `None` if none was.
+    last_unanswered: Option<Instant>,
     /// When to go on with the move.
     due: Instant,
 }
 
-impl Unfinished {
-    /// Adds a move, if it is not known yet. Requests of a process that is gone may still be on their way if another
-    /// process has recorded the move.
+impl UnfinishedMoves {
+    /// Adds a move, if it is not known yet. If another process has recorded the move, requests of that process may
+    /// still be carried out.
     pub fn add(&self, uid: &str, id: &ServiceKey, recorded_here: bool) {
         let now = Instant::now();
-        let quiet_since = (!recorded_here).then_some(now);
-        let entry = || Entry { id: id.clone(), quiet_since, due: now };
+        let last_unanswered = (!recorded_here).then_some(now);
+        let entry = || Entry { id: id.clone(), last_unanswered, due: now };
         self.lock().entry(uid.to_owned()).or_insert_with(entry);
     }
 
@@ -49,21 +49,23 @@ impl Unfinished {
     /// Whether a Service is a temporary Service of one of the moves.
     pub fn has_temporary(&self, service: &Value) -> bool {
         let (namespace, name) = (namespace(service), name(service));
-        let moves = self.lock();
-        let mut uids = moves.iter().filter(|(_, entry)| entry.id.namespace == namespace).map(|(uid, _)| uid);
-        uids.any(|uid| [Role::New, Role::Old].iter().any(|role| role.name(uid) == name))
+        self.lock().iter().any(|(uid, entry)| {
+            let is_beside = entry.id.namespace == namespace;
+            // The trigger is in the server's namespace.
+            is_beside && (Role::New.name(uid) == name || Role::Old.name(uid) == name) || Role::Trigger.name(uid) == name
+        })
     }
 
-    /// How long to wait until no request of the move can be on its way.
-    pub(super) fn until_quiet(&self, uid: &str) -> Duration {
-        let since = self.lock().get(uid).and_then(|entry| entry.quiet_since);
-        since.map_or(Duration::ZERO, |since| QUIET_AFTER.saturating_sub(since.elapsed()))
+    /// How long to wait until no request of the move may still be carried out.
+    pub(super) fn until_requests_end(&self, uid: &str) -> Duration {
+        let since = self.lock().get(uid).and_then(|entry| entry.last_unanswered);
+        since.map_or(Duration::ZERO, |since| REQUEST_LASTS.saturating_sub(since.elapsed()))
     }
 
     /// Notes that a request of the move got no answer.
     pub(super) fn unanswered(&self, uid: &str) {
         if let Some(entry) = self.lock().get_mut(uid) {
-            entry.quiet_since = Some(Instant::now());
+            entry.last_unanswered = Some(Instant::now());
         }
     }
 

@@ -10,8 +10,13 @@ use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+mod address_index;
+mod block_index;
 mod calls;
+mod prefetch;
 
+use self::address_index::AddressIndex;
+use self::block_index::BlockIndex;
 pub use self::calls::SnapshotCalls;
 use crate::object::{self, Packed};
 
@@ -20,8 +25,8 @@ use crate::object::{self, Packed};
 #[derive(Default)]
 pub struct Snapshot {
     kinds: BTreeMap<Kind, Objects>,
-    /// The Services that have each address.
-    addresses: HashMap<IpAddr, BTreeSet<ServiceKey>>,
+    addresses: AddressIndex,
+    blocks: BlockIndex,
     absent: BTreeSet<Kind>,
     /// How often an object changed that may decide which pool a Service belongs to: by namespace, and under the empty
     /// name for objects without a namespace.
@@ -103,16 +108,17 @@ impl Snapshot {
         };
         if let Some(replaced) = &replaced {
             objects.forget(&id, replaced);
-            forget_addresses(&mut self.addresses, replaced);
         }
         for label in index_labels(object) {
             objects.by_label.entry(id.0.clone()).or_default().entry(label).or_default().insert(id.1.clone());
         }
+        if let Some(replaced) = &replaced {
+            self.forget(replaced);
+        }
         if object::is_service(object) {
-            let key = ServiceKey::of(object);
-            for address in addresses(object) {
-                self.addresses.entry(address).or_default().insert(key.clone());
-            }
+            self.addresses.add(object);
+        } else if object::is_node(object) {
+            self.blocks.add(object);
         }
         self.revise(object::kind(object), &id.0);
         Shared::Changed(replaced)
@@ -124,9 +130,18 @@ impl Snapshot {
         let id = (namespace.to_owned(), name.to_owned());
         let removed = objects.by_name.remove(&id)?.value();
         objects.forget(&id, &removed);
-        forget_addresses(&mut self.addresses, &removed);
+        self.forget(&removed);
         self.revise(kind, namespace);
         Some(removed)
+    }
+
+    /// Removes a replaced or deleted object from the indexes of addresses and blocks.
+    fn forget(&mut self, object: &Value) {
+        if object::is_service(object) {
+            self.addresses.forget(object);
+        } else if object::is_node(object) {
+            self.blocks.forget(object);
+        }
     }
 
     /// A value that changes whenever an object changes that may decide which pool a Service of this namespace belongs
@@ -208,17 +223,18 @@ impl Snapshot {
     /// Whether an `IPAddress` object with this address exists, or a Service has the address.
     pub fn has_ip_address(&self, address: IpAddr) -> bool {
         let name = address.to_string();
-        self.addresses.contains_key(&address) || self.packed("networking.k8s.io/v1", "IPAddress", "", &name).is_some()
+        self.addresses.owners(address).is_some()
+            || self.packed("networking.k8s.io/v1", "IPAddress", "", &name).is_some()
     }
 
     /// Every address that a Service has.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.addresses.keys().copied()
+        self.addresses.addresses()
     }
 
     /// The Services that have this address.
     pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
-        self.addresses.get(&address).into_iter().flatten()
+        self.addresses.owners(address).into_iter().flatten()
     }
 }
 
@@ -268,21 +284,6 @@ impl Objects {
         }
         if index.is_empty() {
             self.by_label.remove(&id.0);
-        }
-    }
-}
-
-fn forget_addresses(addresses: &mut HashMap<IpAddr, BTreeSet<ServiceKey>>, object: &Value) {
-    if !object::is_service(object) {
-        return;
-    }
-    let key = ServiceKey::of(object);
-    for address in self::addresses(object) {
-        if let hash_map::Entry::Occupied(mut owners) = addresses.entry(address) {
-            owners.get_mut().remove(&key);
-            if owners.get().is_empty() {
-                owners.remove();
-            }
         }
     }
 }

@@ -4,9 +4,11 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use clusterip_core::label_selector::Labels;
+use clusterip_core::prefetched::Prefetched;
+use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_leases::owner::Owner;
+use serde_json::Value;
 use thiserror::Error;
 
 use super::kubewarden_responses;
@@ -55,10 +57,10 @@ pub enum ReserveError {
 }
 
 impl WatchedLookups {
-    /// Look-ups for a Service with this selector. A dry run sees the reservations and makes none.
-    pub fn new(stores: &Stores, ledger: &Ledger, claims: Option<&Claims>, subject: &Subject, selector: Labels) -> Self {
+    /// Look-ups for a Service or Node. A dry run sees the reservations and makes none.
+    pub fn new(stores: &Stores, ledger: &Ledger, claims: Option<&Claims>, subject: &Subject, object: &Value) -> Self {
         let snapshot = Arc::clone(stores.snapshot());
-        let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
+        let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_object(object);
         Self {
             snapshot,
             calls,
@@ -71,12 +73,13 @@ impl WatchedLookups {
         }
     }
 
-    /// Look-ups for a Service for which `settings` may keep addresses. The Service gets such an address also while the
-    /// address is reserved for the Service itself: a create that fails after the review leaves its reservation behind.
-    /// No other Service gets the address meanwhile.
+    /// Look-ups for a Service under `settings`, which may keep addresses for it. The Service gets such an address also
+    /// while the address is reserved for the Service itself: a create that fails after the review leaves its
+    /// reservation behind. No other Service gets the address meanwhile.
     #[must_use]
-    pub fn with_kept_addresses(mut self, settings: &Settings) -> Self {
+    pub fn under(mut self, settings: &Settings) -> Self {
         let (namespace, name) = self.subject.owner.id();
+        self.calls = self.calls.clone().prefetching(settings, &ServiceKey::new(namespace, name));
         let reservations = settings.pools.iter().flat_map(|pool| &pool.reservations);
         let own = reservations.filter(|reservation| reservation.is_for(namespace, name));
         self.kept = own.map(|reservation| reservation.address).collect();
@@ -190,6 +193,10 @@ impl HostCalls for WatchedLookups {
         self.calls.services() + self.ledger.len()
     }
 
+    fn prefetched(&self) -> Prefetched {
+        self.calls.prefetched()
+    }
+
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         match call {
             HostCall::Get { api_version, kind, name, namespace, disable_cache: true, .. } if kind == "IPAddress" => {
@@ -236,7 +243,7 @@ mod tests {
             reserved: Mutex::default(),
             failed_claim: Mutex::default(),
         };
-        lookups.with_kept_addresses(&settings.unwrap())
+        lookups.under(&settings.unwrap())
     }
 
     #[test]

@@ -72,7 +72,8 @@ fn estimated_memory_is_enough() {
     let modules = SIZES.map(|size| (size, Module::sharing(EMBEDDED, Budget::new(size)).unwrap()));
     for Row { name, services, request } in rows {
         let calls = cluster(services);
-        let payload = Payload { request: &request, settings: &settings, allocation: None, external: None };
+        let payload =
+            Payload { request: &request, settings: &settings, allocation: None, external: None, prefetched: None };
         let needed = needed(serde_json::to_vec(&payload).unwrap().len(), services);
         let answers = modules.iter().map(|(size, module)| (*size, module.validate(&request, &settings, calls.clone())));
         let is_placed = |answer: Result<Answer, ModuleError>| answer.is_ok_and(|it| it.mutated_object.is_some());

@@ -59,9 +59,9 @@ impl Reconciler {
         Ok(ids)
     }
 
-    /// Lists the Services with an unfinished move, each with its UID, so that their temporary Services are known.
-    /// Without the permission, the list is empty.
-    pub async fn know_unfinished_moves(&self) -> Vec<(ServiceKey, String)> {
+    /// Lists the Services with an unfinished move, each with its UID, and remembers their temporary Services. Without
+    /// the permission, the list is empty.
+    pub async fn load_unfinished_moves(&self) -> Vec<(ServiceKey, String)> {
         let listed = self.mover.records().list().await;
         let recorded = listed.inspect_err(|error| tracing::debug!(%error, "unfinished moves are not known"));
         let recorded = recorded.unwrap_or_default();
@@ -91,7 +91,9 @@ impl Reconciler {
             return AfterLeft::TryAgain(Next::After(rest));
         }
         let rest = left.due.saturating_duration_since(Instant::now());
-        if !rest.is_zero() {
+        // The grace period ends with the Service.
+        let is_gone = self.stored_uid(id).as_deref() != Some(left.uid.as_str());
+        if !rest.is_zero() && !is_gone {
             return AfterLeft::LookAgain(rest);
         }
         let recorded = match self.mover.records().get(&left.uid).await {
@@ -108,7 +110,10 @@ impl Reconciler {
             }
             if let Some(due) = self.due(&left.uid).filter(|_| journal.seamless.is_some()) {
                 self.left().insert(id.clone(), Left { due, ..left.clone() });
-                return AfterLeft::LookAgain(due.saturating_duration_since(Instant::now()));
+                let rest = due.saturating_duration_since(Instant::now());
+                // A move of another Service of this name would take the place of this one, which then would never end.
+                let has_successor = self.stored_uid(id).is_some_and(|uid| uid != left.uid);
+                return if has_successor { AfterLeft::TryAgain(Next::After(rest)) } else { AfterLeft::LookAgain(rest) };
             }
             if matches!(ended, Ok(Outcome::Unmoved(Unmoved::NotBegun))) {
                 let rest = RELEASE_ARRIVES.saturating_sub(left.since.elapsed());
@@ -123,6 +128,12 @@ impl Reconciler {
         self.mover.unfinished().remove(&left.uid);
         self.left().remove(id);
         AfterLeft::Reconcile
+    }
+
+    /// The UID of the Service with this name, as the stores show it.
+    fn stored_uid(&self, id: &ServiceKey) -> Option<String> {
+        let service = self.evaluator.stores().service(id)?;
+        Some(text(&service, &["metadata", "uid"]).to_owned())
     }
 
     /// Handles a Service that looks half moved. If its move is recorded, the move is finished. Otherwise the Service

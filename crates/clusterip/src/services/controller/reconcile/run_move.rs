@@ -20,6 +20,7 @@ use crate::services::misplaced::{self, AskedBy, Misplaced, NoTarget};
 use crate::services::mover::journal::Journal;
 use crate::services::mover::outcome::Outcome;
 use crate::services::mover::records::RecordError;
+use crate::services::mover::seamless::temporary::looks_temporary;
 use crate::services::mover::targets::Alternatives;
 use crate::services::mover::{MoveError, MoveOrder, SeamlessOptions};
 
@@ -53,7 +54,7 @@ impl Reconciler {
 
     /// Moves a misplaced Service to the addresses that `evaluation` has reserved, and reports the outcome. `live` is
     /// the Service as [`Self::movable`] read it. A seamless move still has to be [finished](Self::finish) after its
-    /// grace period: [`Self::due`] tells when.
+    /// grace period: [`Self::due`] says when.
     ///
     /// # Errors
     /// [`MoveError`] if the move is not finished. [`Self::finish`] finishes it later.
@@ -101,9 +102,10 @@ impl Reconciler {
         ended
     }
 
-    /// Whether a Service is a temporary Service of a seamless move.
+    /// Whether a Service is a temporary Service of a seamless move. Its name alone, which a tenant can choose, does not
+    /// tell.
     pub fn is_temporary(&self, service: &Value) -> bool {
-        self.mover.unfinished().has_temporary(service)
+        looks_temporary(service) && self.mover.unfinished().has_temporary(service)
     }
 
     /// When the seamless move of the Service with this UID goes on; `None` if none is unfinished.
@@ -120,8 +122,8 @@ impl Reconciler {
             tokio::time::sleep_until(due.into()).await;
             let unread = |reason| MoveError::Record { service: format!("the Service with UID {uid}"), reason };
             match self.recorded(uid).await.map_err(unread)? {
-                Some(journal) => drop(self.finish(&journal).await?),
-                None => return Ok(()),
+                Some(journal) if journal.seamless.is_some() => drop(self.finish(&journal).await?),
+                _ => return Ok(()),
             }
         }
         Ok(())

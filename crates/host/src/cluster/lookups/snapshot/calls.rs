@@ -6,7 +6,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use clusterip_core::label_selector::Labels;
+use clusterip_core::prefetched::Prefetched;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
+use ipnet::IpNet;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -19,11 +22,11 @@ use crate::policy::host_calls::{HostCall, HostCalls};
 
 impl Snapshot {
     /// The answer to a look-up; `more` objects are appended to a list of the whole cluster.
-    fn answer(&self, call: &HostCall, selected: Option<&Labels>, more: &[Value]) -> Result<Vec<u8>, String> {
+    fn answer(&self, call: &HostCall, relevant: &Relevant, more: &[Value]) -> Result<Vec<u8>, String> {
         match call {
             HostCall::ListAll { api_version, kind, label_selector, field_selector, field_masks } => {
                 let query = Query { api_version, kind, label_selector, field_selector, field_masks };
-                self.list(&query, None, selected, more)
+                self.list(&query, None, relevant, more)
             }
             HostCall::ListNamespace { api_version, kind, namespace, label_selector, field_selector, field_masks } => {
                 self.check_api(api_version, kind)?;
@@ -33,7 +36,7 @@ impl Snapshot {
                     ));
                 }
                 let query = Query { api_version, kind, label_selector, field_selector, field_masks };
-                self.list(&query, Some(namespace), selected, &[])
+                self.list(&query, Some(namespace), relevant, &[])
             }
             HostCall::Get { api_version, kind, name, namespace, field_masks, .. } => {
                 self.check_api(api_version, kind)?;
@@ -55,7 +58,7 @@ impl Snapshot {
     /// An `IPAddress` for an address of a Service: the API server has such objects, manifests don't.
     fn ip_address(&self, api_version: &str, name: &str) -> Option<Value> {
         let address: IpAddr = name.parse().ok()?;
-        let owners = self.addresses.get(&address).filter(|_| address.to_string() == name)?;
+        let owners = self.addresses.owners(address).filter(|_| address.to_string() == name)?;
         let ServiceKey { namespace, name: service } = owners.first()?;
         Some(serde_json::json!({
             "apiVersion": api_version,
@@ -74,7 +77,7 @@ impl Snapshot {
         &self,
         query: &Query<'_>,
         namespace: Option<&str>,
-        selected: Option<&Labels>,
+        relevant: &Relevant,
         more: &[Value],
     ) -> Result<Vec<u8>, String> {
         self.check_api(query.api_version, query.kind)?;
@@ -93,7 +96,14 @@ impl Snapshot {
         if let Some(objects) = self.kinds.get(&kind) {
             let all = namespace.is_none() && query.label_selector.is_none() && query.field_selector.is_none();
             let keep = all && objects.listed_with.get_or_init(|| query.field_masks.clone()) == query.field_masks;
-            for object in objects.of(namespace, selected) {
+            let listed = match &relevant.blocks {
+                Some(blocks) if query.api_version == "v1" && query.kind == "Node" => {
+                    let names = self.blocks.overlapping(blocks).into_iter();
+                    names.filter_map(|name| objects.by_name.get(&(String::new(), name.to_owned()))).collect()
+                }
+                _ => objects.of(namespace, relevant.selector.as_ref()),
+            };
+            for object in listed {
                 if let Some(listed) = object.listed.get().filter(|_| keep) {
                     items.push(Cow::Borrowed(listed));
                     continue;
@@ -146,20 +156,50 @@ fn json(value: &impl Serialize) -> Result<Vec<u8>, String> {
 #[derive(Clone)]
 pub struct SnapshotCalls {
     snapshot: Arc<RwLock<Snapshot>>,
-    selected: Option<Labels>,
+    relevant: Relevant,
+    prefetched: Prefetched,
+}
+
+/// The objects that can affect the policy's answer. Lists may leave out all others.
+#[derive(Clone, Debug, Default)]
+struct Relevant {
+    /// Workloads whose Pods have these labels; all workloads if there is no label.
+    selector: Option<Labels>,
+    /// Nodes whose blocks overlap one of these.
+    blocks: Option<Vec<IpNet>>,
 }
 
 impl SnapshotCalls {
     /// Answers all look-ups as Kubewarden does.
     pub fn new(snapshot: Arc<RwLock<Snapshot>>) -> Self {
-        Self { snapshot, selected: None }
+        Self { snapshot, relevant: Relevant::default(), prefetched: Prefetched::default() }
     }
 
     /// Answers for one Service with this selector: workloads of a namespace whose Pods it does not select are left out.
     /// The policy would ignore them, so its answer is the same, but the cost does not grow with the namespace.
     #[must_use]
     pub fn for_selector(self, selector: Labels) -> Self {
-        Self { selected: Some(selector), ..self }
+        Self { relevant: Relevant { selector: Some(selector), ..self.relevant }, ..self }
+    }
+
+    /// Answers for one Service or Node. For a Service as [`Self::for_selector`]; for a Node, the other Nodes whose
+    /// blocks do not overlap its own are left out.
+    #[must_use]
+    pub fn for_object(self, object: &Value) -> Self {
+        if object::is_node(object) {
+            return Self { relevant: Relevant { blocks: Some(object::blocks_of(object)), ..self.relevant }, ..self };
+        }
+        self.for_selector(map(object, &["spec", "selector"]))
+    }
+
+    /// Sends the answers to some look-ups with the request: those that the policy makes under these settings for
+    /// `service`, whose selector [`Self::for_selector`] or [`Self::for_object`] got. Without a selector, nothing is
+    /// sent.
+    #[must_use]
+    pub fn prefetching(self, settings: &Settings, service: &ServiceKey) -> Self {
+        let Some(selector) = &self.relevant.selector else { return self };
+        let prefetched = Snapshot::read(&self.snapshot).prefetched(settings, service, selector);
+        Self { prefetched, ..self }
     }
 
     /// The answer to a look-up; `more` objects are appended to a list of the whole cluster.
@@ -167,7 +207,7 @@ impl SnapshotCalls {
     /// # Errors
     /// As [`HostCalls::answer`].
     pub fn answer_with(&self, call: &HostCall, more: &[Value]) -> Result<Vec<u8>, String> {
-        Snapshot::read(&self.snapshot).answer(call, self.selected.as_ref(), more)
+        Snapshot::read(&self.snapshot).answer(call, &self.relevant, more)
     }
 }
 
@@ -175,6 +215,10 @@ impl HostCalls for SnapshotCalls {
     fn services(&self) -> usize {
         // Each Service has one address or two.
         Snapshot::read(&self.snapshot).addresses.len()
+    }
+
+    fn prefetched(&self) -> Prefetched {
+        self.prefetched.clone()
     }
 
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {

@@ -1,0 +1,96 @@
+//! The blocks of Nodes, and which Nodes have each of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::object::{blocks_of, name};
+
+/// The blocks of all Nodes.
+#[derive(Default)]
+pub(super) struct BlockIndex {
+    /// Ordered by the first address, and then by the length of the prefix.
+    nodes: BTreeMap<IpNet, BTreeSet<String>>,
+}
+
+impl BlockIndex {
+    /// Adds the blocks of a Node.
+    pub(super) fn add(&mut self, node: &Value) {
+        for block in blocks_of(node) {
+            self.nodes.entry(block).or_default().insert(name(node).to_owned());
+        }
+    }
+
+    /// Removes the blocks of a Node.
+    pub(super) fn forget(&mut self, node: &Value) {
+        for block in blocks_of(node) {
+            let Some(nodes) = self.nodes.get_mut(&block) else { continue };
+            nodes.remove(name(node));
+            if nodes.is_empty() {
+                self.nodes.remove(&block);
+            }
+        }
+    }
+
+    /// The names of the Nodes that have a block with an address of one of these blocks.
+    pub(super) fn overlapping(&self, blocks: &[IpNet]) -> BTreeSet<&str> {
+        // Two CIDRs have addresses in common only if one of them contains the other.
+        let around = |block: &IpNet| std::iter::successors(block.supernet(), IpNet::supernet);
+        let larger = blocks.iter().flat_map(around).filter_map(|block| self.nodes.get(&block));
+        let within = |block: &IpNet| {
+            let block = *block;
+            // A larger block with the same first address comes before this one.
+            self.nodes.range(block..).take_while(move |(other, _)| block.contains(*other)).map(|(_, nodes)| nodes)
+        };
+        larger.chain(blocks.iter().flat_map(within)).flatten().map(String::as_str).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clusterip_core::address::overlap;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(name: usize, block: IpNet) -> Value {
+        json!({"kind": "Node", "metadata": {"name": format!("n{name}")}, "spec": {"podCIDRs": [block]}})
+    }
+
+    fn block() -> impl Strategy<Value = IpNet> {
+        let v4 = (0_u32..32, 26_u8..=32).prop_map(|(last, length)| IpNet::new([10, 0, 0, last as u8].into(), length));
+        let v6 = (0_u16..32, 122_u8..=128)
+            .prop_map(|(last, length)| IpNet::new([0xfd00, 0, 0, 0, 0, 0, 0, last].into(), length));
+        let wide = prop::sample::select(vec!["0.0.0.0/0", "::/0", "255.255.255.255/32", "10.0.0.0/8", "fd00::/8"]);
+        let wide = wide.prop_map(|text| text.parse::<IpNet>().unwrap());
+        prop_oneof![4 => v4.prop_map(Result::unwrap), 4 => v6.prop_map(Result::unwrap), 1 => wide]
+            .prop_map(|block| block.trunc())
+    }
+
+    proptest! {
+        #[test]
+        fn index_finds_the_nodes_that_a_comparison_with_each_finds(
+            held in prop::collection::vec((block(), any::<bool>()), 0..40),
+            asked in prop::collection::vec(block(), 0..3),
+        ) {
+            let mut index = BlockIndex::default();
+            held.iter().enumerate().for_each(|(name, (block, _))| index.add(&node(name, *block)));
+            for (name, (block, is_forgotten)) in held.iter().enumerate() {
+                if *is_forgotten {
+                    index.forget(&node(name, *block));
+                }
+            }
+            let expected: BTreeSet<String> = held
+                .iter()
+                .enumerate()
+                .filter(|(_, (block, is_forgotten))| !is_forgotten && asked.iter().any(|asked| overlap(*asked, *block)))
+                .map(|(name, _)| format!("n{name}"))
+                .collect();
+            let found: BTreeSet<String> = index.overlapping(&asked).into_iter().map(str::to_owned).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
