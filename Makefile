@@ -60,12 +60,17 @@ AGNHOST := k8s.io/kubernetes/test/images/agnhost
 BUILT_ASSETS := $(CACHE)/control-plane/$(KUBERNETES)-$(shell cat $(KUBERNETES_SOURCES) | sha256sum | head -c 12)
 ASSETS := $(abspath $(or $(KUBEBUILDER_ASSETS),$(BUILT_ASSETS)))
 CONTROL_PLANE := target/control-plane
-# What a node needs besides, as scripts/programs names it.
-NODE_PROGRAMS := containerd ctr runc ip nft iptables conntrack nsenter /usr/lib/cni/ptp
+# Kubernetes' own tests of the network, and the program that runs several of them at once.
+UPSTREAM_SOURCES := $(addprefix e2e-tests/control-plane/,go.mod go.sum conformance/conformance_test.go)
+UPSTREAM_TESTS := $(CACHE)/conformance/$(KUBERNETES)-$(shell cat $(UPSTREAM_SOURCES) | sha256sum | head -c 12)
+GINKGO := github.com/onsi/ginkgo/v2/ginkgo
+# What a node needs besides, as scripts/programs names it. Its image for tests contains those from `curl` on.
+NODE_PROGRAMS := containerd ctr runc ip nft iptables conntrack nsenter /usr/lib/cni/ptp curl dig nc nslookup ss wget
 # The program that sends requests while Services move.
 LOAD := target/load
 # The programs in images have no C library.
-GO_BUILD := CGO_ENABLED=0 go -C e2e-tests/control-plane build -buildvcs=false
+GO := CGO_ENABLED=0 go -C e2e-tests/control-plane
+GO_BUILD := $(GO) build -buildvcs=false
 
 # The program is also tested on these versions of Kubernetes: the oldest one, which has no IPAddress, and the first
 # one that has. etcd and kubectl are those of the control plane.
@@ -179,10 +184,17 @@ test-external: program control-plane ## Test external addresses with real packet
 
 # For other users than root, the tests are ignored, as those of test-external.
 .PHONY: test-pods
-test-pods: program control-plane load $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
+test-pods: program control-plane load $(UPSTREAM_TESTS) $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
-		CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) cargo test $(HOSTED) --test pods
+		CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(HOSTED) --test pods
+
+.PHONY: conformance
+conformance: program control-plane $(UPSTREAM_TESTS) ## Run Kubernetes' own tests of Services without clusterip, and with one and three replicas
+	@scripts/install-programs $(NODE_PROGRAMS) || true
+	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
+		CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) \
+		cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench conformance
 
 .PHONY: chaos
 chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
@@ -230,6 +242,16 @@ $(BUILT_ASSETS): | go
 		done | tr '\n' ' ')" "$$program"; \
 	done; \
 	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/kubectl
+
+# As above. The control plane is built first, because each build uses all processors.
+$(UPSTREAM_TESTS): | go control-plane
+	@echo "building the tests of Kubernetes $(KUBERNETES), once: 5 minutes on two cores"
+	@mkdir -p $(@D)
+	@partial=$$(mktemp --directory $@.XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
+	without_debug=(-gcflags all=-dwarf=false -ldflags "-s -w"); \
+	$(GO) test -c -vet=off -buildvcs=false -o "$$partial/conformance.test" "$${without_debug[@]}" ./conformance; \
+	$(GO_BUILD) -o "$$partial/" "$${without_debug[@]}" $(GINKGO); \
+	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/ginkgo
 
 .PHONY: test-compat
 test-compat: program control-plane $(COMPATIBLE_BUILT) ## Test on all supported versions of Kubernetes; the first run builds them, which takes an hour

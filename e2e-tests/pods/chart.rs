@@ -1,10 +1,9 @@
 //! The chart with `helm install`, `helm upgrade` and `helm uninstall`, with Pods.
 
 use e2e_tests::support::helm::Helm;
+use e2e_tests::support::installation::{DEPLOY, NAMESPACE, field, roll_out, satisfies_the_restricted_level, service};
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::json;
-
-use crate::installation::{DEPLOY, NAMESPACE, field, roll_out, satisfies_the_restricted_level, service};
 
 pub async fn install_upgrade_uninstall(cluster: &WholeCluster) {
     let Some(helm) = Helm::of(cluster) else { return };

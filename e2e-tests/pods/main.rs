@@ -4,7 +4,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod chart;
-mod installation;
+mod conformance;
 mod moves;
 mod replicas;
 mod traffic;
@@ -24,13 +24,14 @@ const NODES: usize = 2;
 
 type Case = for<'c> fn(&'c WholeCluster) -> Pin<Box<dyn Future<Output = ()> + 'c>>;
 
-const CASES: [(&str, Case); 6] = [
+const CASES: [(&str, Case); 7] = [
     ("pods_answer_through_cluster_ip_node_port_and_name", |cluster| Box::pin(traffic::pods_answer(cluster))),
     ("webhook_places_the_shop_as_planned", |cluster| Box::pin(webhook::shop_is_placed_as_planned(cluster))),
     ("address_of_a_moved_service_answers", |cluster| Box::pin(traffic::address_of_a_moved_service_answers(cluster))),
     ("seamless_move_fails_no_request", |cluster| Box::pin(moves::seamless_move_fails_no_request(cluster))),
     ("drain_of_the_leader_s_node_fails_no_request", |cluster| Box::pin(replicas::drain_of_the_leaders_node(cluster))),
     ("chart_is_installed_upgraded_and_uninstalled", |cluster| Box::pin(chart::install_upgrade_uninstall(cluster))),
+    ("upstream_tests_of_services_pass", |cluster| Box::pin(conformance::upstream_tests_of_services_pass(cluster))),
 ];
 
 fn main() {

@@ -3,10 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use e2e_tests::support::eventually::eventually;
+use e2e_tests::support::installation::{NAMESPACE, field, install, roll_out, service, uninstall};
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::json;
-
-use crate::installation::{NAMESPACE, field, install, roll_out, service, uninstall};
 
 /// The Pod of the leader: the identity in the Lease begins with the name of the Pod.
 async fn leader(cluster: &WholeCluster) -> String {

@@ -3,10 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use e2e_tests::support::eventually::eventually;
+use e2e_tests::support::installation::{field, install, service, uninstall};
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::json;
-
-use crate::installation::{field, install, service, uninstall};
 
 /// Creates a Pod `web` on the first node, and a Pod `client` on the second one.
 async fn web_and_client(cluster: &WholeCluster, namespace: &str) {

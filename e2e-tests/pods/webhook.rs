@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use e2e_tests::support::eventually::eventually;
+use e2e_tests::support::installation::{install, satisfies_the_restricted_level, uninstall};
 use e2e_tests::support::program;
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::Value;
-
-use crate::installation::{install, satisfies_the_restricted_level, uninstall};
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 

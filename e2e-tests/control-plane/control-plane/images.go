@@ -8,29 +8,62 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
-// The images of the cluster contain one program each, which is static. Upstream's tests use pause and agnhost by these
-// names, and agnhost by this version.
+// The names of the images of the cluster. Upstream's tests use pause and agnhost by these names, and agnhost by this
+// version.
 const (
 	pauseImage   = "registry.k8s.io/pause:3.10.2"
 	corednsImage = "registry.k8s.io/coredns/coredns:v1.14.1"
 	agnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 )
 
+// image is what an image contains: a program, which it runs with these arguments, and further programs of this machine
+// in /bin.
+type image struct {
+	names     []string
+	program   string
+	arguments []string
+	tools     []string
+}
+
+// agnhost is the image in which upstream's tests execute commands. Some of their Pods have images of other names, which
+// need no other programs.
+func (p *plane) agnhost() image {
+	return image{
+		names: []string{
+			agnhostImage,
+			"registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
+			"registry.k8s.io/e2e-test-images/nginx:1.15-4",
+		},
+		program:   p.program(agnhostName),
+		arguments: []string{"pause"},
+		tools: []string{
+			"cat", "curl", "dig", "false", "getent", "grep", "hostname", "nc", "nslookup", "seq", "sh", "sleep", "ss", "tail",
+			"wget",
+		},
+	}
+}
+
 // writeImages writes the archives of the cluster's own images, and returns these and the requested ones, in the order
 // in which they are needed.
 func (p *plane) writeImages() ([]string, error) {
 	var archives []string
-	for _, image := range [][2]string{{pauseImage, pauseName}, {corednsImage, corednsName}, {agnhostImage, agnhostName}} {
-		archive := filepath.Join(p.folder, image[1]+".tar")
-		if err := writeImage(archive, image[0], p.program(image[1])); err != nil {
-			return nil, fmt.Errorf("image %s: %w", image[0], err)
+	for _, image := range []image{
+		{names: []string{pauseImage}, program: p.program(pauseName)},
+		{names: []string{corednsImage}, program: p.program(corednsName)},
+		p.agnhost(),
+	} {
+		archive := filepath.Join(p.folder, filepath.Base(image.program)+".tar")
+		if err := image.write(archive); err != nil {
+			return nil, fmt.Errorf("image %s: %w", image.names[0], err)
 		}
 		archives = append(archives, archive)
 	}
@@ -38,30 +71,62 @@ func (p *plane) writeImages() ([]string, error) {
 }
 
 // runImage is the role that writes an archive of an image for tests: its arguments are the name of the image, the
-// archive and the program, which is added with the shared libraries of this machine that it needs.
+// archive and the program.
 func runImage(args []string) error {
 	if len(args) != 3 {
 		return errors.New("expected the name of an image, an archive and a program")
 	}
-	output, err := exec.Command("ldd", args[2]).Output()
-	if err != nil {
-		return fmt.Errorf("ldd %s: %w", args[2], err)
-	}
-	var libraries []string
-	for _, word := range strings.Fields(string(output)) {
-		if strings.HasPrefix(word, "/") {
-			libraries = append(libraries, word)
-		}
-	}
-	return writeImage(args[1], args[0], args[2], libraries...)
+	return image{names: args[:1], program: args[2]}.write(args[1])
 }
 
-// writeImage writes an archive of an OCI image with this name, which runs a program. The libraries keep their paths.
-func writeImage(archive, name, program string, libraries ...string) error {
-	path := "/" + filepath.Base(program)
-	contents := []tarFile{{name: path[1:], mode: 0o755, source: program}}
+// contents are the programs, and the shared libraries of this machine that they need, which keep their paths.
+func (i image) contents() ([]tarFile, error) {
+	files := []tarFile{{name: filepath.Base(i.program), mode: 0o755, source: i.program}}
+	programs := []string{i.program}
+	for _, name := range i.tools {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, tarFile{name: "bin/" + name, mode: 0o755, source: program})
+		programs = append(programs, program)
+	}
+	libraries, err := librariesOf(programs)
+	if err != nil {
+		return nil, err
+	}
 	for _, library := range libraries {
-		contents = append(contents, tarFile{name: library[1:], mode: 0o755, source: library})
+		files = append(files, tarFile{name: library[1:], mode: 0o755, source: library})
+	}
+	return files, nil
+}
+
+// librariesOf returns the paths of the shared libraries that these programs need.
+func librariesOf(programs []string) ([]string, error) {
+	var libraries []string
+	for _, program := range programs {
+		output, err := exec.Command("ldd", program).CombinedOutput()
+		if bytes.Contains(output, []byte("not a dynamic executable")) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ldd %s: %w: %s", program, err, bytes.TrimSpace(output))
+		}
+		for _, word := range strings.Fields(string(output)) {
+			if strings.HasPrefix(word, "/") {
+				libraries = append(libraries, word)
+			}
+		}
+	}
+	slices.Sort(libraries)
+	return slices.Compact(libraries), nil
+}
+
+// write writes an archive of this image in the format of OCI.
+func (i image) write(archive string) error {
+	contents, err := i.contents()
+	if err != nil {
+		return err
 	}
 	layerFile := archive + ".layer"
 	defer os.Remove(layerFile)
@@ -87,8 +152,12 @@ func writeImage(archive, name, program string, libraries ...string) error {
 	configuration := blob("config.v1+json", object{
 		"architecture": runtime.GOARCH,
 		"os":           "linux",
-		"config":       object{"Entrypoint": []string{path}, "Env": []string{"PATH=/"}},
-		"rootfs":       object{"type": "layers", "diff_ids": []any{layer["digest"]}},
+		"config": object{
+			"Entrypoint": []string{"/" + filepath.Base(i.program)},
+			"Cmd":        i.arguments,
+			"Env":        []string{"PATH=/bin:/"},
+		},
+		"rootfs": object{"type": "layers", "diff_ids": []any{layer["digest"]}},
 	})
 	manifest := blob("manifest.v1+json", object{
 		"schemaVersion": 2,
@@ -96,8 +165,13 @@ func writeImage(archive, name, program string, libraries ...string) error {
 		"config":        configuration,
 		"layers":        []object{layer},
 	})
-	manifest["annotations"] = object{"io.containerd.image.name": name}
-	index, err := json.Marshal(object{"schemaVersion": 2, "manifests": []object{manifest}})
+	var manifests []object
+	for _, name := range i.names {
+		named := maps.Clone(manifest)
+		named["annotations"] = object{"io.containerd.image.name": name}
+		manifests = append(manifests, named)
+	}
+	index, err := json.Marshal(object{"schemaVersion": 2, "manifests": manifests})
 	if err != nil {
 		return err
 	}

@@ -31,8 +31,11 @@ import (
 // nodePrograms are those that -nodes needs besides the programs in the folder of the assets, with the Debian packages
 // that contain them.
 var nodePrograms = [][2]string{
-	{"containerd", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"}, {"ip", "iproute2"}, {"nft", "nftables"},
-	{"iptables", "iptables"}, {"conntrack", "conntrack"}, {cniFolder + "/ptp", "containernetworking-plugins"},
+	{"containerd", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"}, {"ip", "iproute2"}, {"ss", "iproute2"},
+	{"nft", "nftables"}, {"iptables", "iptables"}, {"conntrack", "conntrack"},
+	{cniFolder + "/ptp", "containernetworking-plugins"},
+	// The image agnhost contains these and ss.
+	{"curl", "curl"}, {"dig", "bind9-dnsutils"}, {"nslookup", "bind9-dnsutils"}, {"nc", "netcat-openbsd"}, {"wget", "wget"},
 }
 
 // checkMachine returns an error that names what a cluster with nodes needs and this machine lacks.

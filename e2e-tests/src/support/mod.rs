@@ -11,6 +11,8 @@ pub mod fake_kubelet;
 pub mod fake_network;
 pub mod fault_proxy;
 pub mod helm;
+#[cfg(target_os = "linux")]
+pub mod installation;
 pub mod k2s_webhook;
 pub mod move_helpers;
 pub mod move_load;
@@ -24,6 +26,8 @@ pub mod second_webhook;
 pub mod serve_process;
 pub mod service_webhook_rules;
 pub mod stalling_connection;
+#[cfg(target_os = "linux")]
+pub mod upstream_tests;
 pub mod webhook_cluster;
 #[cfg(target_os = "linux")]
 pub mod whole_cluster;

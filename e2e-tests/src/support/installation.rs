@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
-use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::{Value, json};
+
+use super::whole_cluster::WholeCluster;
 
 pub const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 pub const NAMESPACE: &str = "clusterip-policy";
