@@ -28,7 +28,9 @@ const CASES: [(&str, Case); 7] = [
     ("pods_answer_through_cluster_ip_node_port_and_name", |cluster| Box::pin(traffic::pods_answer(cluster))),
     ("webhook_places_the_shop_as_planned", |cluster| Box::pin(webhook::shop_is_placed_as_planned(cluster))),
     ("address_of_a_moved_service_answers", |cluster| Box::pin(traffic::address_of_a_moved_service_answers(cluster))),
-    ("seamless_move_fails_no_request", |cluster| Box::pin(moves::seamless_move_fails_no_request(cluster))),
+    ("seamless_move_keeps_a_service_reachable", |cluster| {
+        Box::pin(moves::seamless_move_keeps_a_service_reachable(cluster))
+    }),
     ("drain_of_the_leader_s_node_fails_no_request", |cluster| Box::pin(replicas::drain_of_the_leaders_node(cluster))),
     ("chart_is_installed_upgraded_and_uninstalled", |cluster| Box::pin(chart::install_upgrade_uninstall(cluster))),
     ("upstream_tests_of_services_pass", |cluster| Box::pin(conformance::upstream_tests_of_services_pass(cluster))),

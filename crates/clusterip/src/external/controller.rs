@@ -300,6 +300,7 @@ impl Term {
     /// Handles an event. Returns whether the holder of any address has changed.
     fn handle_lease_event(&mut self, event: Result<Event<Lease>, watcher::Error>) -> bool {
         let now = Instant::now();
+        let was_complete = self.complete;
         match event {
             Ok(Event::Init) => self.listing.clear(),
             Ok(Event::InitApply(lease)) => self.listing.push(lease),
@@ -314,7 +315,8 @@ impl Term {
                 return false;
             }
         }
-        self.complete && self.observer.holders(now) != self.holders
+        // Services that changed before the first list of Leases was complete have not been reconciled.
+        self.complete && (!was_complete || self.observer.holders(now) != self.holders)
     }
 }
 
@@ -335,5 +337,18 @@ fn object_reference(id: &ServiceKey, uid: &str) -> ObjectReference {
         name: Some(id.name.clone()),
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_reconciled_when_the_first_list_of_leases_is_complete() {
+        let mut term = Term::default();
+        let events = [Event::Init, Event::InitDone, Event::Init, Event::InitDone];
+        let reconciles = events.map(|event| term.handle_lease_event(Ok(event)));
+        assert_eq!(reconciles, [false, true, false, false]);
     }
 }
