@@ -95,7 +95,7 @@ async fn server_moves_a_service_seamlessly_out_of_a_fenced_pool() {
     let pool = |service: &Value| addresses(service).first().map_or("no address", |address| pool_of(*address));
     assert_eq!(pool(&before), "linux");
     // From now on, the pool of the old address does not admit the Service.
-    let fenced = r#"{"spec": {"fence": "Deny", "match": {"os": "linux", "namespaces": ["nobody"]}}}"#;
+    let fenced = r#"{"spec": {"fence": "Deny", "match": {"os": "linux", "namespaces": ["another-team"]}}}"#;
     cluster.plane.kubectl(&["patch", "servicepool", "linux", "--type=merge", "--patch", fenced]).await.ok();
     let windows =
         json!({"metadata": {"annotations": {"clusterip-policy/os": "windows", "clusterip-policy/move": "now"}}});

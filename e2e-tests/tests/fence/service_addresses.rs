@@ -306,7 +306,7 @@ async fn temporary_services_of_a_seamless_move_may_have_the_addresses_of_the_ser
     let reservation = json!({"address": "172.21.21.7", "namespace": namespace, "name": "web"});
     let reserves = json!({"cidrs": ["172.21.21.0/24"], "fence": "Deny", "reservations": [reservation]});
     plane.apply(&pool("ServicePool", "temporary-reserves", reserves).to_string()).await;
-    plane.apply(&fenced_pool("ServicePool", "temporary-old", &["172.21.22.0/24"], "nobody").to_string()).await;
+    plane.apply(&fenced_pool("ServicePool", "temporary-old", &["172.21.22.0/24"], "another-team").to_string()).await;
     let (reserved, old) = ("172.21.21.7", "172.21.22.7");
     until_refused(&mallory, &namespace, &service_at("trial", reserved)).await;
     until_refused(&mallory, &namespace, &service_at("trial", old)).await;

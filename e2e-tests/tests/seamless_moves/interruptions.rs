@@ -39,6 +39,17 @@ async fn writes() -> usize {
     proxy.writes().iter().filter(|seen| is_write(seen)).count()
 }
 
+/// Runs the command again until nothing is left of the move.
+async fn move_again_until_ended(stage: &Stage<'_>, case: &str) {
+    eventually_within(MAX_WAIT, &format!("{case}: the end of the move"), async || {
+        if !stage.left().await.is_empty() {
+            stage.run(&SEAMLESS).await;
+        }
+        stage.left().await.is_empty().then_some(())
+    })
+    .await;
+}
+
 /// Kills the command at this write, and runs another command until nothing is left of the move. Returns what is wrong
 /// afterwards.
 async fn cut_off(cut: Cut) -> Vec<String> {
@@ -54,13 +65,7 @@ async fn cut_off(cut: Cut) -> Vec<String> {
     gate.discard();
     stage.free_the_lease().await;
 
-    eventually_within(MAX_WAIT, &format!("{cut:?}: the end of the move"), async || {
-        if !stage.left().await.is_empty() {
-            stage.run(&SEAMLESS).await;
-        }
-        stage.left().await.is_empty().then_some(())
-    })
-    .await;
+    move_again_until_ended(&stage, &format!("{cut:?}")).await;
     let after = stage.stored("web").await;
     let (from, now) = (addresses(&before), addresses(&after));
     let mut wrong = Vec::new();
@@ -128,13 +133,7 @@ async fn carried_out_late(Late { name, write }: Late) {
     gate.release();
     gate.carried_out().await;
     resumed.await.unwrap().unwrap();
-    eventually_within(MAX_WAIT, &format!("{name}: the end of the move"), async || {
-        if !stage.left().await.is_empty() {
-            stage.run(&SEAMLESS).await;
-        }
-        stage.left().await.is_empty().then_some(())
-    })
-    .await;
+    move_again_until_ended(&stage, name).await;
     let after = stage.stored("web").await;
     let (from, now) = (addresses(&before), addresses(&after));
     assert!(now == from || now.len() == 1 && now.iter().all(is_in_pool), "{name}: {now:?}");

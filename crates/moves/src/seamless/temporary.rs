@@ -153,8 +153,8 @@ pub fn is_being_deleted(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-/// When the grace period of `old` ends, in seconds since 1970. A time that no move can have written counts as the time
-/// of the record, so that nobody can keep an address by writing the annotation.
+/// When the grace period of `old` ends, in seconds since 1970. If the annotation has a time that no move can have
+/// written, the period begins at the time of the record: a user who writes the annotation can't keep the address longer.
 pub fn grace_end(old: &Temporary<'_>, journal: &Journal, plan: &Plan) -> i64 {
     let written = match old {
         Temporary::Ours(object) => object

@@ -197,7 +197,8 @@ impl Run<'_> {
             self.mover.unfinished.unanswered(self.uid);
         }
         match (self.progress.answered(step, answer.as_ref().map(drop)), answer) {
-            // A Service with a finalizer is still there. If nobody removes the finalizer, the run has to end, too.
+            // The API server keeps a Service that has a finalizer. The run waits for the removal of the finalizer, and ends
+            // with an error after its time limit.
             (_, Ok(written)) if matches!(step, SeamlessStep::Delete(_)) && is_being_deleted(&written) => {
                 let remains =
                     Refusal::Trouble("a finalizer keeps the temporary Service: remove the finalizer".to_owned());
