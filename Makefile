@@ -182,12 +182,15 @@ test-external: program control-plane ## Test external addresses with real packet
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo test $(HOSTED) --test external
 
-# For other users than root, the tests are ignored, as those of test-external.
+# The Pods run the images that users get. For other users than root, the tests are ignored, as those of test-external.
+# Without the programs that build the images, too: images of an older program must not be tested.
 .PHONY: test-pods
 test-pods: program control-plane load $(UPSTREAM_TESTS) $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
 	@scripts/install-programs $(NODE_PROGRAMS) || true
+	@rm -rf target/images
+	@if scripts/install-programs buildah jq nft; then scripts/images $(CLUSTERIP) target/images; fi
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
-		CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(HOSTED) --test pods
+		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(HOSTED) --test pods
 
 .PHONY: conformance
 conformance: program control-plane $(UPSTREAM_TESTS) ## Run Kubernetes' own tests of Services without clusterip, and with one and three replicas
