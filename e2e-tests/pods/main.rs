@@ -1,6 +1,7 @@
 //! Tests of the deployments with real Pods: `deploy` and the chart as users install them, in a cluster with two nodes.
 //! The Pods run the images that users get. The tests need root, the programs of a node, and buildah for the images. If
-//! something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`. All tests share one cluster, so they run one after the other, and each removes what it installed.
+//! something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`. All tests share one cluster, so they
+//! run one after the other, and each removes what it installed.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod called_by_control_plane;
@@ -16,7 +17,6 @@ mod traffic;
 mod webhook;
 
 use std::future::Future;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
@@ -73,6 +73,5 @@ fn main() {
 }
 
 fn start() -> WholeCluster {
-    let archives = released_images().unwrap();
-    WholeCluster::start(NODES, &archives.iter().map(PathBuf::as_path).collect::<Vec<_>>())
+    WholeCluster::start(NODES, &released_images().unwrap())
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use super::control_plane::{ControlPlane, Options, PROGRAM};
 /// The image with which Kubernetes tests itself. `netexec` is a web server that also sends requests.
 pub const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0";
 
-/// The environment variable with the folder of the images that users get. `make test-pods` builds them.
+/// The environment variable with the folder of the images that users get. `make test-pods` and `make conformance` build
+/// them.
 pub const IMAGES: &str = "CLUSTERIP_IMAGES";
 
 /// The port of the web servers.
@@ -39,17 +40,16 @@ impl Deref for WholeCluster {
 impl WholeCluster {
     /// Starts a cluster with this number of nodes and the images of these archives, and waits until all nodes and the
     /// DNS server are ready.
-    pub fn start(nodes: usize, images: &[&Path]) -> Self {
+    pub fn start(nodes: usize, images: &[PathBuf]) -> Self {
         Self::start_with_proxy(nodes, images, "nftables")
     }
 
     /// As [`Self::start`], with this mode of kube-proxy: `nftables` or `iptables`.
-    pub fn start_with_proxy(nodes: usize, images: &[&Path], proxy_mode: &str) -> Self {
-        let images = images.iter().map(|image| image.to_path_buf()).collect();
+    pub fn start_with_proxy(nodes: usize, images: &[PathBuf], proxy_mode: &str) -> Self {
         Self(ControlPlane::start(Options {
             nodes,
             proxy_mode: proxy_mode.to_owned(),
-            images,
+            images: images.to_vec(),
             controller_manager: true,
             audit: false,
             ..Options::default()
@@ -132,11 +132,4 @@ pub fn released_images() -> Result<Vec<PathBuf>, String> {
         Some(missing) => Err(format!("{} is missing: make images", missing.display())),
         None => Ok(archives),
     }
-}
-
-/// Writes an archive of an image that contains a program of this machine and its libraries.
-pub fn write_image(name: &str, archive: &Path, program: &Path) {
-    let tool = std::env::var_os(PROGRAM).unwrap();
-    let output = Command::new(tool).args(["image", name]).args([archive, program]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
