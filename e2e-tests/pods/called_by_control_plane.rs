@@ -195,7 +195,7 @@ async fn answer(cluster: &WholeCluster, namespace: &str) {
     let converted = format!("/apis/stable.example.com/v2/namespaces/{namespace}/things/one");
     for (what, path, text) in [
         ("the aggregated API", "/apis/called.example.org/v1", "APIResourceList"),
-        ("the conversion", &converted, r#""host":"localhost""#),
+        ("the conversion", converted.as_str(), r#""host":"localhost""#),
     ] {
         eventually(&format!("an answer of {what}"), async || {
             let got = cluster.kubectl(&["get", "--raw", path]).await;
