@@ -101,6 +101,13 @@ fn assert_has_token_and_limit(pod: &Value) {
 /// Creates many Services at once. If the server needed more memory than its limit, the kernel would kill it.
 async fn create_services(cluster: &WholeCluster) {
     let namespace = &cluster.namespace("many").await;
+    // The API server reaches the Pod that leads now when kube-proxy has programmed the change.
+    eventually("the API server to call the server", async || {
+        let create = ["create", "--dry-run=server", "--output", "jsonpath={.spec.clusterIP}", "-f", "-"];
+        let created = cluster.kubectl_with(&create, &service(namespace, "trial", json!({})).to_string()).await;
+        created.stdout.starts_with("172.21.0.").then_some(())
+    })
+    .await;
     let services: Vec<Value> = (0..SERVICES).map(|nth| service(namespace, &format!("web-{nth}"), json!({}))).collect();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": services});
     cluster.kubectl_with(&["create", "-f", "-"], &list.to_string()).await.ok();
