@@ -182,18 +182,25 @@ test-external: program control-plane ## Test external addresses with real packet
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo test $(HOSTED) --test external
 
+# Pods run the images that users get. Without the programs that build them, no images of an older program may be left.
+.PHONY: pod-images
+pod-images: program
+	@rm -rf target/images
+	@if scripts/install-programs buildah jq nft; then scripts/images $(CLUSTERIP) target/images; fi
+
 # For other users than root, the tests are ignored, as those of test-external.
 .PHONY: test-pods
-test-pods: program control-plane load $(UPSTREAM_TESTS) $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
+test-pods: pod-images control-plane load $(UPSTREAM_TESTS) $(HELM_USED) ## Test the deployments with real Pods, in a cluster with two nodes
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
-		CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(HOSTED) --test pods
+		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) \
+		CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(HOSTED) --test pods
 
 .PHONY: conformance
-conformance: program control-plane $(UPSTREAM_TESTS) ## Run Kubernetes' own tests of Services without clusterip, and with one and three replicas
+conformance: pod-images control-plane $(UPSTREAM_TESTS) ## Run Kubernetes' own tests of Services without clusterip, and with one and three replicas
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-		CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) \
+		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) \
 		cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench conformance
 
 .PHONY: chaos

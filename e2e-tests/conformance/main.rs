@@ -8,13 +8,11 @@ mod table;
 use std::path::Path;
 
 use e2e_tests::support::installation::{NAMESPACE, field, install, uninstall};
-use e2e_tests::support::program;
 use e2e_tests::support::upstream_tests::{Selection, run_tests};
-use e2e_tests::support::whole_cluster::{WholeCluster, lacking, write_image};
+use e2e_tests::support::whole_cluster::{WholeCluster, lacking, released_images};
 
 use table::Run;
 
-const IMAGE: &str = concat!("ghcr.io/clusterip-policy/clusterip:v", env!("CARGO_PKG_VERSION"));
 const NODES: usize = 2;
 /// The folder of `deploy` that each run installs, beside the name of the run in the table.
 const RUNS: [(&str, Option<&str>); 3] =
@@ -36,16 +34,13 @@ fn main() {
 
 /// Returns whether every test that passes without `clusterip` passes with it.
 async fn run_all() -> bool {
-    if let Some(lacking) = lacking() {
+    if let Some(lacking) = lacking().or_else(|| released_images().err()) {
         eprintln!("the tests need a cluster with nodes: {lacking}");
         return false;
     }
     let focus = std::env::var("FOCUS").unwrap_or_else(|_| FOCUS.to_owned());
     let selection = Selection { focus: &focus, skip: &SKIP, processes: PROCESSES };
-    let archives = tempfile::tempdir().unwrap();
-    let archive = archives.path().join("clusterip.tar");
-    write_image(IMAGE, &archive, &program());
-    let cluster = WholeCluster::start(NODES, &[&archive]);
+    let cluster = WholeCluster::start(NODES, &released_images().unwrap());
 
     let mut runs = Vec::new();
     for (name, deployment) in RUNS {

@@ -1,7 +1,9 @@
 //! The chart with `helm install`, `helm upgrade` and `helm uninstall`, with Pods.
 
 use e2e_tests::support::helm::Helm;
-use e2e_tests::support::installation::{DEPLOY, NAMESPACE, field, roll_out, satisfies_the_restricted_level, service};
+use e2e_tests::support::installation::{
+    DEPLOY, NAMESPACE, assert_no_restarts, field, roll_out, satisfies_the_restricted_level, service,
+};
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::json;
 
@@ -26,6 +28,7 @@ pub async fn install_upgrade_uninstall(cluster: &WholeCluster) {
     let address = place("upgraded").await;
     assert!(address.starts_with("172.21.0."), "{address}");
 
+    assert_no_restarts(cluster).await;
     helm.run(&["uninstall", "clusterip", "--namespace", NAMESPACE, "--wait", "--timeout", "90s"]).await;
     // Without the webhook, Services are created as before the installation.
     place("uninstalled").await;

@@ -1,11 +1,17 @@
 //! Tests of the deployments with real Pods: `deploy` and the chart as users install them, in a cluster with two nodes.
-//! They need root and the programs of a node. If something is missing, the tests count as ignored, or fail with
-//! `REQUIRE_ALL=1`. All tests share one cluster, so they run one after the other, and each removes what it installed.
+//! The Pods run the images that users get. The tests need root, the programs of a node, and buildah for the images. If
+//! something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`. All tests share one cluster, so they
+//! run one after the other, and each removes what it installed.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod called_by_control_plane;
 mod chart;
 mod conformance;
+mod external;
+mod health;
+mod monitoring;
 mod moves;
+mod nodes;
 mod replicas;
 mod traffic;
 mod webhook;
@@ -14,17 +20,15 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
-use e2e_tests::support::whole_cluster::{WholeCluster, lacking, write_image};
+use e2e_tests::support::whole_cluster::{WholeCluster, lacking, released_images};
 use e2e_tests::{missing, support};
 use libtest_mimic::{Arguments, Trial, run};
 
-/// The image of `deploy` and the chart.
-const IMAGE: &str = concat!("ghcr.io/clusterip-policy/clusterip:v", env!("CARGO_PKG_VERSION"));
 const NODES: usize = 2;
 
 type Case = for<'c> fn(&'c WholeCluster) -> Pin<Box<dyn Future<Output = ()> + 'c>>;
 
-const CASES: [(&str, Case); 7] = [
+const CASES: [(&str, Case); 12] = [
     ("pods_answer_through_cluster_ip_node_port_and_name", |cluster| Box::pin(traffic::pods_answer(cluster))),
     ("webhook_places_the_shop_as_planned", |cluster| Box::pin(webhook::shop_is_placed_as_planned(cluster))),
     ("address_of_a_moved_service_answers", |cluster| Box::pin(traffic::address_of_a_moved_service_answers(cluster))),
@@ -32,14 +36,22 @@ const CASES: [(&str, Case); 7] = [
         Box::pin(moves::seamless_move_keeps_a_service_reachable(cluster))
     }),
     ("drain_of_the_leader_s_node_fails_no_request", |cluster| Box::pin(replicas::drain_of_the_leaders_node(cluster))),
+    ("pods_become_ready_when_they_serve_and_stay", |cluster| Box::pin(health::pods_become_ready_and_stay(cluster))),
+    ("external_addresses_of_both_pools_answer", |cluster| Box::pin(external::addresses_of_both_pools_answer(cluster))),
+    ("pod_cidrs_are_checked_with_deploy_nodes", |cluster| Box::pin(nodes::pod_cidrs_are_checked(cluster))),
+    ("metrics_answer_where_deploy_monitoring_says", |cluster| Box::pin(monitoring::scrape_target_answers(cluster))),
     ("chart_is_installed_upgraded_and_uninstalled", |cluster| Box::pin(chart::install_upgrade_uninstall(cluster))),
     ("upstream_tests_of_services_pass", |cluster| Box::pin(conformance::upstream_tests_of_services_pass(cluster))),
+    // The last one: kubectl would remember the aggregated API, and print errors about it in other tests.
+    ("moves_do_not_deadlock_services_that_the_control_plane_calls", |cluster| {
+        Box::pin(called_by_control_plane::moves_do_not_deadlock(cluster))
+    }),
 ];
 
 fn main() {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let lacking = lacking();
+    let lacking = lacking().or_else(|| released_images().err());
     if let Some(lacking) = &lacking {
         missing::skip("pods", &format!("tests with real Pods need a cluster: {lacking}"));
     }
@@ -61,8 +73,5 @@ fn main() {
 }
 
 fn start() -> WholeCluster {
-    let folder = tempfile::tempdir().unwrap();
-    let archive = folder.path().join("clusterip.tar");
-    write_image(IMAGE, &archive, &support::program());
-    WholeCluster::start(NODES, &[&archive])
+    WholeCluster::start(NODES, &released_images().unwrap())
 }

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use axum::http::Method;
 use e2e_tests::support::eventually::eventually;
 use e2e_tests::support::installation::{NAMESPACE, field, install, roll_out, service, uninstall};
+use e2e_tests::support::move_helpers::request;
 use e2e_tests::support::whole_cluster::WholeCluster;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The Pod of the leader: the identity in the Lease begins with the name of the Pod.
 async fn leader(cluster: &WholeCluster) -> String {
@@ -17,9 +19,38 @@ async fn leader(cluster: &WholeCluster) -> String {
     .await
 }
 
+/// Asks the API server to evict a Pod; returns the code of its refusal.
+async fn evict(cluster: &WholeCluster, pod: &str) -> Result<(), u16> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction");
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});
+    match cluster.client().request::<Value>(request(Method::POST, &path, &eviction)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => Err(status.code),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The PodDisruptionBudget lets one replica be evicted, and the next one only when three are ready again.
+async fn one_replica_is_evicted_at_a_time(cluster: &WholeCluster) {
+    let allows_one = async || {
+        eventually("the budget to allow a disruption", async || {
+            let budget = "poddisruptionbudget/clusterip";
+            (field(cluster, NAMESPACE, budget, ".status.disruptionsAllowed").await == "1").then_some(())
+        })
+        .await;
+    };
+    allows_one().await;
+    let pods = field(cluster, NAMESPACE, "pods", ".items[*].metadata.name").await;
+    let [first, second, _] = pods.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{pods}") };
+    assert_eq!(evict(cluster, first).await, Ok(()));
+    assert_eq!(evict(cluster, second).await, Err(429));
+    allows_one().await;
+}
+
 /// All Services that are created during the drain get an address of their pool at once, and another replica leads.
 pub async fn drain_of_the_leaders_node(cluster: &WholeCluster) {
     install(cluster, "replicas").await;
+    one_replica_is_evicted_at_a_time(cluster).await;
     let namespace = &cluster.namespace("drained").await;
     let leader_before = leader(cluster).await;
     let node = field(cluster, NAMESPACE, &format!("pod/{leader_before}"), ".spec.nodeName").await;
@@ -38,6 +69,9 @@ pub async fn drain_of_the_leaders_node(cluster: &WholeCluster) {
             cluster.apply(&service(namespace, &name, json!({})).to_string()).await;
             let address = field(cluster, namespace, &format!("service/{name}"), ".spec.clusterIP").await;
             assert!(address.starts_with("172.21.0."), "{name} has {address}");
+            // The drain respects the budget.
+            let ready = field(cluster, NAMESPACE, "deployment/clusterip", ".status.readyReplicas").await;
+            assert!(matches!(ready.as_str(), "2" | "3"), "{ready} replicas are ready");
             created += 1;
         }
         created

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -68,15 +67,6 @@ func (p *plane) writeImages() ([]string, error) {
 		archives = append(archives, archive)
 	}
 	return append(archives, p.options.images...), nil
-}
-
-// runImage is the role that writes an archive of an image for tests: its arguments are the name of the image, the
-// archive and the program.
-func runImage(args []string) error {
-	if len(args) != 3 {
-		return errors.New("expected the name of an image, an archive and a program")
-	}
-	return image{names: args[:1], program: args[2]}.write(args[1])
 }
 
 // contents are the programs, and the shared libraries of this machine that they need, which keep their paths.

@@ -30,10 +30,9 @@ func main() {
 	}
 }
 
-// The roles of this program, as its first argument. It starts itself in all roles but the first two.
+// The roles of this program, as its first argument. It starts itself in all roles but the first one.
 const (
 	checkRole  = "check"
-	imageRole  = "image"
 	initRole   = "init"
 	insideRole = "inside"
 	nodeRole   = "node"
@@ -48,8 +47,6 @@ func dispatch(args []string) error {
 	switch role {
 	case checkRole:
 		return checkMachine()
-	case imageRole:
-		return runImage(args[1:])
 	case initRole:
 		return runInit(args[1:])
 	case nodeRole:

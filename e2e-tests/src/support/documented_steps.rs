@@ -85,12 +85,17 @@ pub struct Operator<'p> {
 }
 
 impl<'p> Operator<'p> {
-    /// Copies `deploy`, and replaces the Service of the webhook by this URL, because no Service leads to a Pod here.
-    pub fn new(plane: &'p ControlPlane, url: &str) -> Self {
+    /// Copies `deploy` unchanged, for a cluster whose nodes run Pods.
+    pub fn with_pods(plane: &'p ControlPlane) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let copied = Command::new("cp").args(["-r", DEPLOY]).arg(folder.path()).status().unwrap();
         assert!(copied.success());
-        let operator = Self { plane, folder };
+        Self { plane, folder }
+    }
+
+    /// Copies `deploy`, and replaces the Service of the webhook by this URL, because no Service leads to a Pod here.
+    pub fn new(plane: &'p ControlPlane, url: &str) -> Self {
+        let operator = Self::with_pods(plane);
         for (file, indent) in [
             ("deploy/webhook/webhook-configuration.yaml", "    "),
             ("deploy/nodes/component/webhook.yaml", "      "),

@@ -8,6 +8,8 @@ use super::whole_cluster::WholeCluster;
 
 pub const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 pub const NAMESPACE: &str = "clusterip-policy";
+/// The namespace of the agents of `deploy/external`.
+pub const AGENTS: &str = "clusterip-policy-agents";
 
 /// Installs a folder of `deploy` as its README says, and waits until the Deployment is complete.
 pub async fn install(cluster: &WholeCluster, folder: &str) {
@@ -29,8 +31,21 @@ pub async fn roll_out(cluster: &WholeCluster) {
     }
 }
 
-/// Removes what [`install`] created, with `deploy/webhook/uninstall` and the commands of its README.
+/// Asserts that no container of the server or of an agent was restarted. The kubelet restarts a container that ended,
+/// whose liveness probe failed, or that used more memory than its limit.
+pub async fn assert_no_restarts(cluster: &WholeCluster) {
+    for namespace in [NAMESPACE, AGENTS] {
+        let restarts = field(cluster, namespace, "pods", ".items[*].status.containerStatuses[*].restartCount").await;
+        if restarts.split_whitespace().any(|count| count != "0") {
+            panic!("{}", cluster.kubectl(&["describe", "pods", "--namespace", namespace]).await.ok());
+        }
+    }
+}
+
+/// Asserts that no container was restarted, and removes what [`install`] created, with `deploy/webhook/uninstall` and
+/// the commands of its README.
 pub async fn uninstall(cluster: &WholeCluster) {
+    assert_no_restarts(cluster).await;
     let mut command = Command::new(format!("{DEPLOY}/webhook/uninstall"));
     let kubectl = cluster.kubectl_program().parent().unwrap();
     command

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,6 +16,10 @@ use super::control_plane::{ControlPlane, Options, PROGRAM};
 
 /// The image with which Kubernetes tests itself. `netexec` is a web server that also sends requests.
 pub const AGNHOST: &str = "registry.k8s.io/e2e-test-images/agnhost:2.63.0";
+
+/// The environment variable with the folder of the images that users get. `make test-pods` and `make conformance` build
+/// them.
+pub const IMAGES: &str = "CLUSTERIP_IMAGES";
 
 /// The port of the web servers.
 const PORT: u16 = 8080;
@@ -36,17 +40,16 @@ impl Deref for WholeCluster {
 impl WholeCluster {
     /// Starts a cluster with this number of nodes and the images of these archives, and waits until all nodes and the
     /// DNS server are ready.
-    pub fn start(nodes: usize, images: &[&Path]) -> Self {
+    pub fn start(nodes: usize, images: &[PathBuf]) -> Self {
         Self::start_with_proxy(nodes, images, "nftables")
     }
 
     /// As [`Self::start`], with this mode of kube-proxy: `nftables` or `iptables`.
-    pub fn start_with_proxy(nodes: usize, images: &[&Path], proxy_mode: &str) -> Self {
-        let images = images.iter().map(|image| image.to_path_buf()).collect();
+    pub fn start_with_proxy(nodes: usize, images: &[PathBuf], proxy_mode: &str) -> Self {
         Self(ControlPlane::start(Options {
             nodes,
             proxy_mode: proxy_mode.to_owned(),
-            images,
+            images: images.to_vec(),
             controller_manager: true,
             audit: false,
             ..Options::default()
@@ -56,6 +59,11 @@ impl WholeCluster {
     /// Creates a Pod of this name that serves web requests on a node, and waits until it is ready. Its label `app` has
     /// its name as its value.
     pub async fn web_server(&self, namespace: &str, name: &str, node: &str) {
+        self.web_server_on_port(namespace, name, node, PORT).await;
+    }
+
+    /// As [`Self::web_server`], with another port. Only a Pod with the usual port can be a client.
+    pub async fn web_server_on_port(&self, namespace: &str, name: &str, node: &str, port: u16) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}},
@@ -63,8 +71,8 @@ impl WholeCluster {
                 "nodeSelector": {"kubernetes.io/hostname": node},
                 "terminationGracePeriodSeconds": 0,
                 "containers": [{
-                    "name": "web", "image": AGNHOST, "args": ["netexec"],
-                    "readinessProbe": {"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1},
+                    "name": "web", "image": AGNHOST, "args": ["netexec", format!("--http-port={port}")],
+                    "readinessProbe": {"httpGet": {"path": "/healthz", "port": port}, "periodSeconds": 1},
                 }],
             },
         });
@@ -114,9 +122,14 @@ pub fn lacking() -> Option<String> {
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
-/// Writes an archive of an image that contains a program of this machine and its libraries.
-pub fn write_image(name: &str, archive: &Path, program: &Path) {
-    let tool = std::env::var_os(PROGRAM).unwrap();
-    let output = Command::new(tool).args(["image", name]).args([archive, program]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+/// The archives of the images that users get: those of the server and of the agents. Returns what is missing if they
+/// are not built.
+pub fn released_images() -> Result<Vec<PathBuf>, String> {
+    let folder = std::env::var_os(IMAGES).map(PathBuf::from).ok_or("the images: make test-pods")?;
+    let archives: Vec<PathBuf> =
+        ["clusterip", "clusterip-agent"].iter().map(|name| folder.join(format!("{name}.tar"))).collect();
+    match archives.iter().find(|archive| !archive.is_file()) {
+        Some(missing) => Err(format!("{} is missing: make images", missing.display())),
+        None => Ok(archives),
+    }
 }
