@@ -97,7 +97,10 @@ struct Late {
 }
 
 const LATE_WRITES: [Late; 3] = [
-    Late { name: "late-create", write: |seen| seen.method == "POST" && seen.path.ends_with("/services") },
+    Late {
+        name: "late-create",
+        write: |seen| seen.method == "POST" && !seen.is_dry_run() && seen.path.ends_with("/services"),
+    },
     Late {
         name: "late-swap",
         write: |seen| {

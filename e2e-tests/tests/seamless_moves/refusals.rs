@@ -100,6 +100,58 @@ async fn quota_without_room_is_reported_before_anything_changes() {
     assert_eq!(stage.stored("web").await, before);
 }
 
+/// Refuses Services without the label `team` in this namespace.
+fn requires_team(namespace: &str) -> [Value; 2] {
+    let name = format!("team-{namespace}");
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                    "resources": ["services"]}],
+            },
+            "validations": [{"expression": "has(object.metadata.labels) && 'team' in object.metadata.labels",
+                "message": "a Service needs the label team"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    [policy, binding]
+}
+
+/// Temporary Services do not have the labels of the Service, which other programs may select.
+#[tokio::test(flavor = "multi_thread")]
+async fn policy_that_requires_a_label_is_reported_before_anything_changes() {
+    let stage = Stage::new("labels").await;
+    stage.service("web", json!({})).await;
+    let labels = json!({"metadata": {"labels": {"team": "blue"}}});
+    send(&stage.client, Method::PATCH, &path(&stage.namespace, "web"), Some(&labels)).await.unwrap();
+    let before = stage.stored("web").await;
+    for object in requires_team(&stage.namespace) {
+        stage.plane.apply(&object.to_string()).await;
+    }
+    let probe = ["create", "service", "clusterip", "probe", "--tcp=80", "--dry-run=server", "-n", &stage.namespace];
+    eventually("the policy to be in force", async || {
+        stage.plane.kubectl(&probe).await.stderr.contains("a Service needs the label team").then_some(())
+    })
+    .await;
+    let proxy = Proxy::start(stage.plane).await;
+    let ended = stage.wait_for(stage.command_through(&proxy, &SEAMLESS)).await;
+    assert_eq!(ended.status, 1, "{}{}", ended.stdout, ended.stderr);
+    for expected in ["a Service needs the label team", "exempt Services with this label"] {
+        assert!(ended.stderr.contains(expected), "no {expected}: {}", ended.stderr);
+    }
+    let is_write = stage.is_write();
+    let writes: Vec<Seen> = proxy.writes().into_iter().filter(|seen| is_write(seen) && !seen.is_dry_run()).collect();
+    assert!(writes.is_empty(), "{writes:?}");
+    assert_eq!(stage.stored("web").await, before);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_permissions_are_reported_at_once() {
     let stage = Stage::new("seamless-rights").await;

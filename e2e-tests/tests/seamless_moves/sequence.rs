@@ -62,7 +62,9 @@ async fn fields_that_direct_traffic_are_those_of_the_service() {
     let writes = proxy.writes();
     let created: Vec<&Value> = writes
         .iter()
-        .filter(|seen| seen.body["metadata"]["ownerReferences"].is_array() && seen.method == "POST")
+        .filter(|seen| {
+            seen.body["metadata"]["ownerReferences"].is_array() && seen.method == "POST" && !seen.is_dry_run()
+        })
         .map(|seen| &seen.body)
         .collect();
     assert_eq!(created.len(), 2, "{created:?}");

@@ -14,14 +14,19 @@ use crate::support::serve_process::ServerBuilder;
 /// The time limit for the end of a move that another leader began. For 90 s, requests of the other one may arrive.
 const MAX_WAIT: Duration = Duration::from_secs(240);
 
-/// A server that moves all Services of the cluster, also those with ready endpoints.
+/// A server that moves all Services of the cluster seamlessly, also those with ready endpoints.
 fn server(stage: &Stage<'_>, proxy: &Proxy, grace_period: &str) -> ServerBuilder {
+    builder(stage, proxy, &["--move", "always", "--seamless-moves", "--grace-period", grace_period])
+}
+
+/// A server without a webhook, with these arguments.
+fn builder(stage: &Stage<'_>, proxy: &Proxy, args: &[&str]) -> ServerBuilder {
     let port = proxy.url().rsplit(':').next().unwrap();
     let file = format!("{port}.kubeconfig");
     let kubeconfig = stage.plane.write_kubeconfig(&file, proxy.url(), stage.plane.admin_token());
     let settings = std::fs::read_to_string(stage.settings()).unwrap();
-    let args = ["--no-webhook", "--move", "always", "--seamless-moves", "--grace-period", grace_period];
-    ServerBuilder::as_user(&kubeconfig).args(&["--namespace", &stage.server]).args(&args).settings(&settings)
+    let builder = ServerBuilder::as_user(&kubeconfig).args(&["--no-webhook", "--namespace", &stage.server]);
+    builder.args(args).settings(&settings)
 }
 
 /// Waits until these Services have moved and nothing is left of the moves, and compares the Services with those before.
@@ -127,4 +132,45 @@ async fn record_of_a_service_that_is_replaced_in_the_grace_period_is_deleted() {
         "spec": {"clusterIP": "None", "ports": [{"port": 80}]}});
     send(&stage.client, Method::POST, &services, Some(&another)).await.unwrap();
     eventually("the end of the move", async || stage.left().await.is_empty().then_some(())).await;
+}
+
+/// `clusterip move` hands its moves over to the server that leads. The command decides the method.
+#[tokio::test(flavor = "multi_thread")]
+async fn requested_move_is_made_by_the_method_of_the_request() {
+    struct Case {
+        name: &'static str,
+        server: &'static [&'static str],
+        command: &'static [&'static str],
+        has_temporary_services: bool,
+    }
+    let cases = [
+        Case {
+            name: "plain-by-a-seamless-server",
+            server: &["--seamless-moves", "--grace-period", "2"],
+            command: &["--yes"],
+            has_temporary_services: false,
+        },
+        Case {
+            name: "seamless-by-a-plain-server",
+            server: &[],
+            command: &["--yes", "--wait", "--seamless", "--grace-period", "2"],
+            has_temporary_services: true,
+        },
+    ];
+    let plane = with_controller_manager();
+    for Case { name, server, command, has_temporary_services } in cases {
+        let stage = Stage::on(&plane, name).await;
+        let before = stage.service("web", json!({})).await;
+        let proxy = Proxy::start(&plane).await;
+        let server = builder(&stage, &proxy, &[&["--move", "never"], server].concat()).start().await;
+        server.logged("this server moves nothing").await;
+        let ended = stage.run(command).await;
+        assert_eq!(ended.status, 0, "{name}: {}{}", ended.stdout, ended.stderr);
+        assert!(ended.stderr.contains("handed over to"), "{name}: {}", ended.stderr);
+        let is_temporary = |seen: &Seen| {
+            seen.method == Method::POST && seen.body["metadata"]["labels"]["clusterip-policy/temporary"].is_string()
+        };
+        assert_eq!(proxy.writes().iter().any(is_temporary), has_temporary_services, "{name}");
+        end(&stage, &[before]).await;
+    }
 }

@@ -16,27 +16,38 @@ use crate::support::service_webhook_rules::{Call, assert_calls, service, service
 const LABEL: &str = "clusterip-policy/temporary";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-const NOT_TEMPORARY: &str = "server-services: clusterip may create and delete only temporary Services, with the label \
-                             clusterip-policy/temporary: new, old or trigger";
-const LABEL_OF_ANOTHER: &str = "server-services: clusterip may not add, change or remove the label \
-                                clusterip-policy/temporary of a Service that exists";
-const MANAGER: &str =
-    "server-services: a temporary Service must have the label app.kubernetes.io/managed-by: clusterip";
-const OWNER: &str = "server-services: a temporary Service must have one owner, the Service that moves, which is not its \
-                     controller";
-const OTHER_OWNER: &str = "server-services: clusterip may not change the owner of a temporary Service";
-const TYPE: &str = "server-services: a temporary Service must have the type ClusterIP";
-const EXTERNAL: &str = "server-services: a temporary Service may have no external address, no field of a load balancer \
-                        and no node port";
-const TRIGGER: &str = "server-services: a temporary Service that triggers kube-proxy must be in the namespace of \
-                       clusterip, without a selector";
-pub(super) const NOT_BY_CLUSTERIP: &str = "temporary-services: only clusterip may create or change a temporary Service, with the \
-                                label clusterip-policy/temporary";
-const FINALIZER: &str = "temporary-services: a temporary Service of clusterip can't get a finalizer";
+const NOT_TEMPORARY: &str = "server-services: Service NAME has no label clusterip-policy/temporary with the value new, \
+                             old or trigger, so the account of clusterip may not create or delete it; use another \
+                             account, or the policy of the same version as clusterip";
+const LABEL_OF_ANOTHER: &str = "server-services: Service NAME exists, so the account of clusterip may not add, change or \
+                                remove its label clusterip-policy/temporary; use another account, or the policy of the \
+                                same version as clusterip";
+const MANAGER: &str = "server-services: Service NAME must have the label app.kubernetes.io/managed-by: clusterip, because \
+                       it is temporary; use another account, or the policy of the same version as clusterip";
+const OWNER: &str = "server-services: Service NAME must have one owner, the Service that moves, which is not its \
+                     controller, because it is temporary; use another account, or the policy of the same version as \
+                     clusterip";
+const OTHER_OWNER: &str = "server-services: Service NAME is temporary, so the account of clusterip may not change its \
+                           owner; use another account, or the policy of the same version as clusterip";
+const TYPE: &str = "server-services: Service NAME must have the type ClusterIP, because it is temporary; use another \
+                    account, or the policy of the same version as clusterip";
+const EXTERNAL: &str = "server-services: Service NAME may have no external address, no field of a load balancer and no \
+                        node port, because it is temporary; use another account, or the policy of the same version as \
+                        clusterip";
+const TRIGGER: &str = "server-services: Service NAME must be in the namespace of clusterip and without a selector, because \
+                       it triggers kube-proxy; use another account, or the policy of the same version as clusterip";
+pub(super) const NOT_BY_CLUSTERIP: &str = "temporary-services: Service NAME is temporary because of the label \
+                                           clusterip-policy/temporary, so only clusterip may create or change it; \
+                                           leave the label out, or change the Service that moves";
+const FINALIZER: &str = "temporary-services: Service NAME is temporary and must be gone when its move ends, so it cannot \
+                         get a finalizer; give the finalizer to the Service that moves";
 
 /// The refusal of a name.
-fn named(name: &str, role: &str) -> String {
-    format!("server-services: the temporary Service {name} must be named clusterip-{role}- and ten hexadecimal digits")
+fn named(role: &str) -> String {
+    format!(
+        "server-services: Service NAME must be named clusterip-{role}- and ten hexadecimal digits, because its label \
+         clusterip-policy/temporary is {role}; use another account, or the policy of the same version as clusterip"
+    )
 }
 
 /// A control plane with `deploy/webhook` and `deploy/seamless`, and without a webhook, which no server would answer.
@@ -57,7 +68,8 @@ pub(super) async fn deployed() -> &'static ControlPlane {
         .await
 }
 
-/// `allowed`, the short name of the policy that refused the request and its message, or another error.
+/// `allowed`, the short name of the policy that refused the request and its message, or another error. In the message,
+/// the namespace and name of the Service that was refused are `NAME`.
 pub(super) fn outcome<T>(result: Result<T, kube::Error>) -> String {
     let message = match result {
         Ok(_) => return "allowed".to_owned(),
@@ -66,7 +78,9 @@ pub(super) fn outcome<T>(result: Result<T, kube::Error>) -> String {
     };
     let refusal = message.split_once("' denied request: ").and_then(|(by, text)| {
         let policy = by.rsplit_once('\'')?.1.strip_suffix(".clusterip-policy.io")?;
-        Some(format!("{policy}: {text}"))
+        let service = format!("/{}", by.split('"').nth(1)?);
+        let words = text.split(' ').map(|word| if word.ends_with(&service) { "NAME" } else { word });
+        Some(format!("{policy}: {}", words.collect::<Vec<_>>().join(" ")))
     });
     refusal.unwrap_or(message)
 }
@@ -143,10 +157,10 @@ fn creates_in_a_namespace_of_a_user() -> Vec<Create> {
         create("the old address", temporary("old", OLD), "allowed"),
         create("no label", with(new(), |service| relabel(service, LABEL, None)), NOT_TEMPORARY),
         create("another label", with(new(), |service| relabel(service, LABEL, Some("web"))), NOT_TEMPORARY),
-        create("a name of a user", temporary("new", "web-2"), &named("web-2", "new")),
-        create("the name of another role", temporary("new", OLD), &named(OLD, "new")),
-        create("a short name", temporary("new", "clusterip-new-012345678"), &named("clusterip-new-012345678", "new")),
-        create("a long name", temporary("new", &format!("{NEW}0")), &named(&format!("{NEW}0"), "new")),
+        create("a name of a user", temporary("new", "web-2"), &named("new")),
+        create("the name of another role", temporary("new", OLD), &named("new")),
+        create("a short name", temporary("new", "clusterip-new-012345678"), &named("new")),
+        create("a long name", temporary("new", &format!("{NEW}0")), &named("new")),
         create("another manager", with(new(), |service| relabel(service, MANAGED_BY, Some("helm"))), MANAGER),
         create("no owner", with(new(), |service| service.metadata.owner_references = None), OWNER),
         create("two owners", with(new(), |service| own(service, &[owner(), other_owner()])), OWNER),
@@ -320,8 +334,9 @@ fn writes() -> Vec<Write> {
             name: "the deletion of a Service with the label and the name of a user",
             before: || temporary("old", "web"),
             change: None,
-            by_server: "server-services: the temporary Service web must be named clusterip-old- and ten hexadecimal \
-                        digits",
+            by_server: "server-services: Service NAME must be named clusterip-old- and ten hexadecimal digits, because its \
+                        label clusterip-policy/temporary is old; use another account, or the policy of the same \
+                        version as clusterip",
             by_tenant: "allowed",
         },
     ]

@@ -204,6 +204,9 @@ impl Move {
         let (reconciler, followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
         notice(&deployed.settings_notice(&source));
         let seamless = self.seamless.options(&client).await;
+        if let Some(options) = &seamless {
+            notice(&format!("after a seamless move, the old address answers for {} s", options.grace_period));
+        }
         let run = Run { client, deployed, source, reconciler, seamless };
         if !self.dry_run && run.deployed.leader.is_some() {
             run.check(true).await?;

@@ -4,22 +4,25 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use kube::Client;
 
-use crate::services::cluster_dns;
+use crate::services::cluster_dns::{self, MAX_GRACE_PERIOD};
 use crate::services::mover::SeamlessOptions;
 
-/// The longest grace period: one hour.
-const MAX_GRACE_PERIOD: i64 = 3600;
-
-/// What seamless moves depend on in DNS. By default, both values are those of the configuration of CoreDNS.
+/// What seamless moves depend on in DNS. By default, both values are those of the configuration of CoreDNS. Each needs
+/// the argument with the id `seamless`.
 #[derive(Debug, Args)]
 pub struct DnsArguments {
-    /// For how many seconds the old address answers after a seamless move [default: as long as DNS may cache it, as the
-    /// ConfigMap kube-system/coredns says, and 5 s more; 60 if it can't be read]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_GRACE_PERIOD))]
+    /// For how many seconds the old address answers after a seamless move [default: as long as DNS may answer with it,
+    /// as the ConfigMap kube-system/coredns says, and 5 s more; 60 if it can't be read]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "seamless",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_GRACE_PERIOD)),
+    )]
     grace_period: Option<u32>,
     /// The domain of the cluster in DNS [default: as the ConfigMap kube-system/coredns says; cluster.local if it can't
     /// be read]
-    #[arg(long, value_name = "DOMAIN", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "DOMAIN", requires = "seamless", value_parser = NonEmptyStringValueParser::new())]
     cluster_domain: Option<String>,
 }
 
@@ -35,7 +38,7 @@ impl DnsArguments {
 pub struct SeamlessServer {
     /// Move Services with ready endpoints seamlessly: both addresses answer during the move. Needs the permissions of
     /// deploy/seamless
-    #[arg(long)]
+    #[arg(id = "seamless", long = "seamless-moves")]
     seamless_moves: bool,
     #[command(flatten)]
     dns: DnsArguments,

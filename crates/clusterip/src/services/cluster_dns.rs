@@ -10,6 +10,8 @@ use super::mover::SeamlessOptions;
 pub const CONFIGURATION: (&str, &str) = ("kube-system", "coredns");
 /// The grace period if the configuration can't be read, in seconds.
 pub const DEFAULT_GRACE_PERIOD: u32 = 60;
+/// The longest grace period in seconds: one day.
+pub const MAX_GRACE_PERIOD: u32 = 86_400;
 /// How much longer the grace period is than the time of the caches, in seconds.
 const MARGIN: u32 = 5;
 /// The domain if the configuration can't be read.
@@ -21,11 +23,15 @@ pub async fn options(client: &Client, grace_period: Option<u32>, domain: Option<
         (Some(_), Some(_)) => dns::DnsFacts::default(),
         _ => dns::read(&corefile(client).await),
     };
-    let from_dns = facts.cached_for.map(|seconds| seconds.saturating_add(MARGIN));
     SeamlessOptions {
-        grace_period: grace_period.or(from_dns).unwrap_or(DEFAULT_GRACE_PERIOD),
+        grace_period: grace_period.unwrap_or_else(|| default_grace_period(facts.cached_for)),
         cluster_domain: domain.map(str::to_owned).or(facts.domain).unwrap_or_else(|| DEFAULT_DOMAIN.to_owned()),
     }
+}
+
+/// The grace period in seconds if DNS may answer with an old address for this time; `None` if the time is not known.
+fn default_grace_period(cached_for: Option<u32>) -> u32 {
+    cached_for.map_or(DEFAULT_GRACE_PERIOD, |seconds| seconds.saturating_add(MARGIN).min(MAX_GRACE_PERIOD))
 }
 
 /// The configuration of CoreDNS; empty if it can't be read.
@@ -35,4 +41,29 @@ async fn corefile(client: &Client) -> String {
     let found = maps.get_opt(name).await.inspect_err(|error| tracing::debug!(%error, "CoreDNS is not known"));
     let data = found.ok().flatten().and_then(|map| map.data);
     data.and_then(|mut data| data.remove("Corefile")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_grace_period_is_longer_than_dns_answers_and_never_above_the_maximum() {
+        struct Case {
+            name: &'static str,
+            cached_for: Option<u32>,
+            expected: u32,
+        }
+        let cases = [
+            Case { name: "not known", cached_for: None, expected: 60 },
+            Case { name: "not cached", cached_for: Some(0), expected: 5 },
+            Case { name: "of kubeadm", cached_for: Some(30), expected: 35 },
+            Case { name: "the longest TTL", cached_for: Some(3600), expected: 3605 },
+            Case { name: "stale for a day", cached_for: Some(86_430), expected: 86_400 },
+            Case { name: "no limit", cached_for: Some(u32::MAX), expected: 86_400 },
+        ];
+        for Case { name, cached_for, expected } in cases {
+            assert_eq!(default_grace_period(cached_for), expected, "{name}");
+        }
+    }
 }

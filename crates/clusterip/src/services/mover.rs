@@ -55,6 +55,7 @@ mod assign;
 mod attempt;
 mod finish;
 mod move_error;
+mod plan_method;
 pub mod records;
 mod release;
 mod seamless_run;
@@ -65,9 +66,9 @@ use self::attempt::{Attempt, next_target, same_families};
 use self::journal::Journal;
 pub use self::move_error::MoveError;
 use self::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
+use self::plan_method::PlannedMethod;
 use self::records::Records;
 use self::seamless::progress::Progress;
-use self::seamless_run::PlannedMethod;
 use self::targets::Targets;
 use self::unfinished::UnfinishedMoves;
 

@@ -193,6 +193,28 @@ fn invalid_command_line_is_refused() {
     }
 }
 
+/// The arguments of seamless moves change nothing about plain moves.
+#[test]
+fn argument_of_seamless_moves_without_a_seamless_move_is_refused() {
+    struct Case {
+        args: &'static [&'static str],
+        needed: &'static str,
+    }
+    let cases = [
+        Case { args: &["move", "-A", "--grace-period", "40"], needed: "--seamless" },
+        Case { args: &["move", "-A", "--cluster-domain", "example.org"], needed: "--seamless" },
+        Case { args: &["move", "-A", "--wait"], needed: "--seamless" },
+        Case { args: &["serve", "--grace-period", "40"], needed: "--seamless-moves" },
+        Case { args: &["serve", "--cluster-domain", "example.org"], needed: "--seamless-moves" },
+    ];
+    for Case { args, needed } in cases {
+        let done = Folder::workspace().run(args);
+        assert_eq!((done.status, done.stdout.as_str()), (2, ""), "{args:?}");
+        let is_named = done.stderr.split_whitespace().any(|word| word == needed);
+        assert!(done.stderr.contains("required arguments were not provided") && is_named, "{args:?}: {done:?}");
+    }
+}
+
 #[test]
 fn standard_input_is_read_for_one_argument_only() {
     struct Case {

@@ -1,45 +1,153 @@
-//! What the configuration of CoreDNS says about a cluster: its domain, and how long an address may be cached.
+//! What the configuration of CoreDNS says about a cluster: its domain, and how long DNS may answer with an old address.
+//!
+//! The plugins `kubernetes` and `cache` decide this. The plugin `cache` keeps an answer for its TTL, at most for the
+//! time that is set, and at least for a minimum. With `serve_stale`, it still answers with an expired entry, and only
+//! then refreshes the entry. With `serve_stale … verify`, it first asks the plugin `kubernetes`, which knows the new
+//! address.
+//!
+//! # Caveats
+//! - Files that the configuration imports are not read, and environment variables are not replaced.
 
 /// The TTL of the plugin `kubernetes` without a setting, in seconds.
 const DEFAULT_TTL: u32 = 5;
-/// The longest time that the plugin `cache` keeps an answer without a setting, in seconds.
-const DEFAULT_CACHE: u32 = 3600;
+/// For how long `serve_stale` answers with an expired entry without a setting, in seconds.
+const DEFAULT_STALE: u32 = 3600;
 
 /// What a Corefile says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DnsFacts {
     /// The domain of the cluster, such as `cluster.local`.
     pub domain: Option<String>,
-    /// For how many seconds an answer about a Service may be cached.
+    /// For how many seconds DNS may still answer with an address that a Service had.
     pub cached_for: Option<u32>,
 }
 
-/// Reads a Corefile: the first block of the plugin `kubernetes`, and the first plugin `cache`.
+/// Reads a Corefile: the first server block with the plugin `kubernetes`.
 pub fn read(corefile: &str) -> DnsFacts {
-    let (mut facts, mut ttl, mut cache) = (DnsFacts::default(), None, None);
-    let mut is_in_kubernetes = false;
+    server_blocks(corefile).iter().find_map(|block| facts(block)).unwrap_or_default()
+}
+
+/// A plugin of a server block.
+struct Plugin<'c> {
+    name: &'c str,
+    arguments: Vec<&'c str>,
+    /// The lines of its own block, as words.
+    properties: Vec<Vec<&'c str>>,
+}
+
+impl<'c> Plugin<'c> {
+    /// The words after the name of each property with this name.
+    fn properties(&self, name: &str) -> impl Iterator<Item = &[&'c str]> {
+        let named = self.properties.iter().filter_map(|words| words.split_first());
+        named.filter(move |(first, _)| **first == name).map(|(_, rest)| rest)
+    }
+
+    /// The words after the name of the first property with this name.
+    fn property(&self, name: &str) -> Option<&[&'c str]> {
+        self.properties(name).next()
+    }
+}
+
+/// The plugins of each server block.
+fn server_blocks(corefile: &str) -> Vec<Vec<Plugin<'_>>> {
+    let mut blocks: Vec<Vec<Plugin<'_>>> = Vec::new();
+    let mut depth = 0_usize;
     for line in corefile.lines() {
-        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
-        match words.next() {
-            Some("kubernetes") if ttl.is_none() => {
-                let zones: Vec<&str> = words.collect();
-                is_in_kubernetes = zones.last() == Some(&"{");
-                let is_domain = |zone: &&str| !zone.ends_with(".arpa") && !zone.ends_with(".arpa.") && *zone != "{";
-                let domain = zones.into_iter().find(is_domain);
-                facts.domain = domain.map(|zone| zone.trim_end_matches('.').to_owned());
-                ttl = Some(DEFAULT_TTL);
+        let mut words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let Some(first) = words.first().copied() else { continue };
+        if first == "}" {
+            depth = depth.saturating_sub(1);
+            continue;
+        }
+        let opens = words.last() == Some(&"{");
+        if opens && words.len() > 1 {
+            words.pop();
+        }
+        match depth {
+            0 => blocks.push(Vec::new()),
+            1 => {
+                let plugin = Plugin { name: first, arguments: words.split_off(1), properties: Vec::new() };
+                blocks.last_mut().into_iter().for_each(|block| block.push(plugin));
             }
-            Some("ttl") if is_in_kubernetes => ttl = words.next().and_then(|word| word.parse().ok()).or(ttl),
-            Some("}") => is_in_kubernetes = false,
-            Some("cache") if cache.is_none() => {
-                cache = Some(words.next().and_then(|word| word.parse().ok()).unwrap_or(DEFAULT_CACHE));
-            }
+            2 => blocks
+                .last_mut()
+                .and_then(|block| block.last_mut())
+                .into_iter()
+                .for_each(|plugin| plugin.properties.push(words)),
             _ => {}
         }
+        depth += usize::from(opens);
     }
-    // A cached answer expires with its TTL, too, so the longer time is a cautious bound.
-    facts.cached_for = ttl.map(|ttl| ttl.max(cache.unwrap_or_default()));
-    facts
+    blocks
+}
+
+/// What a server block says; `None` if it does not answer for a cluster.
+fn facts(block: &[Plugin<'_>]) -> Option<DnsFacts> {
+    let plugin = |name: &str| block.iter().find(|plugin| plugin.name == name);
+    let kubernetes = plugin("kubernetes")?;
+    let mut zones = kubernetes.arguments.iter().map(|zone| zone.trim_end_matches('.'));
+    let domain = zones.find(|zone| !zone.ends_with(".arpa"));
+    let ttl = kubernetes.property("ttl").and_then(|words| seconds(words.first()?)).unwrap_or(DEFAULT_TTL);
+    let cache = plugin("cache").filter(|cache| domain.is_none_or(|domain| keeps(cache, domain)));
+    let cached_for = cache.map_or(ttl, |cache| cache_time(cache, ttl));
+    Some(DnsFacts { domain: domain.map(str::to_owned), cached_for: Some(cached_for) })
+}
+
+/// Whether a plugin `cache` keeps answers about Services of this domain.
+fn keeps(cache: &Plugin<'_>, domain: &str) -> bool {
+    let covers = |zones: &[&str]| zones.is_empty() || zones.iter().any(|zone| is_in_zone(domain, zone));
+    let zones = match cache.arguments.split_first() {
+        Some((first, rest)) if seconds(first).is_some() => rest,
+        _ => &cache.arguments[..],
+    };
+    let mut disabled = cache.properties("disable").filter_map(|words| words.split_first());
+    let is_disabled = disabled.any(|(kind, zones)| *kind == "success" && covers(zones));
+    covers(zones) && !is_disabled
+}
+
+fn is_in_zone(domain: &str, zone: &str) -> bool {
+    let zone = zone.trim_end_matches('.');
+    let rest = domain.strip_suffix(zone);
+    rest.is_some_and(|rest| zone.is_empty() || rest.is_empty() || rest.ends_with('.'))
+}
+
+/// For how long the answers of this cache may contain an old address. An entry expires with its TTL, so a longer
+/// maximum is a cautious bound.
+fn cache_time(cache: &Plugin<'_>, ttl: u32) -> u32 {
+    let success = cache.property("success").unwrap_or_default();
+    let number = |word: Option<&&str>| word.and_then(|word| seconds(word)).unwrap_or_default();
+    let maximum = number(cache.arguments.first()).max(number(success.get(1)));
+    let minimum = number(success.get(2));
+    let stale = match cache.property("serve_stale") {
+        None | Some([_, "verify", ..]) => 0,
+        Some(words) => words.first().and_then(|word| duration(word)).unwrap_or(DEFAULT_STALE),
+    };
+    ttl.max(maximum).max(minimum).saturating_add(stale)
+}
+
+fn seconds(word: &str) -> Option<u32> {
+    word.parse().ok()
+}
+
+/// The seconds of a duration such as `1h30m`, rounded up.
+fn duration(text: &str) -> Option<u32> {
+    let (mut total, mut rest) = (0.0_f64, text);
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit() && c != '.')?);
+        let end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let unit = match unit {
+            "h" => 3600.0,
+            "m" => 60.0,
+            "s" => 1.0,
+            "ms" => 1e-3,
+            _ => return None,
+        };
+        total += number.parse::<f64>().ok()? * unit;
+        rest = after;
+    }
+    // A cast saturates.
+    Some(total.ceil() as u32)
 }
 
 #[cfg(test)]
@@ -54,28 +162,87 @@ mod tests {
             domain: Option<&'static str>,
             cached_for: Option<u32>,
         }
+        let case = |name, corefile, domain, cached_for| Case { name, corefile, domain, cached_for };
         let usual = ".:53 {\n    errors\n    kubernetes cluster.local in-addr.arpa ip6.arpa {\n        pods insecure\n        \
                      ttl 30\n    }\n    cache 30 {\n        disable success cluster.local\n    }\n    loop\n}\n";
         let cases = [
-            Case { name: "of kubeadm", corefile: usual, domain: Some("cluster.local"), cached_for: Some(30) },
-            Case {
-                name: "a longer cache, and no TTL",
-                corefile: ".:53 {\n kubernetes in-addr.arpa example.org. {\n }\n cache 120 # long\n}",
-                domain: Some("example.org"),
-                cached_for: Some(120),
-            },
-            Case {
-                name: "no block, no cache",
-                corefile: ".:53 {\n kubernetes cluster.local\n ttl 900\n}",
-                domain: Some("cluster.local"),
-                cached_for: Some(5),
-            },
-            Case { name: "no plugin", corefile: ".:53 {\n cache 30\n}", domain: None, cached_for: None },
-            Case { name: "empty", corefile: "", domain: None, cached_for: None },
+            case("of kubeadm", usual, Some("cluster.local"), Some(30)),
+            case(
+                "a longer cache, and no TTL",
+                ".:53 {\n kubernetes in-addr.arpa example.org. {\n }\n cache 120 # long\n}",
+                Some("example.org"),
+                Some(120),
+            ),
+            case(
+                "no block, no cache",
+                ".:53 {\n kubernetes cluster.local\n ttl 900\n}",
+                Some("cluster.local"),
+                Some(5),
+            ),
+            case(
+                "a cache without a maximum",
+                ".:53 {\n cache\n kubernetes cluster.local {\n  ttl 60\n }\n}",
+                Some("cluster.local"),
+                Some(60),
+            ),
+            case(
+                "times of successful answers",
+                ".:53 {\n kubernetes cluster.local\n cache {\n  success 9984 90 300\n  denial 9984 900\n }\n}",
+                Some("cluster.local"),
+                Some(300),
+            ),
+            case(
+                "a cache of another server block",
+                "example.org {\n cache 900\n}\n.:53 {\n kubernetes cluster.local\n}\n",
+                Some("cluster.local"),
+                Some(5),
+            ),
+            case(
+                "a cache of another zone",
+                ".:53 {\n kubernetes cluster.local\n cache 900 example.org uster.local\n}",
+                Some("cluster.local"),
+                Some(5),
+            ),
+            case(
+                "a cache of a zone above",
+                ".:53 {\n kubernetes cluster.local\n cache 900 local\n}",
+                Some("cluster.local"),
+                Some(900),
+            ),
+            case("no plugin", ".:53 {\n cache 30\n}", None, None),
+            case("a block that does not end", ".:53 {\n kubernetes {\n {\n ttl 7", None, Some(5)),
+            case("closed too often", "}\n}\n.:53 {\n kubernetes cluster.local\n}", Some("cluster.local"), Some(5)),
+            case("empty", "", None, None),
         ];
         for Case { name, corefile, domain, cached_for } in cases {
             let expected = DnsFacts { domain: domain.map(str::to_owned), cached_for };
             assert_eq!(read(corefile), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn expired_answers_that_are_served_count() {
+        struct Case {
+            cache: &'static str,
+            cached_for: u32,
+        }
+        let case = |cache, cached_for| Case { cache, cached_for };
+        let cases = [
+            case("serve_stale", 30 + 3600),
+            case("serve_stale 1h30m", 30 + 5400),
+            case("serve_stale 24h immediate", 30 + 86400),
+            case("serve_stale 1.5s", 30 + 2),
+            case("serve_stale 0s", 30),
+            case("serve_stale soon", 30 + 3600),
+            case("serve_stale 1h verify", 30),
+            case("serve_stale\n disable success", 5),
+            case("serve_stale\n disable denial", 30 + 3600),
+            case("serve_stale\n disable success example.org", 30 + 3600),
+            case("serve_stale\n disable denial\n disable success cluster.local", 5),
+        ];
+        for Case { cache, cached_for } in cases {
+            let corefile = format!(".:53 {{\n kubernetes cluster.local\n cache 30 {{\n {cache}\n }}\n}}");
+            assert_eq!(read(&corefile).cached_for, Some(cached_for), "{cache}");
         }
     }
 }

@@ -297,7 +297,7 @@ impl Reconciler {
         };
         self.remember(id, StayReason::Moving, &misplaced.why());
         let request = self.requests.consider(id, &misplaced.uid);
-        let seamless = request.and_then(|request| request.seamless).or_else(|| self.seamless.clone());
+        let seamless = requests::seamless_options(request, self.seamless.as_ref());
         let ended = self.carry_out(*live, &misplaced, to, evaluation, seamless).await;
         let next = self.next_after(id, &ended);
         let next = self.resume_later(id, &misplaced.uid, next);

@@ -36,7 +36,7 @@ pub struct Request {
     /// Whether to move the Service even if the control plane calls it.
     #[serde(default)]
     pub control_plane: bool,
-    /// The options of a seamless move; `None` if the server chooses the method.
+    /// The options of a seamless move; `None` for a plain move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seamless: Option<SeamlessOptions>,
 }
@@ -45,6 +45,15 @@ impl Request {
     /// The namespace and name of the Service.
     pub fn id(&self) -> ServiceKey {
         ServiceKey::new(self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// The options of a seamless move; `None` for a plain move. The administrator who requested the move has chosen the
+/// method. Without a request, the options of the server decide.
+pub fn seamless_options(request: Option<Request>, server: Option<&SeamlessOptions>) -> Option<SeamlessOptions> {
+    match request {
+        Some(request) => request.seamless,
+        None => server.cloned(),
     }
 }
 
@@ -172,6 +181,38 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 
     use super::*;
+
+    #[test]
+    fn method_of_a_requested_move_is_that_of_the_request() {
+        let options = |grace_period| SeamlessOptions { grace_period, cluster_domain: "cluster.local".to_owned() };
+        let request = |seamless: Option<SeamlessOptions>| Request {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: "uid-1".to_owned(),
+            control_plane: false,
+            seamless,
+        };
+        struct Case {
+            name: &'static str,
+            request: Option<Request>,
+            server: Option<SeamlessOptions>,
+            expected: Option<SeamlessOptions>,
+        }
+        let case = |name, request, server, expected| Case { name, request, server, expected };
+        let cases = [
+            case("no request, a plain server", None, None, None),
+            case("no request, a seamless server", None, Some(options(1)), Some(options(1))),
+            case("a plain move, a seamless server", Some(request(None)), Some(options(1)), None),
+            case("a seamless move, a plain server", Some(request(Some(options(2)))), None, Some(options(2))),
+            case("both seamless", Some(request(Some(options(2)))), Some(options(1)), Some(options(2))),
+        ];
+        for Case { name, request, server, expected } in cases {
+            // The request as the server reads it.
+            let stored = serde_json::to_value(&request).unwrap();
+            let read: Option<Request> = serde_json::from_value(stored).unwrap();
+            assert_eq!(seamless_options(read, server.as_ref()), expected, "{name}");
+        }
+    }
 
     #[test]
     fn request_that_arrives_during_a_look_is_left_for_the_next_look() {

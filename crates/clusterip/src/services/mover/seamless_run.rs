@@ -1,13 +1,11 @@
 //! Carries out the steps of a seamless move.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::address_set_by_hand::MANAGER;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::object::{service_path, text};
-use clusterip_host::permissions;
 use futures::future;
 use http::Method as HttpMethod;
 use jiff::Timestamp;
@@ -20,14 +18,13 @@ use super::journal::Journal;
 use super::move_error::MoveError;
 use super::outcome::{Outcome, Unmoved};
 use super::refusal::Refusal;
-use super::seamless::method::{Method, method};
 use super::seamless::progress::Reaction;
 use super::seamless::request::{Request, request};
 use super::seamless::temporary::{Role, Temporary, is_being_deleted};
-use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next, quota};
+use super::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, endpoints, next};
 use super::step::{self, Step};
 use super::targets::Targets;
-use super::{FIRST_PAUSE, MoveOrder, Run};
+use super::{FIRST_PAUSE, Run};
 
 /// How long the preparation may take. After that, the move is undone.
 const MAX_PREPARATION: Duration = Duration::from_secs(30);
@@ -36,41 +33,7 @@ const ENDPOINTS_INTERVAL: Duration = Duration::from_millis(200);
 /// How many EndpointSlices are read at once.
 const SLICES_PER_PAGE: usize = 4;
 
-/// How a move is made.
-pub(super) enum PlannedMethod {
-    /// No seamless move was ordered, or the Service can't move seamlessly.
-    Plain,
-    /// With these temporary Services.
-    Seamless(Plan),
-    /// Not at all: the reason why the seamless move can't be prepared.
-    Prevented(String),
-}
-
 impl Run<'_> {
-    /// Chooses how to make the ordered move. Changes no Service.
-    pub(super) async fn plan_method(
-        &mut self,
-        service: &Value,
-        to: &[IpAddr],
-        order: &MoveOrder,
-    ) -> Result<PlannedMethod, MoveError> {
-        let Some(options) = &order.seamless else { return Ok(PlannedMethod::Plain) };
-        let ready = self.ready_endpoints(self.name).await?;
-        if method(service, to, !ready.is_empty()) != Method::Seamless {
-            return Ok(PlannedMethod::Plain);
-        }
-        if let Err(error) = permissions::require(&self.mover.client, &permissions::seamless_moves()).await {
-            return Ok(PlannedMethod::Prevented(error.to_string()));
-        }
-        if let Some(reason) = quota::without_room(&self.quotas().await?) {
-            return Ok(PlannedMethod::Prevented(reason));
-        }
-        let server = self.mover.records.namespace();
-        let grace = i64::from(options.grace_period);
-        let plan = Plan::new(self.namespace, self.uid, server, &options.cluster_domain, grace);
-        Ok(PlannedMethod::Seamless(plan))
-    }
-
     /// Carries out the steps that are left of a seamless move. Returns when the Service has its address, and nothing is
     /// to be done before the end of the grace period. `service` is the Service if it was just read.
     pub(super) async fn finish_seamless(
@@ -291,7 +254,7 @@ impl Run<'_> {
 
     /// The ready endpoints of a Service in the namespace of the move. They are read in small pages: a tenant decides how
     /// large its EndpointSlices are, and many moves read theirs at once.
-    async fn ready_endpoints(&mut self, service: &str) -> Result<BTreeSet<(String, u64)>, MoveError> {
+    pub(super) async fn ready_endpoints(&mut self, service: &str) -> Result<BTreeSet<(String, u64)>, MoveError> {
         let (mut ready, mut token) = (BTreeSet::new(), String::new());
         loop {
             let path = format!(
@@ -308,12 +271,7 @@ impl Run<'_> {
         }
     }
 
-    async fn quotas(&mut self) -> Result<Vec<Value>, MoveError> {
-        let path = format!("/api/v1/namespaces/{}/resourcequotas", self.namespace);
-        Ok(items(&mut self.list(&path).await?))
-    }
-
-    async fn list(&mut self, path: &str) -> Result<Value, MoveError> {
+    pub(super) async fn list(&mut self, path: &str) -> Result<Value, MoveError> {
         loop {
             match self.request(HttpMethod::GET, path, None).await {
                 Ok(list) => return Ok(list),
@@ -358,7 +316,7 @@ impl Run<'_> {
 }
 
 /// Takes the objects out of a list.
-fn items(list: &mut Value) -> Vec<Value> {
+pub(super) fn items(list: &mut Value) -> Vec<Value> {
     list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default()
 }
 
