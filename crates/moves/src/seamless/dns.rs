@@ -63,18 +63,14 @@ fn server_blocks(corefile: &str) -> Vec<Vec<Plugin<'_>>> {
         if opens && words.len() > 1 {
             words.pop();
         }
-        match depth {
-            0 => blocks.push(Vec::new()),
-            1 => {
-                let plugin = Plugin { name: first, arguments: words.split_off(1), properties: Vec::new() };
-                blocks.last_mut().into_iter().for_each(|block| block.push(plugin));
+        if depth == 0 {
+            blocks.push(Vec::new());
+        } else if let Some(block) = blocks.last_mut() {
+            if depth == 1 {
+                block.push(Plugin { name: first, arguments: words.split_off(1), properties: Vec::new() });
+            } else if depth == 2 && let Some(plugin) = block.last_mut() {
+                plugin.properties.push(words);
             }
-            2 => blocks
-                .last_mut()
-                .and_then(|block| block.last_mut())
-                .into_iter()
-                .for_each(|plugin| plugin.properties.push(words)),
-            _ => {}
         }
         depth += usize::from(opens);
     }
