@@ -301,7 +301,7 @@ test-images: program ## Build the images twice, compare them, and run their prog
 	fi
 
 .PHONY: test-windows
-test-windows: windows ## Run the program for Windows under wine, and compare its plan
+test-windows: windows ## Run the program for Windows under wine 9 or newer, and compare its plan
 	@command -v $(WINE) >/dev/null || { echo "wine is missing: apt-get install wine wine64" >&2; exit 1; }
 	@for format in table json yaml; do \
 		expected=crates/clusterip/tests/golden/shop.$${format/table/txt}; \
