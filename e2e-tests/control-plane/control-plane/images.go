@@ -24,17 +24,17 @@ const (
 	agnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 )
 
-// image is what an image contains: a program, which it runs with these arguments, and further programs of this machine
-// in /bin.
+// image is what an image contains: programs in /, of which it runs the first with these arguments, and further programs
+// of this machine in /bin.
 type image struct {
 	names     []string
-	program   string
+	programs  []string
 	arguments []string
 	tools     []string
 }
 
-// agnhost is the image in which upstream's tests execute commands. Some of their Pods have images of other names, which
-// need no other programs.
+// agnhost is the image in which upstream's tests execute commands, and run a DNS server of their own. Some of their Pods
+// have images of other names, which need no other programs.
 func (p *plane) agnhost() image {
 	return image{
 		names: []string{
@@ -42,7 +42,7 @@ func (p *plane) agnhost() image {
 			"registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
 			"registry.k8s.io/e2e-test-images/nginx:1.15-4",
 		},
-		program:   p.program(agnhostName),
+		programs:  []string{p.program(agnhostName), p.program(corednsName)},
 		arguments: []string{"pause"},
 		tools: []string{
 			"cat", "curl", "dig", "false", "getent", "grep", "hostname", "nc", "nslookup", "seq", "sh", "sleep", "ss", "tail",
@@ -56,11 +56,11 @@ func (p *plane) agnhost() image {
 func (p *plane) writeImages() ([]string, error) {
 	var archives []string
 	for _, image := range []image{
-		{names: []string{pauseImage}, program: p.program(pauseName)},
-		{names: []string{corednsImage}, program: p.program(corednsName)},
+		{names: []string{pauseImage}, programs: []string{p.program(pauseName)}},
+		{names: []string{corednsImage}, programs: []string{p.program(corednsName)}},
 		p.agnhost(),
 	} {
-		archive := filepath.Join(p.folder, filepath.Base(image.program)+".tar")
+		archive := filepath.Join(p.folder, filepath.Base(image.programs[0])+".tar")
 		if err := image.write(archive); err != nil {
 			return nil, fmt.Errorf("image %s: %w", image.names[0], err)
 		}
@@ -71,8 +71,11 @@ func (p *plane) writeImages() ([]string, error) {
 
 // contents are the programs, and the shared libraries of this machine that they need, which keep their paths.
 func (i image) contents() ([]tarFile, error) {
-	files := []tarFile{{name: filepath.Base(i.program), mode: 0o755, source: i.program}}
-	programs := []string{i.program}
+	programs := slices.Clone(i.programs)
+	var files []tarFile
+	for _, program := range programs {
+		files = append(files, tarFile{name: filepath.Base(program), mode: 0o755, source: program})
+	}
 	for _, name := range i.tools {
 		program, err := exec.LookPath(name)
 		if err != nil {
@@ -143,7 +146,7 @@ func (i image) write(archive string) error {
 		"architecture": runtime.GOARCH,
 		"os":           "linux",
 		"config": object{
-			"Entrypoint": []string{"/" + filepath.Base(i.program)},
+			"Entrypoint": []string{"/" + filepath.Base(i.programs[0])},
 			"Cmd":        i.arguments,
 			"Env":        []string{"PATH=/bin:/"},
 		},
