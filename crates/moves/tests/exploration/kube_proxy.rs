@@ -80,14 +80,19 @@ impl World {
         self.check_answers();
         let Programmed { old_answers, new_answers, .. } = self.programmed;
         let is_touched = self.touched != Touched::default() || !self.taken_by_others.is_empty();
-        self.programmed.is_interrupted &= is_touched || !(old_answers && new_answers);
+        self.programmed.is_interrupted &= is_touched || self.swaps() || !(old_answers && new_answers);
         self.programmed.waits = false;
     }
 
-    /// A failure takes some time. Between the swaps, this may interrupt the next one.
+    /// A failure takes some time. From the change of `trigger` on, this may interrupt a swap.
     pub fn fail(&mut self) {
-        self.programmed.is_interrupted |= self.objects[SERVICE].as_deref().is_some_and(is_alias);
+        self.programmed.is_interrupted |= self.swaps();
         self.pass(LONG);
+    }
+
+    /// Whether a swap is under way, or comes next.
+    fn swaps(&self) -> bool {
+        self.objects[SERVICE].as_deref().is_some_and(is_alias) || self.objects[TRIGGER].is_some()
     }
 
     /// Another writer, or a late request, has changed something that a swap depends on.
