@@ -76,7 +76,7 @@ impl World {
                     return Err(Refusal::Conflict);
                 }
                 self.check_delete(at, &found);
-                self.objects[at] = None;
+                self.remove(at);
             }
         }
         Ok(())
@@ -105,7 +105,14 @@ impl World {
         Ok(body)
     }
 
+    pub fn remove(&mut self, at: usize) {
+        let before = self.seen_by_kube_proxy();
+        self.objects[at] = None;
+        self.notice(at, &before, true);
+    }
+
     pub fn store(&mut self, at: usize, mut object: Value, is_new: bool) {
+        let before = self.seen_by_kube_proxy();
         self.versions[at] += 1;
         let version = self.versions[at].to_string();
         if is_new {
@@ -113,5 +120,6 @@ impl World {
         }
         object["metadata"]["resourceVersion"] = json!(version);
         self.objects[at] = Some(Object::new(object));
+        self.notice(at, &before, is_new);
     }
 }

@@ -6,7 +6,10 @@ use clusterip_moves::journal::Journal;
 use clusterip_moves::seamless::progress::Progress;
 use clusterip_moves::seamless::temporary::Role;
 use clusterip_moves::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, next};
-use clusterip_moves::step::Step;
+use clusterip_moves::step::{self, Step};
+
+use super::api_server::is_alias;
+use super::kube_proxy::{LONG, NAME_RESOLVES, NEW_ANSWERS, OLD_ANSWERS};
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +20,14 @@ pub enum Fault {
     NoPreconditions,
     /// Swap 1 is made without `trigger`.
     NoTrigger,
-    /// `old` is created after swap 1, so its EndpointSlices come late.
-    OldCreatedLate,
+    /// `trigger` stays until swap 2 is over.
+    NoSecondTrigger,
+    /// The EndpointSlices of the temporary Services are not waited for.
+    EndpointsNotAwaited,
+    /// kube-proxy is not waited for before swap 1.
+    KubeProxyNotAwaited,
+    /// The Service gets its new address some time after `new` is deleted.
+    AssignedLate,
     /// `old` is deleted before the grace period has ended.
     NoGracePeriod,
     /// The move is undone although a release may still arrive.
@@ -41,11 +50,14 @@ pub enum Fault {
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::NewDeletedEarly,
         Self::NoPreconditions,
         Self::NoTrigger,
-        Self::OldCreatedLate,
+        Self::NoSecondTrigger,
+        Self::EndpointsNotAwaited,
+        Self::KubeProxyNotAwaited,
+        Self::AssignedLate,
         Self::NoGracePeriod,
         Self::ReleaseNotPrevented,
         Self::RecordDeletedEarly,
@@ -56,6 +68,22 @@ impl Fault {
         Self::LeftBehind,
         Self::OldNotTaken,
     ];
+
+    /// The promise that the fault breaks.
+    pub fn broken(self) -> &'static str {
+        match self {
+            Self::NewDeletedEarly => "the Service points at a name without an address",
+            Self::NoTrigger | Self::EndpointsNotAwaited | Self::NoGracePeriod | Self::OldNotTaken => OLD_ANSWERS,
+            Self::NoSecondTrigger | Self::KubeProxyNotAwaited => NEW_ANSWERS,
+            Self::AssignedLate => NAME_RESOLVES,
+            Self::NoPreconditions | Self::ForeignDeleted => "an object of another client was deleted",
+            Self::ReleaseNotPrevented => "the Service points at a name without an address",
+            Self::RecordDeletedEarly | Self::LeftBehind => "the temporary Service new remains",
+            Self::LaterRunCreates => "the temporary Service new remains",
+            Self::OldInTheWay => "the move does not end",
+            Self::NoCleanup => "the marker remains",
+        }
+    }
 
     /// How many acts of other writers it takes to find the fault.
     pub fn other_writers(self) -> u8 {
@@ -80,19 +108,30 @@ pub fn decide(
     moment: &Moment,
     target: &[IpAddr],
 ) -> SeamlessStep {
+    let has_address = seen.service.as_ref().is_none_or(|service| !is_alias(service));
     let moment = match fault {
         Some(Fault::RecordDeletedEarly) => &Moment { requests_ended: true, ..*moment },
         Some(Fault::NoGracePeriod) => &Moment { now: moment.now + 100_000, ..*moment },
+        Some(Fault::EndpointsNotAwaited) => &Moment { endpoints_match: true, ..*moment },
+        Some(Fault::KubeProxyNotAwaited) if has_address && seen.trigger.is_none() => {
+            &Moment { since_write: LONG, ..*moment }
+        }
         _ => moment,
     };
-    let step = next(seen, journal, plan, progress, moment, target);
+    let next = |seen: &Observed| next(seen, journal, plan, progress, moment, target);
+    let step = next(seen);
     match (fault, &step) {
         (Some(Fault::NewDeletedEarly), SeamlessStep::Release) if seen.new.is_some() => SeamlessStep::Delete(Role::New),
         (Some(Fault::NewDeletedEarly), SeamlessStep::Create(Role::New)) if seen.trigger.is_some() => {
             SeamlessStep::Release
         }
         (Some(Fault::NoTrigger), SeamlessStep::Create(Role::Trigger)) => SeamlessStep::Release,
-        (Some(Fault::OldCreatedLate), SeamlessStep::Create(Role::Old)) => SeamlessStep::Create(Role::Trigger),
+        (Some(Fault::NoSecondTrigger), SeamlessStep::Delete(Role::Trigger)) if !has_address => {
+            SeamlessStep::Delete(Role::New)
+        }
+        (Some(Fault::AssignedLate), SeamlessStep::Original(Step::Assign)) if moment.since_write.is_zero() => {
+            SeamlessStep::Wait(Wait::For(LONG))
+        }
         (Some(Fault::ReleaseNotPrevented), SeamlessStep::PreventRelease) => match () {
             () if seen.new.is_some() => SeamlessStep::Delete(Role::New),
             () if seen.old.is_some() => SeamlessStep::Delete(Role::Old),
@@ -103,12 +142,14 @@ pub fn decide(
         (Some(Fault::OldInTheWay), SeamlessStep::Delete(Role::Old)) if target.contains(&journal.from[0]) => {
             SeamlessStep::Original(Step::Assign)
         }
-        (Some(Fault::NoCleanup), SeamlessStep::Original(Step::Cleanup)) => match seen.old {
-            Some(_) => SeamlessStep::Delete(Role::Old),
-            None => SeamlessStep::End,
-        },
+        // As if the Service had no marker.
+        (Some(Fault::NoCleanup), SeamlessStep::Original(Step::Cleanup)) => {
+            let clean = seen.service.as_ref().map(|service| step::cleaned_up(service, journal, false));
+            next(&Observed { service: clean, ..seen.clone() })
+        }
         (Some(Fault::LeftBehind), SeamlessStep::Delete(_)) if seen.service.is_none() => SeamlessStep::End,
-        (Some(Fault::OldNotTaken), SeamlessStep::TakeOld) => SeamlessStep::Wait(Wait::Requests),
+        // As if there were no `old`.
+        (Some(Fault::OldNotTaken), SeamlessStep::TakeOld) => next(&Observed { old: None, ..seen.clone() }),
         _ => step,
     }
 }

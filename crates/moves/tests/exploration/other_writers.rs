@@ -15,7 +15,8 @@ impl Model {
         if let Some(service) = world.objects[SERVICE].as_deref() {
             add("a user deletes the Service".to_owned(), &|world| {
                 world.others -= 1;
-                world.objects[SERVICE] = None;
+                world.interrupt();
+                world.remove(SERVICE);
                 world.touched.service_deleted = true;
             });
             let mut changed = service.clone();
@@ -32,6 +33,7 @@ impl Model {
                 back["spec"]["clusterIPs"] = json!(["10.0.0.250"]);
                 add("a user sets the type back".to_owned(), &|world| {
                     world.others -= 1;
+                    world.interrupt();
                     world.touched.type_set_back = true;
                     world.store(SERVICE, back.clone(), false);
                 });
@@ -41,6 +43,7 @@ impl Model {
             if !world.is_taken(address, usize::MAX) {
                 add(format!("another Service takes {address}"), &|world| {
                     world.others -= 1;
+                    world.interrupt();
                     world.taken_by_others.insert(address);
                 });
             }
@@ -49,8 +52,9 @@ impl Model {
             if world.objects[at].is_some() {
                 add(format!("a user deletes {name}"), &|world| {
                     world.others -= 1;
-                    world.objects[at] = None;
+                    world.interrupt();
                     world.touched.temporary = true;
+                    world.remove(at);
                 });
             }
             let foreign = json!({
@@ -59,6 +63,7 @@ impl Model {
             });
             add(format!("a user puts another {name} in its place"), &|world| {
                 world.others -= 1;
+                world.interrupt();
                 world.touched.temporary = true;
                 world.store(at, foreign.clone(), true);
             });

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::api_server::{NEW, OLD, SERVICE, TRIGGER};
 use super::faults::{Fault, decide};
+use super::kube_proxy::{LONG, NAME_RESOLVES};
 use super::world::{Late, Runner, World, journal};
 
 /// How often something may go wrong.
@@ -64,8 +65,8 @@ impl Model {
         let run = world.runs[nth].as_ref()?;
         let moment = Moment {
             now: world.now(),
-            since_write: [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(5)][usize::from(run.waited)],
-            endpoints_match: run.waited > 0,
+            since_write: if run.has_waited { LONG } else { Duration::ZERO },
+            endpoints_match: world.endpoints_match(run.seen[OLD].as_deref()),
             is_late: world.clock > 0,
             requests_ended: run.saw_requests_ended,
         };
@@ -107,19 +108,30 @@ impl Model {
             step = self.next(world, nth)?;
         }
         let now = world.now();
+        if !world.name_resolves() && !resolves(&step) && world.is_undisturbed() {
+            world.breaks(NAME_RESOLVES);
+        }
         let run = world.runs[nth].as_mut()?;
         match &step {
-            SeamlessStep::Wait(Wait::For(_) | Wait::Endpoints) => {
-                run.waited = (run.waited + 1).min(2);
+            SeamlessStep::Wait(wait @ (Wait::For(_) | Wait::Endpoints)) => {
                 run.is_stale = true;
+                match wait {
+                    Wait::For(time) => {
+                        run.has_waited = true;
+                        world.pass(*time);
+                    }
+                    _ => world.write_endpoints(),
+                }
                 return None;
             }
             SeamlessStep::Wait(_) => {
                 world.runs[nth] = None;
+                world.pass(LONG);
                 return None;
             }
             SeamlessStep::End => {
                 (world.runs[nth], world.is_recorded) = (None, false);
+                world.pass(LONG);
                 return Some(step.name());
             }
             SeamlessStep::GiveUp(_) => {
@@ -136,6 +148,9 @@ impl Model {
         let sent = sent?;
         let answer = match delivery {
             Delivery::Late => {
+                if step == SeamlessStep::Release {
+                    world.interrupt();
+                }
                 world.late = Some(Late::new(sent));
                 Err(Refusal::Trouble("no answer".to_owned()))
             }
@@ -144,6 +159,9 @@ impl Model {
         let answer =
             if delivery == Delivery::AnswerLost { Err(Refusal::Trouble("no answer".to_owned())) } else { answer };
         self.note_answer(world, nth, &step, &answer);
+        if delivery != Delivery::Answered {
+            world.fail();
+        }
         Some(step.name())
     }
 
@@ -170,7 +188,7 @@ impl Model {
             // Only the object that was written is up to date.
             Ok(()) => {
                 run.seen[at] = stored;
-                run.waited = 0;
+                run.has_waited = false;
             }
             Err(_) => run.is_stale = true,
         }
@@ -211,6 +229,7 @@ impl Model {
             add(format!("run {nth}: crash"), &|world| {
                 world.failures -= 1;
                 world.runs[nth] = None;
+                world.fail();
             });
             let writes = next.as_ref().is_some_and(is_write);
             if writes {
@@ -237,7 +256,10 @@ impl Model {
             });
         }
         if world.clock < 2 {
-            add("time passes".to_owned(), &|world| world.clock += 1);
+            add("time passes".to_owned(), &|world| {
+                world.clock += 1;
+                world.fail();
+            });
         }
         if world.others > 0 {
             self.acts_of_others(world, &mut add);
@@ -248,6 +270,7 @@ impl Model {
     fn deliver_late(&self, world: &mut World) {
         if let Some(late) = world.late.take() {
             world.touched.late = true;
+            world.interrupt();
             let _ = world.carry_out(late.request(), self.fault != Some(Fault::NoPreconditions));
         }
     }
@@ -271,6 +294,11 @@ impl Model {
 
 fn is_write(step: &SeamlessStep) -> bool {
     !matches!(step, SeamlessStep::Wait(_) | SeamlessStep::End | SeamlessStep::GiveUp(_))
+}
+
+/// Whether a step gives the name of the Service an address, or removes what is in the way.
+fn resolves(step: &SeamlessStep) -> bool {
+    matches!(step, SeamlessStep::Original(Step::Assign) | SeamlessStep::Delete(Role::New | Role::Old))
 }
 
 /// The place of the object that a step writes.
