@@ -2,122 +2,35 @@
 //! gives them external addresses if the settings have pools of them, and gives blocks to their Nodes if there are
 //! pools for Nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::num::NonZero;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::available_parallelism;
 
 use clusterip_core::answer::{Answer, Outcome};
-use clusterip_core::evidence::Report;
-use clusterip_core::external::{self, External, stored};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls, addresses};
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests::{Manifest, Origin};
 use clusterip_host::external::admission_state::concerns;
 use clusterip_host::object;
-use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_host::policy::module::{Module, ModuleError, Series};
 use clusterip_host::policy::service_request::ServiceRequest;
-use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use thiserror::Error;
 
+mod early;
+mod rows;
+
+use self::early::EarlyAnswer;
+use self::rows::shown_name;
+pub use self::rows::{AddressSource, ExternalRow, Row};
 use crate::api_server_rules::{ApiServerRules, misspelled_fields};
 use crate::external::plan_state::PlanState;
 use crate::nodes::block_planner::{NodePlan, NodePlanner};
 use crate::pool_use::{self, PoolUse};
 use crate::service_selector::ServiceSelector;
-
-/// The planned result for a Service.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Row {
-    /// The namespace of the Service.
-    pub namespace: String,
-    /// The name of the Service. If the name is yet to be generated, `generateName` with an ellipsis.
-    pub name: String,
-    /// The decision.
-    pub decision: Outcome,
-    /// The pool of the Service; `None` if no pool matches it.
-    pub pool: Option<String>,
-    /// What is known of the nodes of the Service.
-    pub evidence: Option<Report>,
-    /// The addresses of the Service after the plan.
-    #[serde(rename = "clusterIPs")]
-    pub cluster_ips: Vec<IpAddr>,
-    /// Warnings for the author of the Service.
-    pub warnings: Vec<String>,
-    /// Why the Service stays unchanged or is denied.
-    pub message: Option<String>,
-    /// The planned result for its external addresses; `None` if the request is not about any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub external: Option<ExternalRow>,
-}
-
-/// The planned result for the external addresses of a Service.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExternalRow {
-    /// The decision: `recorded`, `removed`, `unchanged` or `denied`.
-    #[serde(serialize_with = "by_name")]
-    pub decision: external::RecordChange,
-    /// The pool that the addresses are from.
-    pub pool: Option<String>,
-    /// The external addresses of the Service after the plan.
-    pub addresses: Vec<IpAddr>,
-    /// Why the Service gets these addresses; `None` if it gets none.
-    pub source: Option<AddressSource>,
-    /// Why nothing happens, or why addresses are taken away.
-    pub message: Option<String>,
-}
-
-/// Why a Service gets certain external addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum AddressSource {
-    /// The Service asks for one of them.
-    Asked,
-    /// The Service has had one of them before.
-    Kept,
-    /// The addresses are free.
-    Free,
-}
-
-impl Row {
-    /// The same Service, refused by the API server for this reason.
-    fn refused(self, reason: &str) -> Self {
-        let message = format!("Service {}/{}: the API server refuses it: {reason}", self.namespace, self.name);
-        let decision = Outcome::Denied;
-        Self { decision, cluster_ips: Vec::new(), external: None, message: Some(message), ..self }
-    }
-}
-
-impl AddressSource {
-    fn of(addresses: &[IpAddr], object: &Value, old: Option<&Value>) -> Option<Self> {
-        let are_among = |named: &[IpAddr]| named.iter().any(|address| addresses.contains(address));
-        let service = stored::read(object);
-        let had_before = || old.is_some_and(|old| are_among(&stored::recorded(&stored::read(old))));
-        if addresses.is_empty() {
-            None
-        } else if are_among(&stored::requested(&service)) {
-            Some(Self::Asked)
-        } else if are_among(&stored::recorded(&service)) || had_before() {
-            Some(Self::Kept)
-        } else {
-            Some(Self::Free)
-        }
-    }
-}
-
-fn by_name<S: Serializer>(outcome: &external::RecordChange, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(outcome.name())
-}
-
-impl ExternalRow {
-    fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
-        let source = AddressSource::of(&addresses, object, old);
-        Self { decision: outcome, pool, addresses, source, message: reason }
-    }
-}
 
 /// The planned results for all Services and Nodes.
 pub struct Plan {
@@ -165,6 +78,18 @@ pub struct Planner<'m> {
     api_server: ApiServerRules,
     /// Which Services of the manifests are planned; `None` for all.
     selector: Option<ServiceSelector>,
+    /// How many threads evaluate Services.
+    threads: usize,
+}
+
+/// A Service of the manifests, and the request about it.
+struct PendingService {
+    id: ServiceKey,
+    object: Value,
+    /// The existing Service, if the request is an update.
+    old: Option<Value>,
+    warnings: Vec<String>,
+    request: Value,
 }
 
 impl<'m> Planner<'m> {
@@ -188,13 +113,20 @@ impl<'m> Planner<'m> {
             }
         }
         let (snapshot, selector) = (Arc::new(RwLock::new(snapshot)), None);
-        Self { module, document, settings, snapshot, existing, external, api_server, selector }
+        let threads = available_parallelism().map_or(1, NonZero::get);
+        Self { module, document, settings, snapshot, existing, external, api_server, selector, threads }
     }
 
     /// Plans only the Services of the manifests that match. The addresses that the others name count as used.
     #[must_use]
     pub fn only(self, selector: Option<ServiceSelector>) -> Self {
         Self { selector, ..self }
+    }
+
+    /// Evaluates Services on this many threads, instead of one for each processor. The plan is always the same.
+    #[must_use]
+    pub fn on_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
     }
 
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
@@ -228,13 +160,23 @@ impl<'m> Planner<'m> {
             }
         }
         let mut plan = Plan { rows: Vec::new(), manifests: Vec::new(), pools: Vec::new(), external: None, nodes: None };
-        for (index, manifest) in services() {
-            if self.selector.as_ref().is_some_and(|selector| !selector.matches(&manifest.object.value())) {
-                continue;
+        let is_selected = |manifest: &Manifest| {
+            self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
+        };
+        let selected: Vec<(usize, &Manifest)> = services().filter(|(_, manifest)| is_selected(manifest)).collect();
+        let mut series = self.module.series();
+        for batch in selected.chunks(early::BATCH) {
+            let answers = self.evaluate_early(batch);
+            let mut planned = BTreeSet::new();
+            for (&(index, manifest), early) in batch.iter().zip(answers) {
+                // A second manifest of a Service updates the first one.
+                let early = early.filter(|early| !planned.contains(&early.service.id) && early.holds());
+                let (row, id) = self.plan_service(index, manifest, early, &mut series)?;
+                planned.insert(id);
+                plan.rows.push(row);
+                plan.manifests.push(index);
+                progress(plan.rows.len() as u64);
             }
-            plan.rows.push(self.plan_service(index, manifest)?);
-            plan.manifests.push(index);
-            progress(plan.rows.len() as u64);
         }
         let used: Vec<IpAddr> = Snapshot::read(&self.snapshot).addresses().collect();
         plan.pools = pool_use::of(&self.settings, &used);
@@ -255,35 +197,28 @@ impl<'m> Planner<'m> {
         Ok(plan)
     }
 
-    fn plan_service(&mut self, index: usize, manifest: &Manifest) -> Result<Row, PlanError> {
-        let (mut object, mut old, mut warnings) = (manifest.object.value(), None, Vec::new());
-        let id = ServiceKey::of(&object);
-        let generated = id.name.is_empty();
-        if let Some(first) = self.existing.get(&id).filter(|_| !generated) {
-            old = self.get(&id);
-            if let Some(old) = &old {
-                keep_addresses(&mut object, old);
+    /// Plans the Service of a manifest. Returns its row, and its key as the manifest has it.
+    fn plan_service(
+        &mut self,
+        index: usize,
+        manifest: &Manifest,
+        early: Option<EarlyAnswer>,
+        series: &mut Series<'_>,
+    ) -> Result<(Row, ServiceKey), PlanError> {
+        let (service, answer) = match early {
+            Some(EarlyAnswer { service, answer, .. }) => (service, answer),
+            None => {
+                let service = self.pending(index, manifest);
+                let answer = self.evaluate(&service, series).map_err(|error| PlanError {
+                    origin: manifest.origin.clone(),
+                    subject: format!("Service {}", service.id),
+                    error,
+                })?;
+                (service, answer)
             }
-            warnings.extend(first.as_ref().map(|first| format!("the same Service as in {first}")));
-        }
-        warnings.extend(misspelled_fields(&object));
-        let uid = format!("plan-{index}");
-        let request =
-            ServiceRequest { uid: &uid, username: "clusterip-plan", object: &object, old: old.as_ref(), dry_run: true };
-        let calls = SnapshotCalls::new(Arc::clone(&self.snapshot)).for_object(&object).prefetching(&self.settings, &id);
-        let request = request.to_value();
-        let answer = match self.external.as_ref().filter(|_| concerns(&self.settings.external, &request)) {
-            Some(external) => {
-                self.module.evaluate_with_held(&request, &self.document, &external.held(&object), Arc::new(calls))
-            }
-            None => self.module.validate(&request, &self.document, Arc::new(calls)),
         };
-        let answer = answer.map_err(|error| PlanError {
-            origin: manifest.origin.clone(),
-            subject: format!("Service {id}"),
-            error,
-        })?;
-        let row = row(&object, old.as_ref(), &answer, warnings);
+        let PendingService { id, object, old, warnings, .. } = service;
+        let row = Row::new(&object, old.as_ref(), &answer, warnings);
         let key = planned_key(&object, index);
         let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or(object));
         let refusal =
@@ -297,14 +232,55 @@ impl<'m> Planner<'m> {
         }
         if let Some(mut placed) = placed {
             self.api_server.add_planned(&key, &placed, &manifest.origin.to_string());
-            if generated {
+            if id.name.is_empty() {
                 placed["metadata"]["name"] = json!(key.name);
             } else {
-                self.existing.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
+                self.existing.entry(id.clone()).or_insert_with(|| Some(manifest.origin.clone()));
             }
             self.insert(placed);
         }
-        Ok(row)
+        Ok((row, id))
+    }
+
+    /// The Service of a manifest, and the request about it in the present state.
+    fn pending(&self, index: usize, manifest: &Manifest) -> PendingService {
+        let (mut object, mut old, mut warnings) = (manifest.object.value(), None, Vec::new());
+        let id = ServiceKey::of(&object);
+        if let Some(first) = self.existing.get(&id).filter(|_| !id.name.is_empty()) {
+            old = self.get(&id);
+            if let Some(old) = &old {
+                keep_addresses(&mut object, old);
+            }
+            warnings.extend(first.as_ref().map(|first| format!("the same Service as in {first}")));
+        }
+        warnings.extend(misspelled_fields(&object));
+        let uid = format!("plan-{index}");
+        let request =
+            ServiceRequest { uid: &uid, username: "clusterip-plan", object: &object, old: old.as_ref(), dry_run: true };
+        let request = request.to_value();
+        PendingService { id, object, old, warnings, request }
+    }
+
+    fn evaluate(&self, service: &PendingService, series: &mut Series<'_>) -> Result<Answer, ModuleError> {
+        let calls = Arc::new(self.calls(service));
+        match self.external_of(service) {
+            Some(external) => {
+                let held = external.held(&service.object);
+                self.module.evaluate_with_held(&service.request, &self.document, &held, calls)
+            }
+            None => series.validate(&service.request, &self.document, calls),
+        }
+    }
+
+    /// The look-ups of the policy about a Service.
+    fn calls(&self, service: &PendingService) -> SnapshotCalls {
+        let calls = SnapshotCalls::new(Arc::clone(&self.snapshot)).for_object(&service.object);
+        calls.prefetching(&self.settings, &service.id)
+    }
+
+    /// The external addresses of the plan, if the request is about any.
+    fn external_of(&self, service: &PendingService) -> Option<&PlanState> {
+        self.external.as_ref().filter(|_| concerns(&self.settings.external, &service.request))
     }
 
     fn insert(&self, object: Value) {
@@ -328,14 +304,6 @@ fn planned_key(service: &Value, index: usize) -> ServiceKey {
     if id.name.is_empty() { ServiceKey::new(id.namespace, format!("{}/{index}", shown_name(service))) } else { id }
 }
 
-/// The name of a Service as a row shows it.
-fn shown_name(service: &Value) -> String {
-    match object::name(service) {
-        "" => format!("{}…", object::text(service, &["metadata", "generateName"])),
-        name => name.to_owned(),
-    }
-}
-
 /// Keeps the addresses in an update that does not mention them, as `kubectl apply` does.
 fn keep_addresses(object: &mut Value, old: &Value) {
     let none =
@@ -349,29 +317,5 @@ fn keep_addresses(object: &mut Value, old: &Value) {
         if let Some(value) = old.get("spec").and_then(|spec| spec.get(key)) {
             spec.insert(key.to_owned(), value.clone());
         }
-    }
-}
-
-fn row(object: &Value, old: Option<&Value>, answer: &Answer, mut warnings: Vec<String>) -> Row {
-    warnings.extend(answer.warnings.iter().flatten().cloned());
-    let audit = answer.audit();
-    let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
-    Row {
-        namespace: object::namespace(object).to_owned(),
-        name: shown_name(object),
-        decision: answer.outcome(),
-        pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
-        external: audit
-            .as_ref()
-            .and_then(|audit| audit.external.clone())
-            .map(|external| ExternalRow::new(external, object, old)),
-        evidence: audit.and_then(|audit| audit.evidence),
-        cluster_ips: if answer.accepted {
-            addresses(answer.mutated_object.as_ref().unwrap_or(object))
-        } else {
-            Vec::new()
-        },
-        warnings,
-        message: answer.message.clone().or(reason),
     }
 }
