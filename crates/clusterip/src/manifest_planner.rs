@@ -92,6 +92,26 @@ struct PendingService {
     request: Value,
 }
 
+/// A Service after the policy has answered.
+struct AnsweredService {
+    id: ServiceKey,
+    object: Value,
+    /// The existing Service, if the request is an update.
+    old: Option<Value>,
+    /// The Service as the policy returns it; `None` if it is denied.
+    placed: Option<Value>,
+    row: Row,
+}
+
+impl PendingService {
+    fn answered(self, answer: Answer) -> AnsweredService {
+        let Self { id, object, old, warnings, .. } = self;
+        let row = Row::new(&object, old.as_ref(), &answer, warnings);
+        let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or_else(|| object.clone()));
+        AnsweredService { id, object, old, placed, row }
+    }
+}
+
 impl<'m> Planner<'m> {
     /// A planner for a cluster with these objects.
     pub fn new(module: &'m Module, document: Value, settings: Settings, cluster: Vec<Value>) -> Self {
@@ -170,7 +190,7 @@ impl<'m> Planner<'m> {
             let mut planned = BTreeSet::new();
             for (&(index, manifest), early) in batch.iter().zip(answers) {
                 // A second manifest of a Service updates the first one.
-                let early = early.filter(|early| !planned.contains(&early.service.id) && early.holds());
+                let early = early.filter(|early| !planned.contains(&early.answered.id) && early.holds());
                 let (row, id) = self.plan_service(index, manifest, early, &mut series)?;
                 planned.insert(id);
                 plan.rows.push(row);
@@ -205,8 +225,8 @@ impl<'m> Planner<'m> {
         early: Option<EarlyAnswer>,
         series: &mut Series<'_>,
     ) -> Result<(Row, ServiceKey), PlanError> {
-        let (service, answer) = match early {
-            Some(EarlyAnswer { service, answer, .. }) => (service, answer),
+        let answered = match early {
+            Some(early) => early.answered,
             None => {
                 let service = self.pending(index, manifest);
                 let answer = self.evaluate(&service, series).map_err(|error| PlanError {
@@ -214,13 +234,11 @@ impl<'m> Planner<'m> {
                     subject: format!("Service {}", service.id),
                     error,
                 })?;
-                (service, answer)
+                service.answered(answer)
             }
         };
-        let PendingService { id, object, old, warnings, .. } = service;
-        let row = Row::new(&object, old.as_ref(), &answer, warnings);
+        let AnsweredService { id, object, old, placed, row } = answered;
         let key = planned_key(&object, index);
-        let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or(object));
         let refusal =
             placed.as_ref().and_then(|placed| self.api_server.refusal(&self.settings, &key, placed, old.as_ref()));
         let (row, placed) = match refusal {

@@ -10,14 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use clusterip_core::address::Order;
-use clusterip_core::answer::Answer;
 use clusterip_core::prefetched::Prefetched;
 use clusterip_host::cluster::lookups::snapshot::SnapshotCalls;
 use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::Series;
 
-use super::{PendingService, Planner};
+use super::{AnsweredService, Planner};
 
 /// How many Services are evaluated in the same state. More of them would keep the threads busier, but more answers would
 /// be out of date.
@@ -25,8 +24,7 @@ pub(super) const BATCH: usize = 256;
 
 /// An answer that was given before it was the turn of its Service.
 pub(super) struct EarlyAnswer {
-    pub(super) service: PendingService,
-    pub(super) answer: Answer,
+    pub(super) answered: AnsweredService,
     lookups: Arc<EarlyLookups>,
 }
 
@@ -69,7 +67,7 @@ impl Planner<'_> {
         let lookups = Arc::new(EarlyLookups { calls: self.calls(&service), seen: Mutex::default() });
         // If the policy does not answer now, the Service is evaluated again, and the error is reported in its turn.
         let answer = series.validate(&service.request, &self.document, lookups.clone()).ok()?;
-        Some(EarlyAnswer { service, answer, lookups })
+        Some(EarlyAnswer { answered: service.answered(answer), lookups })
     }
 }
 

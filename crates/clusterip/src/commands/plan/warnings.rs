@@ -28,7 +28,11 @@ fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manife
             "Service" => addresses(object).contains(&address),
             _ => false,
         };
-        let may_have = |manifest: &&Manifest| matches!(manifest.kind.as_str(), "IPAddress" | "Service");
+        let may_have = |manifest: &&Manifest| match manifest.kind.as_str() {
+            "IPAddress" => true,
+            "Service" => ["clusterIP", "clusterIPs"].iter().any(|field| manifest.object.may_have(field)),
+            _ => false,
+        };
         there.iter().any(has) || manifests.iter().filter(may_have).any(|manifest| has(&manifest.object.value()))
     };
     if let Some(dns) = settings.unused_dns_address(is_used) {
