@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Result, Write};
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{env, fs, process};
 
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ pub fn figures(table: &mut Table) -> std::result::Result<(), Box<dyn std::error:
     write_snapshot(&snapshot)?;
     let plan = |output: &str| Run::of(program().args(["plan", "-o", output, "-s"]).args([&settings, &manifests]));
     let audit = |output: &str| {
-        Run::of(program().args(["audit", "-o", output, "-s"]).args([&settings, Path::new("--snapshot"), &snapshot]))
+        Run::of(program().args(["audit", "-o", output, "-s"]).arg(&settings).arg("--snapshot").arg(&snapshot))
     };
     let rows = [
         ("clusterip plan", plan("table")?, None),
@@ -55,8 +55,8 @@ pub fn figures(table: &mut Table) -> std::result::Result<(), Box<dyn std::error:
     Ok(())
 }
 
-/// The manifests that are planned. They are YAML of one line each, which takes as long as other YAML.
-fn write_manifests(file: &PathBuf) -> Result<()> {
+/// The manifests that are planned: YAML documents of one line each.
+fn write_manifests(file: &Path) -> Result<()> {
     let mut file = BufWriter::new(File::create(file)?);
     for object in objects(None) {
         writeln!(file, "---\n{object}")?;
@@ -65,7 +65,7 @@ fn write_manifests(file: &PathBuf) -> Result<()> {
 }
 
 /// The snapshot that is audited.
-fn write_snapshot(file: &PathBuf) -> Result<()> {
+fn write_snapshot(file: &Path) -> Result<()> {
     let mut file = BufWriter::new(File::create(file)?);
     let mut before = r#"{"apiVersion": "v1", "kind": "List", "items": ["#;
     for object in objects(Some(Ipv4Addr::new(10, 96, 0, 64))) {
