@@ -2,9 +2,9 @@
 //!
 //! Services are planned one after the other, because an address that one of them gets is not free for the next one. But
 //! the policy's answer depends only on the request, the settings and the answers to its look-ups, and most Services look
-//! up different addresses. Therefore several Services are evaluated in the same state. When it is the turn of one of
-//! them, the early answer counts only if all its look-ups would still have the same answers. Otherwise the Service is
-//! evaluated again. So the plan is the same for every number of threads.
+//! up different addresses. Therefore Services are evaluated while those before them are planned. When it is the turn of
+//! one of them, the early answer counts only if all its look-ups would still have the same answers. Otherwise the
+//! Service is evaluated again. So the plan is the same for every number of threads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,10 +16,10 @@ use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::Series;
 
-use super::{AnsweredService, Planner};
+use super::plan_evaluator::{AnsweredService, PlanEvaluator};
 
-/// How many Services are evaluated in the same state. More of them would keep the threads busier, but more answers would
-/// be out of date.
+/// How many Services are evaluated while as many others are planned. With more of them, the threads would wait less for
+/// each other, but more answers would be out of date.
 pub(super) const BATCH: usize = 256;
 
 /// An answer that was given before it was the turn of its Service.
@@ -36,10 +36,10 @@ impl EarlyAnswer {
     }
 }
 
-impl Planner<'_> {
-    /// Evaluates Services in the present state. The results are in the order of `services`; a result is `None` if the
+impl PlanEvaluator<'_> {
+    /// Evaluates Services before it is their turn. The results are in the order of `services`; a result is `None` if the
     /// Service must be evaluated when it is its turn.
-    pub(super) fn evaluate_early(&self, services: &[(usize, &Manifest)]) -> Vec<Option<EarlyAnswer>> {
+    pub(super) fn early_answers(&self, services: &[(usize, &Manifest)]) -> Vec<Option<EarlyAnswer>> {
         let mut answers: Vec<Option<EarlyAnswer>> = services.iter().map(|_| None).collect();
         // With `lowest`, every Service looks up the address that the one before it gets.
         if self.threads < 2 || services.len() < 2 || self.settings.order == Order::Lowest {
@@ -61,7 +61,7 @@ impl Planner<'_> {
 
     fn early_answer(&self, index: usize, manifest: &Manifest, series: &mut Series<'_>) -> Option<EarlyAnswer> {
         let service = self.pending(index, manifest);
-        if self.external_of(&service).is_some() {
+        if self.is_external(&service) {
             return None;
         }
         let lookups = Arc::new(EarlyLookups { calls: self.calls(&service), seen: Mutex::default() });
