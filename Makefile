@@ -313,6 +313,10 @@ test-windows: windows ## Run the program for Windows under wine 9 or newer, and 
 bench: build ## Print the figures
 	cargo bench --quiet --locked --package clusterip --bench figures
 
+.PHONY: bench-scale
+bench-scale: build ## Print the figures of `clusterip plan` and `clusterip audit` for 100,000 Services
+	cargo bench --quiet --locked --package clusterip --bench figures -- scale
+
 .PHONY: bench-cluster
 bench-cluster: program control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \

@@ -25,6 +25,12 @@ impl Packed {
         self.0.get().len()
     }
 
+    /// Whether a field of the object, or one below it, may have this name, which consists of letters only. If not,
+    /// the object need not be parsed to look for the field.
+    pub fn may_have(&self, field: &str) -> bool {
+        self.0.get().contains(&format!("\"{field}\":"))
+    }
+
     /// The parsed object.
     pub fn value(&self) -> Value {
         serde_json::from_str(self.0.get()).unwrap_or_default()

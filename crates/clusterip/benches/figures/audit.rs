@@ -1,15 +1,13 @@
 //! Time and peak memory of `clusterip audit` of a snapshot, measured on the whole process.
 
 use std::net::Ipv4Addr;
-use std::process::{Command, Stdio};
-use std::time::Instant;
 use std::{env, fs, process};
 
 use serde_json::{Value, json};
 
 use crate::fixtures::service;
 use crate::layout::median;
-use crate::plan::wait_for_peak;
+use crate::process::{Run, program};
 use crate::table::Table;
 
 const ROUNDS: usize = 3;
@@ -35,16 +33,12 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
         for (form, snapshot) in [("JSON", &json), ("YAML", &yaml)] {
             let (mut seconds, mut megabytes) = (Vec::new(), Vec::new());
             for _ in 0..ROUNDS {
-                let begin = Instant::now();
-                let child = Command::new(env!("CARGO_BIN_EXE_clusterip"))
-                    .args(["audit", "--output", "json", "--settings"])
-                    .arg(folder.join("settings.yaml"))
-                    .arg("--snapshot")
-                    .arg(snapshot)
-                    .stdout(Stdio::piped())
-                    .spawn()?;
-                megabytes.push(wait_for_peak(child)?);
-                seconds.push(begin.elapsed().as_secs_f64());
+                let settings = folder.join("settings.yaml");
+                let mut audit = program();
+                audit.args(["audit", "--output", "json", "--settings"]).arg(settings).arg("--snapshot").arg(snapshot);
+                let run = Run::of(&mut audit)?;
+                megabytes.push(run.megabytes);
+                seconds.push(run.seconds);
             }
             let what = format!("{services} Services and as many Deployments, {form}");
             table.row(&what, median(seconds), "s", seconds_bound);

@@ -2,7 +2,7 @@
 //!
 //! The output is a table of figures, each with its bound. A figure beyond its bound does not fail the run, because a
 //! busy machine is not a defect of a change. Figures that are compared with each other are measured alternately, and
-//! medians are shown.
+//! medians are shown. With the argument `scale`, only the figures of a large cluster are measured: `make bench-scale`.
 
 mod audit;
 mod conflicts;
@@ -13,12 +13,18 @@ mod lists;
 mod module;
 mod parallel;
 mod plan;
+mod process;
+mod scale;
 mod table;
 
 use table::Table;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut table = Table::default();
+    if std::env::args().any(|argument| argument == "scale") {
+        table.head("100,000 Services, 20,000 Deployments and 50,000 Pods, as a process");
+        return scale::figures(&mut table);
+    }
     table.head("The module");
     module::figures(&mut table)?;
     table.head("One evaluation, instance included, order: spread, pool half full");

@@ -1,13 +1,11 @@
 //! Time and peak memory of `clusterip plan`, measured on the whole process.
 
 use std::fmt::Write as _;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 use std::{env, fs, process};
 
 use crate::layout::median;
+use crate::process::{Run, program};
 use crate::table::Table;
 
 const ROUNDS: usize = 3;
@@ -123,11 +121,6 @@ spec:
     }
 }
 
-struct Run {
-    seconds: f64,
-    megabytes: f64,
-}
-
 /// A folder that is removed when the value is dropped.
 struct Folder(PathBuf);
 
@@ -147,15 +140,8 @@ impl Folder {
     }
 
     fn plan(&self, manifests: &Path, output: &str) -> Result<Run, Box<dyn std::error::Error>> {
-        let begin = Instant::now();
-        let child = Command::new(env!("CARGO_BIN_EXE_clusterip"))
-            .args(["plan", "--output", output, "--settings"])
-            .args([&self.0.join("settings.yaml"), manifests])
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let megabytes = wait_for_peak(child)?;
-        let seconds = begin.elapsed().as_secs_f64();
-        Ok(Run { seconds, megabytes })
+        let settings = self.0.join("settings.yaml");
+        Run::of(program().args(["plan", "--output", output, "--settings"]).args([&settings, manifests]))
     }
 }
 
@@ -164,25 +150,4 @@ impl Drop for Folder {
         // Files that remain in the folder for temporary files do no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
-}
-
-/// Waits for a process whose output is piped, and returns its peak memory in megabytes.
-pub fn wait_for_peak(mut child: Child) -> Result<f64, Box<dyn std::error::Error>> {
-    let mut printed = Vec::new();
-    let mut out = child.stdout.take().ok_or("no output")?;
-    // When the first byte arrives, the computation is complete, and the output that does not fit into the pipe keeps
-    // the process alive.
-    out.by_ref().take(1).read_to_end(&mut printed)?;
-    let megabytes = peak(child.id()).unwrap_or(f64::NAN);
-    out.read_to_end(&mut printed)?;
-    let status = child.wait()?;
-    if status.success() { Ok(megabytes) } else { Err(status.to_string().into()) }
-}
-
-/// The peak memory of a process so far in megabytes, if the system reports it.
-fn peak(process: u32) -> Option<f64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kibibytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes * 1024.0 / 1e6)
 }

@@ -132,7 +132,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let answer = input.module.validate(&request, &input.settings.document, recorder.clone())?;
     let placement = Placement::of(settings, service, &answer);
     // `services::evaluate::one` counts all addresses as free: a full pool is not a problem of the Service.
-    let evaluation = services::evaluate::one(input.module, input.settings, input.snapshot, service)?;
+    let evaluation = services::evaluate::one(&mut input.module.series(), input.settings, input.snapshot, service)?;
     let id = ServiceKey::of(service);
     let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
     let mut found = Vec::new();

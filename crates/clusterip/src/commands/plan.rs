@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
 use clusterip_host::cluster::manifests::{Manifest, ManifestText};
-use clusterip_host::live_settings::{LiveSettings, is_service_cidr, is_settings_object};
+use clusterip_host::live_settings::{LiveSettings, is_service_cidr, is_settings_api, is_settings_object};
 use clusterip_host::object;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
@@ -220,7 +220,10 @@ impl Plan {
     /// The pool objects and the ClusterIPPolicy among the manifests, and the ServiceCIDRs that pools may select; empty
     /// if none of the manifests are settings.
     fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
-        let objects = || manifests.iter().map(|manifest| (&manifest.origin, manifest.object.value()));
+        let may_be_part =
+            |manifest: &&Manifest| is_settings_api(&manifest.api_version) || manifest.kind == "ServiceCIDR";
+        let parts = manifests.iter().filter(may_be_part);
+        let objects = || parts.clone().map(|manifest| (&manifest.origin, manifest.object.value()));
         let Some((origin, object)) = objects().find(|(_, object)| is_settings_object(object)) else {
             return Ok(Vec::new());
         };
@@ -286,7 +289,7 @@ impl Plan {
 fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
     let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
     let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
-        || manifests.iter().any(|manifest| is_it(&manifest.object.value()));
+        || manifests.iter().any(|manifest| manifest.kind == "Namespace" && is_it(&manifest.object.value()));
     if exists || !there.iter().any(is_namespace) {
         return Ok(());
     }

@@ -3,4 +3,5 @@
 
 mod filled_manifests;
 mod filled_manifests_properties;
+mod plan_on_threads;
 mod support;

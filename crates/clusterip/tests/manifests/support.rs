@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use clusterip::manifest_planner::{Plan, Planner};
-use clusterip::report::filled_manifests;
+use clusterip::report::{filled_manifests, plan_json};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::policy::module::{EMBEDDED, Module};
@@ -56,4 +56,13 @@ pub fn plan_with(document: Value, sources: &[ManifestText]) -> (Plan, Result<Str
     let plan = planner.plan(&manifests, |_| {}).unwrap();
     let filled = filled_manifests::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());
     (plan, filled)
+}
+
+/// The plan of these objects for a cluster with other objects, evaluated on this many threads, as JSON.
+pub fn plan_on_threads(threads: usize, document: &Value, cluster: &[Value], objects: &[Value]) -> String {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    let manifests = manifests::parse(&[source("list.json", &list.to_string())], "default").unwrap();
+    let settings = Settings::from_value(document).unwrap();
+    let planner = Planner::new(&MODULE, document.clone(), settings, cluster.to_vec()).on_threads(threads);
+    plan_json::plan(&planner.plan(&manifests, |_| {}).unwrap(), &[]).unwrap()
 }

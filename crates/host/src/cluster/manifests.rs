@@ -12,6 +12,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -37,6 +38,10 @@ pub struct ManifestText {
 pub struct Manifest {
     /// The object. Its namespace is filled in.
     pub object: Packed,
+    /// The field `apiVersion` of the object.
+    pub api_version: String,
+    /// The field `kind` of the object.
+    pub kind: String,
     /// The position of the object in the text.
     pub origin: Origin,
     /// The place for the addresses of a Service or the blocks of a Node; `None` for other kinds.
@@ -65,7 +70,7 @@ pub struct Origin {
     /// The index of the source.
     pub source: usize,
     /// The name of the source.
-    pub file: String,
+    pub file: Arc<str>,
     /// The document in the source, counted from 1.
     pub document: usize,
     /// The line at which the object begins, counted from 1.
@@ -208,6 +213,7 @@ fn each_of(
     errors: &mut Vec<ManifestError>,
 ) -> Content {
     let mut content = Content::Nothing;
+    let file: Arc<str> = source.name.as_str().into();
     for (position, node) in yaml::documents(&source.text).enumerate() {
         let node = match node {
             Ok(node) if node.is_null() => continue,
@@ -222,8 +228,7 @@ fn each_of(
             let is_object = is_like_an_object(&node, &source.name);
             content = if is_object { Content::Objects } else { Content::OtherDocuments };
         }
-        let (file, document) = (source.name.clone(), position + 1);
-        let origin = Origin { source: index, file, document, line: node.line };
+        let origin = Origin { source: index, file: Arc::clone(&file), document: position + 1, line: node.line };
         errors.extend(add(&node, origin, None, namespace, visit).err());
     }
     content
@@ -241,9 +246,10 @@ fn invalid(source: &ManifestText, error: YamlError) -> ManifestError {
 /// [`ManifestError`] for the first mistake.
 pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestError> {
     let visit = RefCell::new(visit);
+    let file: Arc<str> = source.name.as_str().into();
     let wrong: RefCell<Option<ManifestError>> = RefCell::new(None);
     let take = |node: &Node, document: usize| {
-        let origin = Origin { source: 0, file: source.name.clone(), document, line: node.line };
+        let origin = Origin { source: 0, file: Arc::clone(&file), document, line: node.line };
         let done = add(node, origin, None, namespace, *visit.borrow_mut());
         if let Err(error) = done {
             wrong.borrow_mut().get_or_insert(error);
@@ -339,7 +345,8 @@ fn add(
         _ => None,
     };
     let slot = fields.map(|fields| InsertionPoint::of(node, fields));
-    visit(Manifest { object: Packed::new(&object), origin, slot });
+    let api_version = object::api_version(&object).to_owned();
+    visit(Manifest { object: Packed::new(&object), api_version, kind, origin, slot });
     Ok(())
 }
 

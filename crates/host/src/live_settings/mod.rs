@@ -25,7 +25,7 @@ use thiserror::Error;
 pub use self::completion::complete;
 pub use self::follower::Follower;
 pub use self::mistakes::{CheckError, DocumentError, in_lines};
-pub use self::objects_in_files::{compiled_as_in_cluster, document_of_objects, is_settings_object};
+pub use self::objects_in_files::{compiled_as_in_cluster, document_of_objects, is_settings_api, is_settings_object};
 pub use self::pool_objects::{compile_cluster, list as list_objects, list_if_defined};
 pub use self::settings_file::{SettingsFile, is_service_cidr};
 pub use self::settings_source::{SettingsSource, written};

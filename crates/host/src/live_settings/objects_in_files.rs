@@ -14,7 +14,12 @@ use crate::yaml::{self, YamlError};
 
 /// Whether an object belongs to the API `clusterip-policy.io`.
 pub fn is_settings_object(object: &Value) -> bool {
-    api_version(object).split_once('/').is_some_and(|(group, _)| group == GROUP)
+    is_settings_api(api_version(object))
+}
+
+/// Whether this is a version of the API `clusterip-policy.io`.
+pub fn is_settings_api(api_version: &str) -> bool {
+    api_version.split_once('/').is_some_and(|(group, _)| group == GROUP)
 }
 
 /// The objects in a text, if some of them are settings: those of all documents, and the items of lists.

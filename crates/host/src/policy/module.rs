@@ -23,6 +23,10 @@ use super::engine_config;
 use super::host_calls::HostCalls;
 use super::wapc::{Guest, InstanceFactory, Limits};
 
+mod series;
+
+pub use self::series::Series;
+
 /// The time limit for one evaluation: the default of policy-server.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 /// The time limit for a check of settings, for which no request waits. Hundreds of large pools take seconds.

@@ -99,6 +99,11 @@ impl Guest {
         self.ticks = ticks;
     }
 
+    /// Sets the look-ups of each further call.
+    pub(super) fn set_calls(&mut self, calls: Option<Arc<dyn HostCalls>>) {
+        self.store.data_mut().calls = calls;
+    }
+
     /// Calls an operation. After an error the instance must not be used again, because it may have been stopped
     /// halfway.
     ///

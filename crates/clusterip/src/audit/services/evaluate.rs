@@ -10,7 +10,7 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::Packed;
-use clusterip_host::policy::module::{Module, ModuleError};
+use clusterip_host::policy::module::{Module, ModuleError, Series};
 use clusterip_moves::seamless::temporary::looks_temporary;
 use serde_json::Value;
 use thiserror::Error;
@@ -126,9 +126,10 @@ pub(in crate::audit) fn all(
             let (services, failed, found) = (&services, &failed, &found);
             scope.spawn(move || {
                 let mut own = Vec::with_capacity(chunk.len());
+                let mut series = module.series();
                 for &index in chunk {
                     let ListedService { id: ServiceKey { namespace, name }, service, .. } = &services[index];
-                    match one(module, settings, snapshot, &service.value()) {
+                    match one(&mut series, settings, snapshot, &service.value()) {
                         Ok(evaluation) => own.push((index, evaluation)),
                         Err(error) => {
                             let error = EvaluateError::of_service(namespace, name, error);
@@ -165,7 +166,7 @@ pub(in crate::audit) fn all(
 /// # Errors
 /// If the policy fails.
 pub fn one(
-    module: &Module,
+    series: &mut Series<'_>,
     settings: &LiveSettings,
     snapshot: &Arc<RwLock<Snapshot>>,
     service: &Value,
@@ -178,6 +179,6 @@ pub fn one(
         return Ok(Evaluation::Skipped(skip));
     }
     let lookups = Arc::new(AuditLookups::new(snapshot, &settings.settings, service, Free::All));
-    let answer = module.validate(&as_if_created(service), &settings.document, lookups)?;
+    let answer = series.validate(&as_if_created(service), &settings.document, lookups)?;
     Ok(Evaluation::Placed(Box::new(Placement::of(&settings.settings, service, &answer))))
 }

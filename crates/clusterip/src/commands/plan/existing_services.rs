@@ -34,7 +34,9 @@ pub(super) fn misplaced(
     manifests: &[Manifest],
     selector: Option<&ServiceSelector>,
 ) -> anyhow::Result<MisplacedServices> {
-    let is_existing = |manifest: &Manifest| manifest.is_service() && is_of_cluster(&manifest.object.value());
+    let is_existing = |manifest: &Manifest| {
+        manifest.is_service() && manifest.object.may_have("uid") && is_of_cluster(&manifest.object.value())
+    };
     if cluster.is_empty() && !manifests.iter().any(is_existing) {
         return Ok(MisplacedServices::default());
     }

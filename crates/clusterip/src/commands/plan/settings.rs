@@ -103,7 +103,9 @@ pub(super) fn check(
     manifests: &[Manifest],
 ) -> anyhow::Result<LiveSettings> {
     let known = there.iter().map(Cow::Borrowed);
-    let ranges = ServiceRanges::of(known.chain(manifests.iter().map(|manifest| Cow::Owned(manifest.object.value()))));
+    let of_manifests = manifests.iter().filter(|manifest| manifest.kind == "ServiceCIDR");
+    let of_manifests = of_manifests.map(|manifest| Cow::Owned(manifest.object.value()));
+    let ranges = ServiceRanges::of(known.chain(of_manifests));
     let is_cluster_known = !ServiceRanges::of(there).all.is_empty();
     let (written, name) = match of_cluster {
         Some((document, name)) => (document, name),

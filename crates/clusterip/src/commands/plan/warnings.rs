@@ -28,7 +28,12 @@ fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manife
             "Service" => addresses(object).contains(&address),
             _ => false,
         };
-        there.iter().any(has) || manifests.iter().any(|manifest| has(&manifest.object.value()))
+        let may_have = |manifest: &&Manifest| match manifest.kind.as_str() {
+            "IPAddress" => true,
+            "Service" => ["clusterIP", "clusterIPs"].iter().any(|field| manifest.object.may_have(field)),
+            _ => false,
+        };
+        there.iter().any(has) || manifests.iter().filter(may_have).any(|manifest| has(&manifest.object.value()))
     };
     if let Some(dns) = settings.unused_dns_address(is_used) {
         warn(&dns.to_string());
@@ -38,8 +43,7 @@ fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manife
 /// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not
 /// used as evidence.
 fn warn_of_retired_api(manifest: &Manifest) {
-    let object = &manifest.object.value();
-    let (api_version, kind) = (object::api_version(object), object::kind(object));
+    let (api_version, kind) = (manifest.api_version.as_str(), manifest.kind.as_str());
     let served = match (api_version, kind) {
         ("extensions/v1beta1", "Deployment" | "DaemonSet" | "ReplicaSet")
         | ("apps/v1beta1", "Deployment" | "StatefulSet")
@@ -47,6 +51,7 @@ fn warn_of_retired_api(manifest: &Manifest) {
         ("batch/v1beta1" | "batch/v2alpha1", "CronJob") => "batch/v1",
         _ => return,
     };
+    let object = &manifest.object.value();
     let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
     let warning = format!(
         "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
@@ -58,12 +63,12 @@ fn warn_of_retired_api(manifest: &Manifest) {
 /// Warns about a manifest that is not planned because its kind or API version is almost that of a Service. The API
 /// server has no such kind. A kind of an API group, such as the Service of Knative, is another kind.
 fn warn_of_misspelled_service(manifest: &Manifest) {
-    let object = &manifest.object.value();
-    let (api_version, kind) = (object::api_version(object), object::kind(object));
+    let (api_version, kind) = (manifest.api_version.as_str(), manifest.kind.as_str());
     let is_like_service = kind.eq_ignore_ascii_case("Service") || kind.eq_ignore_ascii_case("Services");
     if !is_like_service || api_version.contains('/') || manifest.is_service() {
         return;
     }
+    let object = &manifest.object.value();
     let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
     let warning = format!("{origin}: {api_version} {kind} {namespace}/{name} is not planned: did you mean v1 Service?");
     warn(&warning);

@@ -1,0 +1,172 @@
+//! Asks the policy about the Services of a plan.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use clusterip_core::answer::Answer;
+use clusterip_core::external::Held;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_host::cluster::manifests::{Manifest, Origin};
+use clusterip_host::external::admission_state::concerns;
+use clusterip_host::policy::module::{Module, ModuleError, Series};
+use clusterip_host::policy::service_request::ServiceRequest;
+use serde_json::{Value, json};
+
+use super::rows::Row;
+use crate::api_server_rules::misspelled_fields;
+
+/// Asks the policy about Services in the present state of the plan.
+pub(super) struct PlanEvaluator<'m> {
+    pub(super) module: &'m Module,
+    /// The settings as the policy gets them.
+    pub(super) document: Value,
+    pub(super) settings: Settings,
+    pub(super) snapshot: Arc<RwLock<Snapshot>>,
+    /// The Services that exist already, with their origin; `None` for the cluster.
+    existing: RwLock<BTreeMap<ServiceKey, Option<Origin>>>,
+    /// How many threads evaluate Services.
+    pub(super) threads: usize,
+}
+
+/// A Service of the manifests, and the request about it.
+pub(super) struct PendingService {
+    pub(super) id: ServiceKey,
+    pub(super) object: Value,
+    /// The existing Service, if the request is an update.
+    old: Option<Value>,
+    warnings: Vec<String>,
+    pub(super) request: Value,
+}
+
+/// A Service after the policy has answered.
+pub(super) struct AnsweredService {
+    pub(super) id: ServiceKey,
+    pub(super) object: Value,
+    /// The existing Service, if the request is an update.
+    pub(super) old: Option<Value>,
+    /// The Service as the policy returns it; `None` if it is denied.
+    pub(super) placed: Option<Value>,
+    pub(super) row: Row,
+}
+
+impl PendingService {
+    pub(super) fn answered(self, answer: Answer) -> AnsweredService {
+        let Self { id, object, old, warnings, .. } = self;
+        let row = Row::new(&object, old.as_ref(), &answer, warnings);
+        let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or_else(|| object.clone()));
+        AnsweredService { id, object, old, placed, row }
+    }
+}
+
+impl<'m> PlanEvaluator<'m> {
+    /// An evaluator in a cluster with these objects.
+    pub(super) fn new(
+        module: &'m Module,
+        document: Value,
+        settings: Settings,
+        snapshot: Snapshot,
+        threads: usize,
+    ) -> Self {
+        let existing = snapshot.services(None).into_iter().map(|id| (id, None)).collect();
+        let (snapshot, existing) = (Arc::new(RwLock::new(snapshot)), RwLock::new(existing));
+        Self { module, document, settings, snapshot, existing, threads }
+    }
+
+    /// The same evaluator with this many threads.
+    pub(super) fn on_threads(self, threads: usize) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// The Service of a manifest, and the request about it in the present state.
+    pub(super) fn pending(&self, index: usize, manifest: &Manifest) -> PendingService {
+        let (mut object, mut old, mut warnings) = (manifest.object.value(), None, Vec::new());
+        let id = ServiceKey::of(&object);
+        let first = self.existing().get(&id).cloned();
+        if let Some(first) = first.filter(|_| !id.name.is_empty()) {
+            old = self.get(&id);
+            if let Some(old) = &old {
+                keep_addresses(&mut object, old);
+            }
+            warnings.extend(first.map(|first| format!("the same Service as in {first}")));
+        }
+        warnings.extend(misspelled_fields(&object));
+        let uid = format!("plan-{index}");
+        let request =
+            ServiceRequest { uid: &uid, username: "clusterip-plan", object: &object, old: old.as_ref(), dry_run: true };
+        let request = request.to_value();
+        PendingService { id, object, old, warnings, request }
+    }
+
+    /// Evaluates a Service. `held` are the external addresses of the plan, if the request [`Self::is_external`].
+    pub(super) fn answer(
+        &self,
+        service: &PendingService,
+        held: Option<&Held>,
+        series: &mut Series<'_>,
+    ) -> Result<Answer, ModuleError> {
+        let calls = Arc::new(self.calls(service));
+        match held {
+            Some(held) => self.module.evaluate_with_held(&service.request, &self.document, held, calls),
+            None => series.validate(&service.request, &self.document, calls),
+        }
+    }
+
+    /// The look-ups of the policy about a Service.
+    pub(super) fn calls(&self, service: &PendingService) -> SnapshotCalls {
+        let calls = SnapshotCalls::new(Arc::clone(&self.snapshot)).for_object(&service.object);
+        calls.prefetching(&self.settings, &service.id)
+    }
+
+    /// Whether a request may be about external addresses.
+    pub(super) fn is_external(&self, service: &PendingService) -> bool {
+        concerns(&self.settings.external, &service.request)
+    }
+
+    /// Adds an object of the manifests that is not planned. A Service that exists keeps its address, whatever its
+    /// manifest says about it.
+    pub(super) fn add(&self, object: &Value, manifest: &Manifest) {
+        if !manifest.is_service() || !self.has(object) {
+            self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(object, manifest.object.clone());
+        }
+    }
+
+    /// Adds a planned Service. `origin` is the position of its manifest; `None` if its name is yet to be generated.
+    pub(super) fn add_planned(&self, id: &ServiceKey, service: Value, origin: Option<&Origin>) {
+        if let Some(origin) = origin {
+            let mut existing = self.existing.write().unwrap_or_else(PoisonError::into_inner);
+            existing.entry(id.clone()).or_insert_with(|| Some(origin.clone()));
+        }
+        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(service);
+    }
+
+    fn existing(&self) -> RwLockReadGuard<'_, BTreeMap<ServiceKey, Option<Origin>>> {
+        self.existing.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, id: &ServiceKey) -> Option<Value> {
+        Snapshot::read(&self.snapshot).get("v1", "Service", &id.namespace, &id.name)
+    }
+
+    fn has(&self, service: &Value) -> bool {
+        let id = ServiceKey::of(service);
+        self.existing().contains_key(&id) || self.get(&id).is_some()
+    }
+}
+
+/// Keeps the addresses in an update that does not mention them, as `kubectl apply` does.
+fn keep_addresses(object: &mut Value, old: &Value) {
+    let none =
+        |value: Option<&Value>| value.is_none_or(|value| value.is_null() || *value == json!("") || *value == json!([]));
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let becomes_name = spec.get("type").is_some_and(|kind| kind == "ExternalName");
+    if becomes_name || !none(spec.get("clusterIP")) || !none(spec.get("clusterIPs")) {
+        return;
+    }
+    for key in ["clusterIP", "clusterIPs"] {
+        if let Some(value) = old.get("spec").and_then(|spec| spec.get(key)) {
+            spec.insert(key.to_owned(), value.clone());
+        }
+    }
+}

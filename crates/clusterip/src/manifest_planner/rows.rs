@@ -1,0 +1,136 @@
+//! The planned results for Services.
+
+use std::net::IpAddr;
+
+use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::evidence::Report;
+use clusterip_core::external::{self, External, stored};
+use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_host::object;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+/// The planned result for a Service.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// The namespace of the Service.
+    pub namespace: String,
+    /// The name of the Service. If the name is yet to be generated, `generateName` with an ellipsis.
+    pub name: String,
+    /// The decision.
+    pub decision: Outcome,
+    /// The pool of the Service; `None` if no pool matches it.
+    pub pool: Option<String>,
+    /// What is known of the nodes of the Service.
+    pub evidence: Option<Report>,
+    /// The addresses of the Service after the plan.
+    #[serde(rename = "clusterIPs")]
+    pub cluster_ips: Vec<IpAddr>,
+    /// Warnings for the author of the Service.
+    pub warnings: Vec<String>,
+    /// Why the Service stays unchanged or is denied.
+    pub message: Option<String>,
+    /// The planned result for its external addresses; `None` if the request is not about any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalRow>,
+}
+
+/// The planned result for the external addresses of a Service.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalRow {
+    /// The decision: `recorded`, `removed`, `unchanged` or `denied`.
+    #[serde(serialize_with = "by_name")]
+    pub decision: external::RecordChange,
+    /// The pool that the addresses are from.
+    pub pool: Option<String>,
+    /// The external addresses of the Service after the plan.
+    pub addresses: Vec<IpAddr>,
+    /// Why the Service gets these addresses; `None` if it gets none.
+    pub source: Option<AddressSource>,
+    /// Why nothing happens, or why addresses are taken away.
+    pub message: Option<String>,
+}
+
+/// Why a Service gets certain external addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum AddressSource {
+    /// The Service asks for one of them.
+    Asked,
+    /// The Service has had one of them before.
+    Kept,
+    /// The addresses are free.
+    Free,
+}
+
+impl Row {
+    /// The result of an answer about `object`, which is an update of `old`.
+    pub(super) fn new(object: &Value, old: Option<&Value>, answer: &Answer, mut warnings: Vec<String>) -> Self {
+        warnings.extend(answer.warnings.iter().flatten().cloned());
+        let audit = answer.audit();
+        let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
+        Self {
+            namespace: object::namespace(object).to_owned(),
+            name: shown_name(object),
+            decision: answer.outcome(),
+            pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
+            external: audit
+                .as_ref()
+                .and_then(|audit| audit.external.clone())
+                .map(|external| ExternalRow::new(external, object, old)),
+            evidence: audit.and_then(|audit| audit.evidence),
+            cluster_ips: if answer.accepted {
+                addresses(answer.mutated_object.as_ref().unwrap_or(object))
+            } else {
+                Vec::new()
+            },
+            warnings,
+            message: answer.message.clone().or(reason),
+        }
+    }
+
+    /// The same Service, refused by the API server for this reason.
+    pub(super) fn refused(self, reason: &str) -> Self {
+        let message = format!("Service {}/{}: the API server refuses it: {reason}", self.namespace, self.name);
+        let decision = Outcome::Denied;
+        Self { decision, cluster_ips: Vec::new(), external: None, message: Some(message), ..self }
+    }
+}
+
+impl AddressSource {
+    fn of(addresses: &[IpAddr], object: &Value, old: Option<&Value>) -> Option<Self> {
+        let are_among = |named: &[IpAddr]| named.iter().any(|address| addresses.contains(address));
+        let service = stored::read(object);
+        let had_before = || old.is_some_and(|old| are_among(&stored::recorded(&stored::read(old))));
+        if addresses.is_empty() {
+            None
+        } else if are_among(&stored::requested(&service)) {
+            Some(Self::Asked)
+        } else if are_among(&stored::recorded(&service)) || had_before() {
+            Some(Self::Kept)
+        } else {
+            Some(Self::Free)
+        }
+    }
+}
+
+fn by_name<S: Serializer>(outcome: &external::RecordChange, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(outcome.name())
+}
+
+impl ExternalRow {
+    fn new(External { outcome, pool, addresses, reason }: External, object: &Value, old: Option<&Value>) -> Self {
+        let source = AddressSource::of(&addresses, object, old);
+        Self { decision: outcome, pool, addresses, source, message: reason }
+    }
+}
+
+/// The name of a Service as a row shows it.
+pub(super) fn shown_name(service: &Value) -> String {
+    match object::name(service) {
+        "" => format!("{}…", object::text(service, &["metadata", "generateName"])),
+        name => name.to_owned(),
+    }
+}
