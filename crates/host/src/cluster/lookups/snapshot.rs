@@ -14,6 +14,7 @@ mod address_index;
 mod block_index;
 mod calls;
 mod prefetch;
+mod stored_objects;
 
 use self::address_index::AddressIndex;
 use self::block_index::BlockIndex;

@@ -1,0 +1,32 @@
+//! Reads packed objects of a snapshot, so that they are parsed after the snapshot is unlocked.
+
+use clusterip_core::label_selector::Labels;
+use clusterip_core::workload::WorkloadKind;
+
+use super::{Kind, Snapshot};
+use crate::object::{self, Packed};
+
+impl Snapshot {
+    /// Whether the cluster has a kind, as far as is known.
+    pub fn has_api(&self, api_version: &str, kind: &str) -> bool {
+        !self.absent.contains(&Kind::new(api_version, kind))
+    }
+
+    /// The workloads of a kind in a namespace whose Pods have all these labels: those that a list for a Service with
+    /// this selector contains. `None` if such a list fails.
+    pub fn selected(&self, kind: &WorkloadKind, namespace: &str, selector: &Labels) -> Option<Vec<Packed>> {
+        if !self.has_api(&kind.api_version, &kind.kind) || !object::is_namespaced(&kind.kind) {
+            return None;
+        }
+        let Some(objects) = self.kinds.get(&Kind::new(&kind.api_version, &kind.kind)) else { return Some(Vec::new()) };
+        Some(objects.of(Some(namespace), Some(selector)).into_iter().map(|object| object.whole.clone()).collect())
+    }
+
+    /// The objects of a kind whose JSON text contains `text`, ordered by namespace and name. `text` must have no
+    /// character that JSON escapes.
+    pub fn containing(&self, api_version: &str, kind: &str, text: &str) -> Vec<Packed> {
+        let objects = self.kinds.get(&Kind::new(api_version, kind)).into_iter();
+        let packed = objects.flat_map(|objects| objects.by_name.values()).map(|object| &object.whole);
+        packed.filter(|packed| packed.contains(text)).cloned().collect()
+    }
+}
