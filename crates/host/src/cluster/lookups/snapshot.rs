@@ -13,12 +13,14 @@ use serde_json::value::RawValue;
 mod address_index;
 mod block_index;
 mod calls;
+mod external_index;
 mod prefetch;
 mod stored_objects;
 
 use self::address_index::AddressIndex;
 use self::block_index::BlockIndex;
 pub use self::calls::SnapshotCalls;
+use self::external_index::ExternalIndex;
 use crate::object::{self, Packed};
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
@@ -27,6 +29,7 @@ use crate::object::{self, Packed};
 pub struct Snapshot {
     kinds: BTreeMap<Kind, Objects>,
     addresses: AddressIndex,
+    external: ExternalIndex,
     blocks: BlockIndex,
     absent: BTreeSet<Kind>,
     /// How often an object changed that may decide which pool a Service belongs to: by namespace, and under the empty
@@ -118,6 +121,7 @@ impl Snapshot {
         }
         if object::is_service(object) {
             self.addresses.add(object);
+            self.external.add(object);
         } else if object::is_node(object) {
             self.blocks.add(object);
         }
@@ -140,6 +144,7 @@ impl Snapshot {
     fn forget(&mut self, object: &Value) {
         if object::is_service(object) {
             self.addresses.forget(object);
+            self.external.forget(object);
         } else if object::is_node(object) {
             self.blocks.forget(object);
         }

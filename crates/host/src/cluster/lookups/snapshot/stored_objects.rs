@@ -22,11 +22,9 @@ impl Snapshot {
         Some(objects.of(Some(namespace), Some(selector)).into_iter().map(|object| object.whole.clone()).collect())
     }
 
-    /// The objects of a kind whose JSON text contains `text`, ordered by namespace and name. `text` must have no
-    /// character that JSON escapes.
-    pub fn containing(&self, api_version: &str, kind: &str, text: &str) -> Vec<Packed> {
+    /// All objects of a kind, ordered by namespace and name.
+    pub fn packed_all(&self, api_version: &str, kind: &str) -> Vec<Packed> {
         let objects = self.kinds.get(&Kind::new(api_version, kind)).into_iter();
-        let packed = objects.flat_map(|objects| objects.by_name.values()).map(|object| &object.whole);
-        packed.filter(|packed| packed.contains(text)).cloned().collect()
+        objects.flat_map(|objects| objects.by_name.values()).map(|object| object.whole.clone()).collect()
     }
 }
