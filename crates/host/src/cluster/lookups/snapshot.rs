@@ -249,23 +249,29 @@ impl Objects {
     /// not select may be left out.
     fn of<'s>(&'s self, namespace: Option<&'s str>, selected: Option<&Labels>) -> Vec<&'s Object> {
         if let (Some(namespace), Some(selected)) = (namespace, selected.filter(|selected| !selected.is_empty())) {
-            let none = BTreeSet::new();
-            let index = self.by_label.get(namespace);
-            let names = |(key, value): (&String, &String)| {
-                index.and_then(|index| index.get(&(key.clone(), value.clone()))).unwrap_or(&none)
-            };
-            let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
-            let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
-            let mut left = MAX_SELECTED;
-            let within = |object: &&Object| {
-                let rest = left.checked_sub(object.whole.size());
-                left = rest.unwrap_or_default();
-                rest.is_some()
-            };
-            let selects = |object: &&Object| includes(&pod_labels(&object.value()), selected);
-            return fewest.iter().filter_map(object).take_while(within).filter(selects).collect();
+            let mut objects = self.with_rarest_label(namespace, selected);
+            objects.retain(|object| includes(&pod_labels(&object.value()), selected));
+            return objects;
         }
         self.of_namespace(namespace).map(|(_, object)| object).collect()
+    }
+
+    /// The objects of a namespace whose Pods have the rarest of these labels, up to [`MAX_SELECTED`].
+    fn with_rarest_label<'s>(&'s self, namespace: &str, selected: &Labels) -> Vec<&'s Object> {
+        let none = BTreeSet::new();
+        let index = self.by_label.get(namespace);
+        let names = |(key, value): (&String, &String)| {
+            index.and_then(|index| index.get(&(key.clone(), value.clone()))).unwrap_or(&none)
+        };
+        let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
+        let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
+        let mut left = MAX_SELECTED;
+        let within = |object: &&Object| {
+            let rest = left.checked_sub(object.whole.size());
+            left = rest.unwrap_or_default();
+            rest.is_some()
+        };
+        fewest.iter().filter_map(object).take_while(within).collect()
     }
 
     fn of_namespace<'s>(

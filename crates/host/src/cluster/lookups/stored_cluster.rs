@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::RwLock;
 
 use clusterip_core::json::{Located, TypeMismatch};
-use clusterip_core::label_selector::Labels;
+use clusterip_core::label_selector::{Labels, includes};
 use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
 use clusterip_core::pod_spec::PodSpec;
 use clusterip_core::request::{About, Request};
@@ -17,7 +17,7 @@ use clusterip_core::workload::{TemplateAt, Workload, WorkloadKind};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::snapshot::{Snapshot, map};
+use super::snapshot::{Snapshot, map, pod_labels};
 use crate::object::{Packed, name};
 
 /// The pool that the module's answer to `request` names, if the request creates a Service without an address. `None`
@@ -62,11 +62,12 @@ impl Cluster for StoredCluster<'_> {
         _: Lookups,
         selects: &dyn Fn(&Labels) -> bool,
     ) -> Result<Vec<Workload>, LookupError> {
-        let selected = Snapshot::read(self.snapshot).selected(kind, namespace, self.selector);
+        let objects = Snapshot::read(self.snapshot).may_be_selected(kind, namespace, self.selector);
         let mut workloads = Vec::new();
-        for object in selected.ok_or_else(|| not_read(kind.resource()))? {
+        for object in objects.ok_or_else(|| not_read(kind.resource()))? {
             let object = object.value();
-            if selects(&pod_labels(&object, kind.template)) {
+            let is_listed = includes(&pod_labels(&object), self.selector);
+            if is_listed && selects(&template_labels(&object, kind.template)) {
                 let pod_spec = pod_spec(&object, kind.template).map_err(|_| not_read(kind.resource()))?;
                 workloads.push(Workload { name: name(&object).to_owned(), pod_spec });
             }
@@ -122,7 +123,7 @@ fn template(at: TemplateAt) -> &'static [&'static str] {
     }
 }
 
-fn pod_labels(object: &Value, at: TemplateAt) -> Labels {
+fn template_labels(object: &Value, at: TemplateAt) -> Labels {
     map(object, &[template(at), &["metadata", "labels"]].concat())
 }
 

@@ -12,14 +12,14 @@ impl Snapshot {
         !self.absent.contains(&Kind::new(api_version, kind))
     }
 
-    /// The workloads of a kind in a namespace whose Pods have all these labels: those that a list for a Service with
-    /// this selector contains. `None` if such a list fails.
-    pub fn selected(&self, kind: &WorkloadKind, namespace: &str, selector: &Labels) -> Option<Vec<Packed>> {
+    /// The workloads of a kind in a namespace among which are those that a list for a Service with this selector
+    /// contains: the others of them have Pods without all of its labels. `None` if such a list fails.
+    pub fn may_be_selected(&self, kind: &WorkloadKind, namespace: &str, selector: &Labels) -> Option<Vec<Packed>> {
         if !self.has_api(&kind.api_version, &kind.kind) || !object::is_namespaced(&kind.kind) {
             return None;
         }
         let Some(objects) = self.kinds.get(&Kind::new(&kind.api_version, &kind.kind)) else { return Some(Vec::new()) };
-        Some(objects.of(Some(namespace), Some(selector)).into_iter().map(|object| object.whole.clone()).collect())
+        Some(objects.with_rarest_label(namespace, selector).into_iter().map(|object| object.whole.clone()).collect())
     }
 
     /// All objects of a kind, ordered by namespace and name.
