@@ -1,4 +1,4 @@
-//! Memory in a large cluster.
+//! Starts, changes of the settings, and memory in a large cluster.
 
 use std::time::Instant;
 
@@ -6,6 +6,9 @@ use serde_json::json;
 
 use super::bench::{Bench, deployments};
 use super::manifests::{deployment, name, pod};
+use super::support::eventually::eventually;
+use super::support::serve_process::Server;
+use super::surveys::{change, surveys};
 use super::table::{Bound, Table};
 use crate::support::process_usage::{peak_memory, processor_time};
 
@@ -15,14 +18,20 @@ const PODS: usize = 5_000;
 /// Nothing is compared here, and a start takes long, so there are few rounds.
 const ROUNDS: usize = 3;
 
-/// The cost of a start.
+/// The cost of a start, and of a change of the settings. Times are in seconds.
 pub struct Start {
     /// The maximum memory in MB.
     peak: f64,
-    /// The time until the server has processed all objects.
-    seconds: f64,
-    /// The processor time in seconds until then.
+    /// The time from the start of the process until `/readyz` answers 200.
+    ready: f64,
+    /// The time from the start of the process until every Service was examined.
+    examined: f64,
+    /// The processor time until then.
     processor: f64,
+    /// The time from a change of the settings until every Service was examined again.
+    changed: f64,
+    /// The processor time of that.
+    processor_of_change: f64,
 }
 
 /// The measurements of each round.
@@ -67,17 +76,22 @@ pub async fn measure(bench: &Bench) -> Large {
     large
 }
 
-/// Starts a server, and stops it when it has processed all objects.
+/// Starts a server, changes its settings when it is at rest, and stops it.
 pub async fn start(bench: &Bench) -> Start {
     let begin = Instant::now();
-    let server = bench.serve("memory").await;
-    let start = Start {
-        seconds: begin.elapsed().as_secs_f64(),
-        processor: processor_time(server.pid()).as_secs_f64(),
-        peak: peak_memory(server.pid()),
-    };
+    let mut server = bench.server("memory").spawn();
+    let processor = |server: &Server| processor_time(server.pid()).as_secs_f64();
+    server.ready().await;
+    let ready = begin.elapsed().as_secs_f64();
+    eventually("all Services to be examined", async || (surveys(&server) > 0).then_some(())).await;
+    let (examined, processor_of_start) = (begin.elapsed().as_secs_f64(), processor(&server));
+    bench.wait_until_called(&server).await;
+    let (begin, before) = (Instant::now(), processor(&server));
+    change(bench, &server).await;
+    let (changed, processor_of_change) = (begin.elapsed().as_secs_f64(), processor(&server) - before);
+    let peak = peak_memory(server.pid());
     bench.end(server).await;
-    start
+    Start { peak, ready, examined, processor: processor_of_start, changed, processor_of_change }
 }
 
 impl Large {
@@ -86,7 +100,18 @@ impl Large {
         let rounds = |figure: fn(&Start) -> f64| self.0.iter().map(figure).collect::<Vec<_>>();
         table.rounds("peak (VmHWM), first lists included", &rounds(|start| start.peak), "MB", Bound::AtMost(150.0));
         table.total("  in an empty cluster", empty.peak, "MB", Bound::None);
-        table.rounds("until every Service was looked at", &rounds(|start| start.seconds), "s", Bound::None);
+        table.rounds("until /readyz answers 200", &rounds(|start| start.ready), "s", Bound::None);
+        table.rounds("until every Service was examined", &rounds(|start| start.examined), "s", Bound::None);
         table.rounds("processor time until then", &rounds(|start| start.processor), "s", Bound::None);
+        let after = rounds(|start| start.examined - start.ready);
+        table.rounds("  from ready until every Service was examined", &after, "s", Bound::AtMost(1.0));
+        table.rounds(
+            "the same, after a change of the settings",
+            &rounds(|start| start.changed),
+            "s",
+            Bound::AtMost(1.0),
+        );
+        let processor = rounds(|start| start.processor_of_change);
+        table.rounds("  processor time of that", &processor, "s", Bound::None);
     }
 }
