@@ -41,13 +41,13 @@ pub async fn measure(bench: &Bench, rounds: usize) -> Surveys {
                 continue;
             }
             let before = surveys(&server);
-            let rate = tokio::select! {
-                rate = rate(bench) => rate,
+            let during = tokio::select! {
+                created = rate(bench) => created,
                 () = keep_changing(bench, &server) => f64::NAN,
             };
             // The last change may not be in use yet.
             tokio::time::sleep(SETTLING).await;
-            measured.during.push(rate);
+            measured.during.push(during);
             measured.surveys += surveys(&server) - before;
         }
     }
