@@ -15,12 +15,14 @@ mod block_index;
 mod calls;
 mod external_index;
 mod prefetch;
+mod small_set;
 mod stored_objects;
 
 use self::address_index::AddressIndex;
 use self::block_index::BlockIndex;
 pub use self::calls::SnapshotCalls;
 use self::external_index::ExternalIndex;
+use self::small_set::SmallSet;
 use crate::object::{self, Packed};
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
@@ -56,7 +58,7 @@ struct Objects {
     listed_with: OnceLock<Option<BTreeSet<String>>>,
     /// By namespace, and then by a label: workloads by each label of their Pods, Services by the first label of their
     /// selector, EndpointSlices by the label that names their Service.
-    by_label: HashMap<String, HashMap<(String, String), BTreeSet<String>>>,
+    by_label: HashMap<String, HashMap<(String, String), SmallSet<String>>>,
 }
 
 /// How many bytes of the objects of a kind are read for one Service, in the order of their names: about 1,500
@@ -209,7 +211,8 @@ impl Snapshot {
     /// that names their Service, workloads by each label of their Pods.
     pub fn labelled(&self, api_version: &str, kind: &str, namespace: &str, label: &(String, String)) -> Vec<Value> {
         let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
-        let names = objects.by_label.get(namespace).and_then(|index| index.get(label)).into_iter().flatten();
+        let names = objects.by_label.get(namespace).and_then(|index| index.get(label)).into_iter();
+        let names = names.flat_map(SmallSet::iter);
         let object = |name: &String| objects.by_name.get(&(namespace.to_owned(), name.clone()));
         names.filter_map(object).map(Object::value).collect()
     }
@@ -218,7 +221,8 @@ impl Snapshot {
     pub fn services_selecting(&self, namespace: &str, labels: &Labels) -> BTreeSet<String> {
         let Some(services) = self.kinds.get(&Kind::new("v1", "Service")) else { return BTreeSet::new() };
         let Some(index) = services.by_label.get(namespace) else { return BTreeSet::new() };
-        let found = labels.iter().filter_map(|(key, value)| index.get(&(key.clone(), value.clone()))).flatten();
+        let sets = labels.iter().filter_map(|(key, value)| index.get(&(key.clone(), value.clone())));
+        let found = sets.flat_map(SmallSet::iter);
         let selects = |name: &&String| {
             let service = services.by_name.get(&(namespace.to_owned(), (*name).clone()));
             service.is_some_and(|service| includes(labels, &map(&service.value(), &["spec", "selector"])))
@@ -240,7 +244,7 @@ impl Snapshot {
 
     /// The Services that have this address.
     pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
-        self.addresses.owners(address).into_iter().flatten()
+        self.addresses.owners(address).into_iter().flat_map(SmallSet::iter)
     }
 }
 
@@ -258,7 +262,7 @@ impl Objects {
 
     /// The objects of a namespace whose Pods have the rarest of these labels, up to [`MAX_SELECTED`].
     fn with_rarest_label<'s>(&'s self, namespace: &str, selected: &Labels) -> Vec<&'s Object> {
-        let none = BTreeSet::new();
+        let none = SmallSet::default();
         let index = self.by_label.get(namespace);
         let names = |(key, value): (&String, &String)| {
             index.and_then(|index| index.get(&(key.clone(), value.clone()))).unwrap_or(&none)

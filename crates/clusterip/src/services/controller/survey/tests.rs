@@ -149,6 +149,9 @@ async fn policy_is_asked_only_about_services_that_are_not_plainly_in_place() {
     let names: Vec<&str> = survey.open.iter().map(|id| id.name.as_str()).collect();
     assert_eq!(names, ["in-no-pool", "windows-in-linux"]);
     assert_eq!((ids.len(), survey.managed), (1_004, 1_003));
+    let waiting: BTreeSet<ServiceKey> = ids.into_iter().take(30).collect();
+    reconciler.brakes().settings_changed(waiting.clone(), 30);
+    assert_eq!(reconciler.noted(), waiting, "Services that wait for consent are reconciled, too");
     let text = metrics.encode();
     let evaluations = "clusterip_evaluation_duration_seconds_count 3";
     assert!(text.lines().any(|line| line == evaluations), "{evaluations} is not in\n{text}");
