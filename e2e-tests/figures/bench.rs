@@ -34,6 +34,7 @@ const FIRST_OF_OTHERS: Ipv4Addr = Ipv4Addr::new(172, 21, 66, 0);
 pub struct Bench {
     plane: ControlPlane,
     client: Client,
+    settings: &'static str,
 }
 
 /// A created Service, or the error.
@@ -50,9 +51,14 @@ pub struct Answered {
 impl Bench {
     /// Starts the control plane.
     pub async fn start() -> Self {
-        let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+        Self::start_with(Options { audit: false, ..Options::default() }, SETTINGS).await
+    }
+
+    /// Starts the control plane with these options. Servers get these settings, which must end inside of `services`.
+    pub async fn start_with(options: Options, settings: &'static str) -> Self {
+        let plane = ControlPlane::start(options);
         let client = plane.client();
-        Self { plane, client }
+        Self { plane, client, settings }
     }
 
     /// The machine and the versions of the measurements.
@@ -86,16 +92,12 @@ impl Bench {
 
     /// `clusterip serve` with its webhook. `claims` is where it stores reservations: `memory` or `lease`.
     pub fn server(&self, claims: &str) -> ServerBuilder {
-        ServerBuilder::new(&self.plane).settings(SETTINGS).args(&["--claims", claims]).registered()
+        ServerBuilder::new(&self.plane).settings(self.settings).args(&["--claims", claims]).registered()
     }
 
-    /// Changes the settings of a server, by a pool that no Service uses. Each `number` gives other settings.
+    /// Changes the settings of a server, by a namespace that does not exist. Each `number` gives other settings.
     pub fn change_settings(&self, server: &Server, number: usize) {
-        let spare = format!(
-            "  pools:\n  - {{name: spare, cidrs: [172.21.3.0/24], reserved: {}, match: {{namespaces: [spare]}}}}\n",
-            number % 200
-        );
-        let settings = SETTINGS.replacen("  pools:\n", &spare, 1);
+        let settings = format!("{}  exemptNamespaces: [spare-{number}]\n", self.settings);
         std::fs::write(server.folder().join("settings.yaml"), settings).unwrap();
     }
 

@@ -1,8 +1,8 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
-//! The arguments `load`, `claims`, `helm`, `full`, `nodes`, `crowd`, `surveys`, `memory`, `external`, `pools` and
-//! `fence` after `--` select parts. The result is a table of figures, each with its bound. A bad figure is not a failure,
-//! because the machine may be busy. The sides of a comparison are measured in turns on one control plane, so that all
-//! have the same conditions.
+//! The arguments `load`, `claims`, `helm`, `full`, `nodes`, `crowd`, `surveys`, `memory`, `external`, `pools`, `fence` and
+//! `huge` after `--` select parts; without an argument, all but `huge` are measured. The result is a table of figures,
+//! each with its bound. A bad figure is not a failure, because the machine may be busy. The sides of a comparison are
+//! measured in turns on one control plane, so that all have the same conditions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../crates/clusterip/benches/figures/layout.rs"]
@@ -13,6 +13,7 @@ mod external;
 mod fence;
 mod full;
 mod helm;
+mod huge;
 mod large;
 mod manifests;
 mod nodes;
@@ -101,6 +102,10 @@ async fn figures() {
     if asked("fence") {
         table.head("The fence, without a server");
         fence::measure(&Bench::start().await, pairs).await.rows(&mut table);
+    }
+    if only.iter().any(|name| name == "huge") {
+        table.head("100,000 Services, 20,000 Deployments and 50,000 Pods");
+        huge::rows(&huge::measure().await, &mut table);
     }
     table.end();
 }
