@@ -34,6 +34,7 @@ const FIRST_OF_OTHERS: Ipv4Addr = Ipv4Addr::new(172, 21, 66, 0);
 pub struct Bench {
     plane: ControlPlane,
     client: Client,
+    settings: &'static str,
 }
 
 /// A created Service, or the error.
@@ -50,9 +51,14 @@ pub struct Answered {
 impl Bench {
     /// Starts the control plane.
     pub async fn start() -> Self {
-        let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+        Self::start_with(Options { audit: false, ..Options::default() }, SETTINGS).await
+    }
+
+    /// Starts the control plane with these options. Servers get these settings, which must end inside of `services`.
+    pub async fn start_with(options: Options, settings: &'static str) -> Self {
+        let plane = ControlPlane::start(options);
         let client = plane.client();
-        Self { plane, client }
+        Self { plane, client, settings }
     }
 
     /// The machine and the versions of the measurements.
@@ -84,11 +90,26 @@ impl Bench {
         assert!(created.as_ref().is_ok() || created.as_ref().is_err_and(|error| error.contains("already exists")));
     }
 
-    /// Starts `clusterip serve` with its webhook, and waits until the API server calls it and until it has processed
-    /// all objects. `claims` is where it stores reservations: `memory` or `lease`.
+    /// `clusterip serve` with its webhook. `claims` is where it stores reservations: `memory` or `lease`.
+    pub fn server(&self, claims: &str) -> ServerBuilder {
+        ServerBuilder::new(&self.plane).settings(self.settings).args(&["--claims", claims]).registered()
+    }
+
+    /// Changes the settings of a server, by a namespace that does not exist. Each `number` gives other settings.
+    pub fn change_settings(&self, server: &Server, number: usize) {
+        let settings = format!("{}  exemptNamespaces: [spare-{number}]\n", self.settings);
+        std::fs::write(server.folder().join("settings.yaml"), settings).unwrap();
+    }
+
+    /// Starts a [`Self::server`], and waits until the API server calls it and until it has processed all objects.
     pub async fn serve(&self, claims: &str) -> Server {
-        let server = ServerBuilder::new(&self.plane).settings(SETTINGS).args(&["--claims", claims]).registered();
-        let server = server.start().await;
+        let server = self.server(claims).start().await;
+        self.wait_until_called(&server).await;
+        server
+    }
+
+    /// Waits until the API server calls the webhook of a server, and until the server has processed all objects.
+    pub async fn wait_until_called(&self, server: &Server) {
         self.namespace("probe").await;
         let path = format!("{}?dryRun=All", services("full"));
         self.namespace("full").await;
@@ -101,8 +122,7 @@ impl Bench {
             (in_a_row == 3).then_some(())
         })
         .await;
-        quiet(&server).await;
-        server
+        quiet(server).await;
     }
 
     /// Stops the server, which deletes its webhook configuration.
@@ -203,7 +223,7 @@ fn ipnet(prefix: &'static str) -> impl Fn(&Value) -> bool {
 }
 
 /// Waits until a process is idle, because it has processed all Services.
-async fn quiet(server: &Server) {
+pub async fn quiet(server: &Server) {
     const LOOK: Duration = Duration::from_millis(500);
     const NOTHING: Duration = Duration::from_millis(20);
     /// Enough for ten thousand Services on a busy machine.

@@ -1,28 +1,44 @@
-//! Memory in a large cluster.
+//! Starts, changes of the settings, and memory in a large cluster.
 
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::bench::{Bench, deployments};
+use super::bench::{Bench, deployments, quiet};
 use super::manifests::{deployment, name, pod};
+use super::support::eventually::eventually;
+use super::support::serve_process::Server;
+use super::surveys::{change, surveys};
 use super::table::{Bound, Table};
 use crate::support::process_usage::{peak_memory, processor_time};
 
-const NAMESPACE: &str = "others";
-const DEPLOYMENTS: usize = 2_000;
-const PODS: usize = 5_000;
+const WORKLOADS: Workloads = Workloads { namespace: "others", deployments: 2_000, pods: 5_000 };
 /// Nothing is compared here, and a start takes long, so there are few rounds.
 const ROUNDS: usize = 3;
+/// The number of objects that are created before their answers are dropped.
+const CHUNK: usize = 5_000;
 
-/// The cost of a start.
+/// The workloads of a cluster. Each Deployment has an EndpointSlice.
+pub struct Workloads {
+    pub namespace: &'static str,
+    pub deployments: usize,
+    pub pods: usize,
+}
+
+/// The cost of a start, and of a change of the settings. Times are in seconds.
 pub struct Start {
     /// The maximum memory in MB.
     peak: f64,
-    /// The time until the server has processed all objects.
-    seconds: f64,
-    /// The processor time in seconds until then.
+    /// The time from the start of the process until `/readyz` answers 200.
+    ready: f64,
+    /// The time from the start of the process until every Service was examined.
+    examined: f64,
+    /// The processor time until then.
     processor: f64,
+    /// The time from a change of the settings until every Service was examined again.
+    changed: f64,
+    /// The processor time of that.
+    processor_of_change: f64,
 }
 
 /// The measurements of each round.
@@ -30,36 +46,12 @@ pub struct Large(Vec<Start>);
 
 /// Fills the cluster, and starts a server in it several times.
 pub async fn measure(bench: &Bench) -> Large {
-    let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods");
-    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices");
-    bench.add(&deployments(NAMESPACE), (0..DEPLOYMENTS).map(|index| deployment(NAMESPACE, index))).await;
-    bench.add(&pods, (0..PODS).map(|nth| pod(NAMESPACE, nth % DEPLOYMENTS, nth))).await;
-    // Objects that a controller manager would create.
-    let slice = |index: usize| {
-        let endpoint = |nth: usize| {
-            let (node, last) = (nth % 50, nth % 250 + 1);
-            let target = format!("{}-6c8f9d7b5-{nth:05}", name(index));
-            json!({
-                "addresses": [format!("10.244.{node}.{last}")],
-                "conditions": {"ready": true, "serving": true, "terminating": false},
-                "nodeName": format!("node-{node}"),
-                "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": target},
-            })
-        };
-        json!({
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {
-                "namespace": NAMESPACE,
-                "name": format!("{}-x7k2p", name(index)),
-                "labels": {"kubernetes.io/service-name": name(index), "app": name(index)},
-            },
-            "addressType": "IPv4",
-            "ports": [{"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}],
-            "endpoints": (index..PODS).step_by(DEPLOYMENTS).map(endpoint).collect::<Vec<_>>(),
-        })
-    };
-    bench.add(&slices, (0..DEPLOYMENTS).map(slice)).await;
+    WORKLOADS.create(bench).await;
+    rounds(bench).await
+}
+
+/// Starts a server several times.
+pub async fn rounds(bench: &Bench) -> Large {
     let mut large = Large(Vec::new());
     for _ in 0..ROUNDS {
         large.0.push(start(bench).await);
@@ -67,26 +59,98 @@ pub async fn measure(bench: &Bench) -> Large {
     large
 }
 
-/// Starts a server, and stops it when it has processed all objects.
+/// Starts a server, changes its settings when it is at rest, and stops it.
 pub async fn start(bench: &Bench) -> Start {
     let begin = Instant::now();
-    let server = bench.serve("memory").await;
-    let start = Start {
-        seconds: begin.elapsed().as_secs_f64(),
-        processor: processor_time(server.pid()).as_secs_f64(),
-        peak: peak_memory(server.pid()),
-    };
+    let mut server = bench.server("memory").spawn();
+    let spent = |server: &Server| processor_time(server.pid()).as_secs_f64();
+    server.ready().await;
+    let ready = begin.elapsed().as_secs_f64();
+    eventually("all Services to be examined", async || (surveys(&server) > 0).then_some(())).await;
+    let (examined, processor) = (begin.elapsed().as_secs_f64(), spent(&server));
+    quiet(&server).await;
+    let (begin, before) = (Instant::now(), spent(&server));
+    change(bench, &server).await;
+    let (changed, processor_of_change) = (begin.elapsed().as_secs_f64(), spent(&server) - before);
+    let peak = peak_memory(server.pid());
     bench.end(server).await;
-    start
+    Start { peak, ready, examined, processor, changed, processor_of_change }
+}
+
+/// Creates objects, and drops the answers of each chunk.
+pub async fn create_in_chunks(bench: &Bench, path: &str, count: usize, object: impl Fn(usize) -> Value) {
+    for first in (0..count).step_by(CHUNK) {
+        bench.add(path, (first..count.min(first + CHUNK)).map(&object)).await;
+    }
+}
+
+impl Workloads {
+    /// Creates the workloads, and the objects that a controller manager would create.
+    pub async fn create(&self, bench: &Bench) {
+        let Self { namespace, deployments: count, pods } = *self;
+        let of_pods = format!("/api/v1/namespaces/{namespace}/pods");
+        let of_slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+        create_in_chunks(bench, &deployments(namespace), count, |index| deployment(namespace, index)).await;
+        create_in_chunks(bench, &of_pods, pods, |nth| pod(namespace, nth % count, nth)).await;
+        create_in_chunks(bench, &of_slices, count, |index| self.slice(index)).await;
+    }
+
+    /// The EndpointSlice of a Deployment.
+    fn slice(&self, index: usize) -> Value {
+        let namespace = self.namespace;
+        let endpoint = |nth: usize| {
+            let (node, last) = (nth % 50, nth % 250 + 1);
+            let target = format!("{}-6c8f9d7b5-{nth:05}", name(index));
+            json!({
+                "addresses": [format!("10.244.{node}.{last}")],
+                "conditions": {"ready": true, "serving": true, "terminating": false},
+                "nodeName": format!("node-{node}"),
+                "targetRef": {"kind": "Pod", "namespace": namespace, "name": target},
+            })
+        };
+        json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": namespace,
+                "name": format!("{}-x7k2p", name(index)),
+                "labels": {"kubernetes.io/service-name": name(index), "app": name(index)},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}],
+            "endpoints": (index..self.pods).step_by(self.deployments).map(endpoint).collect::<Vec<_>>(),
+        })
+    }
 }
 
 impl Large {
     /// Prints the figures.
     pub fn rows(&self, table: &mut Table, empty: &Start) {
-        let rounds = |figure: fn(&Start) -> f64| self.0.iter().map(figure).collect::<Vec<_>>();
-        table.rounds("peak (VmHWM), first lists included", &rounds(|start| start.peak), "MB", Bound::AtMost(150.0));
+        self.memory(table, Bound::AtMost(150.0));
         table.total("  in an empty cluster", empty.peak, "MB", Bound::None);
-        table.rounds("until every Service was looked at", &rounds(|start| start.seconds), "s", Bound::None);
-        table.rounds("processor time until then", &rounds(|start| start.processor), "s", Bound::None);
+        self.times(table, Bound::None, Bound::AtMost(1.0));
+    }
+
+    /// Prints the peak of the memory.
+    pub fn memory(&self, table: &mut Table, bound: Bound) {
+        table.rounds("peak (VmHWM), first lists included", &self.of_each(|start| start.peak), "MB", bound);
+    }
+
+    /// Prints how long the server takes until it is ready, and from then, and from a change of the settings, until it has
+    /// examined every Service.
+    pub fn times(&self, table: &mut Table, ready: Bound, examined: Bound) {
+        table.rounds("until /readyz answers 200", &self.of_each(|start| start.ready), "s", ready);
+        table.rounds("until every Service was examined", &self.of_each(|start| start.examined), "s", Bound::None);
+        table.rounds("  processor time until then", &self.of_each(|start| start.processor), "s", Bound::None);
+        let later = self.of_each(|start| (start.examined - start.ready).max(0.0));
+        table.rounds("  longer than until /readyz answers 200", &later, "s", examined);
+        let changed = self.of_each(|start| start.changed);
+        table.rounds("the same, after a change of the settings", &changed, "s", examined);
+        let processor = self.of_each(|start| start.processor_of_change);
+        table.rounds("  processor time until then", &processor, "s", Bound::None);
+    }
+
+    fn of_each(&self, figure: fn(&Start) -> f64) -> Vec<f64> {
+        self.0.iter().map(figure).collect()
     }
 }

@@ -1,21 +1,25 @@
 //! Measures what `clusterip serve` costs a cluster and achieves in it, on a real control plane: `make bench-cluster`.
-//! The arguments `load`, `claims`, `helm`, `full`, `nodes`, `crowd`, `memory`, `pools` and `fence` after `--` select
-//! parts. The result is a table of figures, each with its bound. A bad figure is not a failure, because the machine may
-//! be busy. The sides of a comparison are measured in turns on one control plane, so that all have the same conditions.
+//! The arguments `load`, `claims`, `helm`, `full`, `nodes`, `crowd`, `surveys`, `memory`, `external`, `pools`, `fence` and
+//! `huge` after `--` select parts; without an argument, all but `huge` are measured. The result is a table of figures,
+//! each with its bound. A bad figure is not a failure, because the machine may be busy. The sides of a comparison are
+//! measured in turns on one control plane, so that all have the same conditions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../crates/clusterip/benches/figures/layout.rs"]
 mod layout;
 
 mod bench;
+mod external;
 mod fence;
 mod full;
 mod helm;
+mod huge;
 mod large;
 mod manifests;
 mod nodes;
 mod pairs;
 mod pools;
+mod surveys;
 mod table;
 
 use bench::Bench;
@@ -66,7 +70,7 @@ async fn figures() {
         table.head("2,000 Nodes, 60 at a time, blocks of /24");
         nodes::measure(&bench, pairs).await.rows(&mut table);
     }
-    if asked("crowd") || asked("memory") {
+    if asked("crowd") || asked("surveys") || asked("memory") {
         bench.add_others().await;
     }
     if let Some(small) = small.filter(|_| asked("crowd")) {
@@ -77,12 +81,20 @@ async fn figures() {
         crowded.latency_without_bound(&mut table);
         crowded.own_time(&mut table, &small);
     }
+    if asked("surveys") {
+        table.head("Creates while 10,000 other Services are examined");
+        surveys::measure(&bench, pairs).await.rows(&mut table);
+    }
     if asked("memory") {
         table.head("10,000 Services, 2,000 Deployments and 5,000 Pods");
         large::measure(&bench).await.rows(&mut table, &empty);
     }
     // The other parts have control planes of their own, without the objects of the parts before.
     drop(bench);
+    if asked("external") {
+        table.head("A change of one of 2,000 Services with external addresses");
+        external::measure(&Bench::start().await).await.rows(&mut table);
+    }
     if asked("pools") {
         table.head("500 ServicePools, 10,000 Services");
         pools::measure(&Bench::start().await).await.rows(&mut table);
@@ -90,6 +102,10 @@ async fn figures() {
     if asked("fence") {
         table.head("The fence, without a server");
         fence::measure(&Bench::start().await, pairs).await.rows(&mut table);
+    }
+    if only.iter().any(|name| name == "huge") {
+        table.head("100,000 Services, 20,000 Deployments and 50,000 Pods");
+        huge::rows(&huge::measure().await, &mut table);
     }
     table.end();
 }

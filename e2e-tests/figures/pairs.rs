@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use super::bench::{Bench, Created, PARALLEL, deployments, is_duplicate, is_placed, metric, services};
 use super::layout::median;
 use super::manifests::{deployment, service};
@@ -16,6 +18,8 @@ const SERVICES: usize = 150;
 const BATCHES: usize = 3;
 /// The number of Services that a turn creates one after the other.
 const SINGLY: usize = 75;
+/// The number of reviews that a turn sends without the API server, one after the other.
+const DIRECT: usize = 300;
 
 /// The measurements of each round.
 #[derive(Default)]
@@ -41,6 +45,8 @@ struct Turn {
     /// Milliseconds of an admission as `clusterip` measures it, one after the other and concurrently.
     admission_single: f64,
     admission: f64,
+    /// As `admission_single`, for reviews that do not come from the API server.
+    admission_direct: f64,
     /// Milliseconds of processor time of `clusterip` for a Service, including all other work.
     processor: f64,
 }
@@ -119,7 +125,27 @@ async fn turn(bench: &Bench, server: Option<&Server>) -> Turn {
     turn.single = median(singly);
     turn.admission_single = Spent::of(server).await.admission_since(&after);
     bench.clear(&path).await;
+    if let Some(server) = server {
+        turn.admission_direct = asked_directly(server).await;
+    }
     turn
+}
+
+/// Milliseconds of an admission, as `clusterip` measures it, while the API server is idle.
+async fn asked_directly(server: &Server) -> f64 {
+    let before = Spent::of(Some(server)).await;
+    for index in 0..DIRECT {
+        let object = service(NAMESPACE, index % SERVICES);
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": format!("00000000-0000-0000-0000-{index:012}"), "operation": "CREATE", "dryRun": true,
+            "kind": {"group": "", "version": "v1", "kind": "Service"},
+            "resource": {"group": "", "version": "v1", "resource": "services"},
+            "namespace": NAMESPACE, "name": object["metadata"]["name"], "object": object,
+        }});
+        let (_, answer) = server.post("/mutate", &review).await.unwrap();
+        assert_eq!(answer["response"]["allowed"], true, "{answer}");
+    }
+    Spent::of(Some(server)).await.admission_since(&before)
 }
 
 impl Turn {
@@ -217,8 +243,9 @@ impl Pairs {
 
     /// Prints the time in the process of `clusterip`, compared with `before`.
     pub fn own_time(&self, table: &mut Table, before: &Self) {
-        let figures: [(&str, Figure); 3] = [
+        let figures: [(&str, Figure); 4] = [
             ("admission, one at a time", |turn| turn.admission_single),
+            ("admission, one at a time without the API server", |turn| turn.admission_direct),
             ("admission, 60 at a time", |turn| turn.admission),
             ("processor time for a Service", |turn| turn.processor),
         ];

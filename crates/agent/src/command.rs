@@ -14,6 +14,7 @@ use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::external::assignment_watcher::AssignmentWatcher;
+use clusterip_host::external::refusal_cache::RefusalCache;
 use clusterip_host::live_settings::startup::start_following;
 use clusterip_host::live_settings::{LiveSettings, SettingsSource};
 use clusterip_host::permissions::Duties;
@@ -134,7 +135,8 @@ impl Agent {
         if let Some(reason) = unknown_node(&self.node, &stores) {
             tracing::error!("{reason}");
         }
-        let mut watcher = AssignmentWatcher { module, settings, stores, changes, refused: BTreeSet::new() };
+        let (refused, refusals) = (BTreeSet::new(), RefusalCache::default());
+        let mut watcher = AssignmentWatcher { module, settings, stores, changes, refused, refusals };
         let (tell, assignments) =
             watch::channel(Arc::new(watcher.look().await.context("can't determine the addresses to hold")?));
         let assigned = tokio::spawn(watcher.run(tell, until(stopped.clone())));

@@ -50,6 +50,7 @@
 //! | [`prefetched`] | answers to look-ups that the host sends with a request |
 //! | [`triage`] | what a request needs |
 //! | [`evidence`] | on which nodes the Pods of a Service will run; `pool` then chooses the pool |
+//! | [`expected_pool`](expected_pool()) | the pool alone, for a host that asks about many Services |
 //! | [`pick`], [`address`] | a free address of a pool; address arithmetic |
 //! | [`external`] | the external addresses of a Service |
 //! | [`address_set_by_hand`] | whether the address of a Service was set by hand |
@@ -69,6 +70,8 @@ pub mod answer;
 mod decide;
 mod denial;
 pub mod evidence;
+#[cfg(not(target_arch = "wasm32"))]
+mod expected_pool;
 pub mod external;
 mod families;
 pub mod json;
@@ -88,4 +91,6 @@ pub mod triage;
 pub mod validate;
 pub mod workload;
 
+#[cfg(not(target_arch = "wasm32"))]
+pub use expected_pool::expected_pool;
 pub use validate::{validate, validate_settings};

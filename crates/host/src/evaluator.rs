@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clusterip_core::answer::Answer;
+use clusterip_core::settings::{Pool, Settings};
 use clusterip_leases::owner::Owner;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
+use crate::cluster::lookups::stored_cluster;
 use crate::cluster::lookups::watched_lookups::{ReserveError, Subject, WatchedLookups};
 use crate::cluster::reservations::ledger::Ledger;
 use crate::cluster::reservations::namespace_share;
@@ -116,6 +118,12 @@ impl Evaluator {
         if let Some(claims) = &self.claims {
             claims.release(&released);
         }
+    }
+
+    /// The pool that the answer to a request would name, if the request creates a Service without an address. `None` if
+    /// only [`Self::evaluate`] can tell, which takes many times as long.
+    pub fn expected_pool<'s>(&self, request: &Value, settings: &'s Settings) -> Option<&'s Pool> {
+        stored_cluster::expected_pool(settings, self.stores.snapshot(), request)
     }
 
     /// Evaluates a request. Blocks the thread until the policy answers.

@@ -31,6 +31,11 @@ impl Packed {
         self.0.get().contains(&format!("\"{field}\":"))
     }
 
+    /// Whether the text contains `text`.
+    pub fn contains(&self, text: &str) -> bool {
+        self.0.get().contains(text)
+    }
+
     /// The parsed object.
     pub fn value(&self) -> Value {
         serde_json::from_str(self.0.get()).unwrap_or_default()

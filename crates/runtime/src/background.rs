@@ -6,7 +6,8 @@
 //!
 //! - [`run`] is for short work, such as one evaluation. It runs on a thread of its own, in the order of the calls.
 //! - [`run_long`] is for work that takes as long as the cluster is large, such as an audit. It runs on another
-//!   thread, so that short work does not wait for it.
+//!   thread, so that short work does not wait for it. While all processors are busy, this thread gets a smaller share
+//!   of them than the threads that answer requests.
 //!
 //! The policy gives evaluations on these threads ([`is_background`]) a share of memory of their own.
 
@@ -35,8 +36,8 @@ thread_local! {
     static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
-static SHORT: Lane = Lane::new("background");
-static LONG: Lane = Lane::new("background-long");
+static SHORT: Lane = Lane::new("background", 0);
+static LONG: Lane = Lane::new("background-long", NICENESS_OF_LONG_WORK);
 
 /// Runs short work on the thread for short work. Work whose future is dropped before its turn is not run; work that
 /// has begun runs to its end. `work` may block, and may use the runtime of the caller (`Handle::current`).
@@ -64,17 +65,21 @@ pub fn is_background() -> bool {
     IS_BACKGROUND.get()
 }
 
+/// A thread with this niceness gets a third of the processor time of a usual thread, if both want all they can get.
+const NICENESS_OF_LONG_WORK: i32 = 5;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A thread with a queue of jobs. The first job starts it, and it lives as long as the process.
 struct Lane {
     name: &'static str,
+    niceness: i32,
     queue: OnceLock<Option<Mutex<mpsc::Sender<Job>>>>,
 }
 
 impl Lane {
-    const fn new(name: &'static str) -> Self {
-        Self { name, queue: OnceLock::new() }
+    const fn new(name: &'static str, niceness: i32) -> Self {
+        Self { name, niceness, queue: OnceLock::new() }
     }
 
     fn run<T: Send + 'static>(
@@ -103,8 +108,10 @@ impl Lane {
     fn send(&self, job: Job) -> bool {
         let queue = self.queue.get_or_init(|| {
             let (sender, jobs) = mpsc::channel::<Job>();
+            let niceness = self.niceness;
             let worker = move || {
                 IS_BACKGROUND.set(true);
+                be_nice(niceness);
                 jobs.iter().for_each(|job| job());
             };
             thread::Builder::new().name(self.name.to_owned()).spawn(worker).ok().map(|_| Mutex::new(sender))
@@ -112,6 +119,18 @@ impl Lane {
         let Some(queue) = queue else { return false };
         queue.lock().unwrap_or_else(PoisonError::into_inner).send(job).is_ok()
     }
+}
+
+/// Increases the niceness of this thread. On Linux, each thread has its own; elsewhere, nothing changes.
+fn be_nice(niceness: i32) {
+    #[cfg(target_os = "linux")]
+    if niceness != 0
+        && let Err(error) = rustix::process::nice(niceness)
+    {
+        tracing::debug!(%error, "long work runs with the priority of other work");
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = niceness;
 }
 
 #[cfg(test)]
@@ -164,6 +183,15 @@ mod tests {
         let work = || Handle::current().block_on(async { 5 });
         assert_eq!(run(work).await, Ok(5));
         assert_eq!(run(|| tokio::task::block_in_place(|| 6)).await, Ok(6));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn long_work_gives_way_to_other_work() {
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        let own = niceness();
+        assert_eq!(run(niceness).await, Ok(own));
+        assert_eq!(run_long(niceness).await, Ok((own + NICENESS_OF_LONG_WORK).min(19)));
     }
 
     #[tokio::test]

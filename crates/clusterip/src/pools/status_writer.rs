@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use clusterip_api::{Compilation, Kind, ObjectKey};
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::background;
 use clusterip_runtime::list_pages::visit_pages;
 use futures::StreamExt;
 use futures::stream;
@@ -87,9 +88,13 @@ impl StatusWriter {
 
     /// Writes the status of each object that differs from `written`, and notes it there.
     async fn write(&self, compilation: &Compilation, written: &mut Written) {
-        let evaluator = self.reconciler.evaluator();
-        let usage = usage::count(evaluator, &self.reconciler.misplaced_services());
-        let hash = evaluator.settings().hash.clone();
+        let reconciler = Arc::clone(&self.reconciler);
+        let counted = background::run_long(move || {
+            let (evaluator, misplaced) = (reconciler.evaluator(), reconciler.misplaced_services());
+            (usage::count(evaluator, &misplaced), evaluator.settings().hash.clone())
+        });
+        // The next round tries again.
+        let Ok((usage, hash)) = counted.await else { return };
         // An object that was deleted and created again has no status.
         written.uids.retain(|key, uid| compilation.states.get(key).is_some_and(|state| state.uid == *uid));
         written.statuses.retain(|key, _| written.uids.contains_key(key));

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_api::{AddressCounts, Addresses, Blocks, ReservationHolder};
-use clusterip_core::address::{Family, parse_address};
+use clusterip_core::address::Family;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Pool;
+use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::external::service_fields::addresses_in_pools;
-use clusterip_host::object::{blocks_of, name, namespace};
-use serde_json::Value;
+use clusterip_host::object::blocks_of;
 
 use crate::nodes::pool_blocks;
 use crate::pool_use::{self, PoolUse};
@@ -32,29 +32,25 @@ pub(super) struct Usage {
 pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> Usage {
     let live = evaluator.settings();
     let settings = &live.settings;
-    let snapshot = evaluator.stores().read_snapshot();
-    let mut used: Vec<IpAddr> = snapshot.addresses().collect();
+    let mut used: Vec<IpAddr> = evaluator.stores().read_snapshot().addresses().collect();
     used.sort_unstable();
     used.dedup();
+    // There may be many pools and addresses, so they are compared while the snapshot is not locked.
+    let in_no_pool: Vec<IpAddr> = used.iter().copied().filter(|address| settings.pool_of(*address).is_none()).collect();
+    let snapshot = evaluator.stores().read_snapshot();
     let reserved: Vec<IpAddr> = evaluator.ledger().reservations().into_iter().map(|(address, _)| address).collect();
     let in_flight = |used: &[IpAddr]| -> Vec<IpAddr> {
         reserved.iter().copied().filter(|address| used.binary_search(address).is_err()).collect()
     };
-    let mut wrong: Vec<IpAddr> = Vec::new();
+    let of_service = |key: &ServiceKey| snapshot.get("v1", "Service", &key.namespace, &key.name);
+    let wrong: Vec<IpAddr> = misplaced.iter().filter_map(of_service).flat_map(|service| addresses(&service)).collect();
+    let is_managed = |key: &&ServiceKey| settings.exemption(&key.namespace, &key.name).is_none();
+    let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(*address));
+    let outside: BTreeSet<ServiceKey> = owners.filter(is_managed).cloned().collect();
     let mut external: Vec<IpAddr> = Vec::new();
-    let mut outside: BTreeSet<ServiceKey> = BTreeSet::new();
-    for service in snapshot.all("v1", "Service") {
-        if !settings.external.pools.is_empty() {
-            external.extend(addresses_in_pools(&service, &settings.external));
-        }
-        let key = ServiceKey { namespace: namespace(&service).to_owned(), name: name(&service).to_owned() };
-        if misplaced.contains(&key) {
-            wrong.extend(cluster_ips(&service));
-        }
-        if settings.exemption(&key.namespace, &key.name).is_none()
-            && cluster_ips(&service).any(|address| settings.pool_of(address).is_none())
-        {
-            outside.insert(key);
+    if !settings.external.pools.is_empty() {
+        for service in snapshot.external_services() {
+            external.extend(addresses_in_pools(&service.value(), &settings.external));
         }
     }
     external.sort_unstable();
@@ -93,11 +89,6 @@ pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> 
         reservations,
         outside,
     }
-}
-
-fn cluster_ips(service: &Value) -> impl Iterator<Item = IpAddr> {
-    let addresses = service.pointer("/spec/clusterIPs").and_then(Value::as_array).into_iter().flatten();
-    addresses.filter_map(|address| parse_address(address.as_str()?))
 }
 
 /// The counts of each pool. `in_flight` has the same pools, with the addresses in flight as the used ones. `misplaced`

@@ -6,6 +6,7 @@
 //! | [`affected`] | finds the Services that a change may affect |
 //! | [`fair_queue`] | decides which Service comes next |
 //! | [`reconcile`] | reconciles one Service |
+//! | [`survey`] | examines all Services |
 //! | [`brakes`] | limits how many Services are moved at once, and how often |
 //! | [`replicas`] | tells whether all replicas use the same settings |
 //! | [`applied_settings`] | keeps the hash of the settings that were carried out last |
@@ -19,12 +20,11 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 
-use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::object::text;
+use clusterip_host::object::{Packed, text};
 use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::background;
 use futures::channel::mpsc as queue;
@@ -45,13 +45,13 @@ pub mod reconcile;
 pub mod replicas;
 pub mod requests;
 pub mod settings_in_use;
+pub mod survey;
 
 use self::fair_queue::FairQueue;
 use self::reconcile::{Next, Reconciler};
 use self::settings_in_use::{SettingsInUse, SettingsOrigin};
-use super::misplaced::{self, Inspection, Verdict};
+use self::survey::Survey;
 use crate::leader::Leadership;
-use crate::service_placement::{Skip, skip_reason};
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(60);
@@ -133,8 +133,9 @@ impl Controller {
                         turns.clear();
                     } else if !before {
                         self.show_settings().await;
-                        applied_settings = self.begin_term(&mut turns, jobs).await;
-                        self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                        let (applied, open) = self.begin_term(&mut turns, jobs).await;
+                        applied_settings = applied;
+                        self.with_noted(open, &turns).for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
                 Ok(()) = self.settings.changed() => {
@@ -143,8 +144,9 @@ impl Controller {
                     self.reconciler.evaluator().stores().completed().await;
                     if leads {
                         self.show_settings().await;
-                        applied_settings = self.brake_for_settings(applied_settings.take()).await;
-                        self.all_services().into_iter().for_each(|id| schedule(id, Duration::ZERO));
+                        let (applied, open) = self.survey(applied_settings.take()).await;
+                        applied_settings = applied;
+                        self.with_noted(open, &turns).for_each(|id| schedule(id, Duration::ZERO));
                     }
                 }
                 Some((id, next)) = joined(jobs) => {
@@ -179,9 +181,12 @@ impl Controller {
         }
     }
 
-    /// Finishes the moves that other leaders left, and surveys the Services. Returns the hash of the settings that were
-    /// carried out.
-    async fn begin_term(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<String> {
+    /// Finishes the moves that other leaders left, and surveys the Services. Returns what [`Self::survey`] returns.
+    async fn begin_term(
+        &self,
+        turns: &mut FairQueue,
+        jobs: &mut JoinSet<(ServiceKey, Next)>,
+    ) -> (Option<String>, Vec<ServiceKey>) {
         // The findings of another term may be outdated.
         self.reconciler.forget();
         let what = match self.reconciler.allowed().any {
@@ -194,7 +199,7 @@ impl Controller {
             turns.push(id);
         }
         self.take_turns(turns, jobs);
-        self.brake_for_settings(None).await
+        self.survey(None).await
     }
 
     /// Starts to reconcile the Services whose turn it is.
@@ -247,18 +252,27 @@ impl Controller {
 
     /// All Services. Those that are being moved come first, because they have no address.
     fn all_services(&self) -> Vec<ServiceKey> {
-        let snapshot = self.reconciler.evaluator().stores().read_snapshot();
+        let (services, mut others) = {
+            let snapshot = self.reconciler.evaluator().stores().read_snapshot();
+            (snapshot.packed_all("v1", "Service"), snapshot.services(None))
+        };
         let moving = |service: &Value| text(service, &["spec", "externalName"]) == MOVING_NAME;
-        let moving = snapshot.all("v1", "Service").filter(moving);
-        let moving: Vec<ServiceKey> = moving.map(|service| ServiceKey::of(&service)).collect();
-        let mut others = snapshot.services(None);
+        let may_move = services.iter().filter(|service| service.contains(MOVING_NAME)).map(Packed::value);
+        let moving: BTreeSet<ServiceKey> = may_move.filter(moving).map(|service| ServiceKey::of(&service)).collect();
         others.retain(|id| !moving.contains(id));
         moving.into_iter().chain(others).collect()
     }
 
-    /// Sets the brake for settings that were not carried out yet. Returns the hash of the settings that were carried
-    /// out.
-    async fn brake_for_settings(&self, known: Option<String>) -> Option<String> {
+    /// The Services that a survey found, and those that were noted before or meanwhile, because what was noted may be
+    /// outdated. A Service may occur more than once.
+    fn with_noted(&self, open: Vec<ServiceKey>, turns: &FairQueue) -> impl Iterator<Item = ServiceKey> + use<> {
+        let running: Vec<ServiceKey> = turns.running().cloned().collect();
+        open.into_iter().chain(self.reconciler.noted()).chain(running)
+    }
+
+    /// Examines all Services, and sets the brake for settings that were not carried out yet. Returns the hash of the
+    /// settings that were carried out, and the Services to reconcile.
+    async fn survey(&self, known: Option<String>) -> (Option<String>, Vec<ServiceKey>) {
         let carried_out = match known {
             Some(known) => Some(known),
             None => applied_settings::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
@@ -270,14 +284,18 @@ impl Controller {
             }),
         };
         let hash = self.reconciler.evaluator().settings().hash.clone();
-        if carried_out.as_ref() == Some(&hash) {
+        let is_carried_out = carried_out.as_ref() == Some(&hash);
+        if is_carried_out {
             self.reconciler.brakes().settings_changed(BTreeSet::new(), 0);
-            return carried_out;
         }
-        let reconciler = Arc::clone(&self.reconciler);
-        let ids = self.all_services();
-        let survey = background::run_long(move || survey(&reconciler, &ids));
-        let Ok((misplaced, managed)) = survey.await else { return carried_out };
+        let (reconciler, ids) = (Arc::clone(&self.reconciler), Arc::new(self.all_services()));
+        let all = Arc::clone(&ids);
+        let survey = background::run_long(move || Survey::of(&reconciler, &all)).await;
+        let Ok(Survey { open, misplaced, managed }) = survey else { return (carried_out, ids.to_vec()) };
+        tracing::info!(services = ids.len(), managed, open = open.len(), "all Services were examined");
+        if is_carried_out {
+            return (carried_out, open);
+        }
         let count = misplaced.len();
         if self.reconciler.brakes().settings_changed(misplaced, managed) {
             tracing::warn!(
@@ -286,7 +304,7 @@ impl Controller {
                 "the settings would move a large part of the Services: the moves wait for `clusterip move`"
             );
         }
-        self.record_applied_settings(carried_out).await
+        (self.record_applied_settings(carried_out).await, open)
     }
 
     /// Stores the settings in force in the namespace of the Lease, if they are not stored there already.
@@ -323,35 +341,6 @@ impl Controller {
             }
         }
     }
-}
-
-/// The Services that would move, and how many Services are managed. No address is reserved, because Services are
-/// created meanwhile. So if a pool has fewer free addresses than Services that would move to it, all of them count.
-fn survey(reconciler: &Reconciler, ids: &[ServiceKey]) -> (BTreeSet<ServiceKey>, usize) {
-    let evaluator = reconciler.evaluator();
-    let settings = evaluator.settings();
-    let (mut misplaced, mut managed) = (BTreeSet::new(), 0);
-    for id in ids {
-        let Some(service) = evaluator.stores().service(id) else { continue };
-        if reconciler.is_temporary(&service) {
-            continue;
-        }
-        // If exempt or headless Services counted, a tenant could make the share of those that move look small.
-        if skip_reason(&settings.settings, &service) == Some(Skip::Unmanaged) {
-            continue;
-        }
-        let Ok(inspection) = misplaced::inspect(evaluator, &service, reconciler.allowed(), None) else { continue };
-        managed += 1;
-        // A Service whose address was set by hand never moves. If it counted, a tenant could make all others wait
-        // with some of them.
-        if let Inspection::Misplaced(found) = inspection
-            && found.verdict == Verdict::Move
-            && !may_be_set_by_hand(&service)
-        {
-            misplaced.insert(id.clone());
-        }
-    }
-    (misplaced, managed)
 }
 
 async fn joined(jobs: &mut JoinSet<(ServiceKey, Next)>) -> Option<(ServiceKey, Next)> {

@@ -122,6 +122,11 @@ pub fn inspect(
         Some(Skip::Unmanaged) => return Ok(Inspection::InPlace),
         None => {}
     }
+    // Most Services are in place, and the core tells so without an evaluation.
+    let is_in_place = |pool: &Pool| addresses(service).into_iter().all(|address| fits(pool, address));
+    if evaluator.expected_pool(&as_if_created(service), settings).is_some_and(is_in_place) {
+        return Ok(Inspection::InPlace);
+    }
     let answer = ask(evaluator, service, true)?.answer;
     let placement = Placement::of(settings, service, &answer);
     let pool = match (placement.standing, placement.pool) {

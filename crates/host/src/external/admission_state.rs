@@ -4,13 +4,12 @@
 use std::net::IpAddr;
 
 use clusterip_core::external::Held;
-use clusterip_core::external::stored::{claimed, in_use, read};
+use clusterip_core::external::stored::{claimed, read};
 use clusterip_core::settings::ExternalSettings;
 use serde_json::Value;
 
 use crate::cluster::lookups::snapshot::Snapshot;
 use crate::cluster::reservations::ledger::Ledger;
-use crate::object::{name, namespace};
 
 /// Whether a request may be about external addresses. If so, the decision needs the held addresses.
 pub fn concerns(settings: &ExternalSettings, request: &Value) -> bool {
@@ -24,9 +23,9 @@ pub fn concerns(settings: &ExternalSettings, request: &Value) -> bool {
 /// The held addresses of the pools and their Services, from the Services in `snapshot` and from those in flight.
 pub fn held(settings: &ExternalSettings, snapshot: &Snapshot, ledger: &Ledger) -> Held {
     let mut held = Held::default();
-    for service in snapshot.all("v1", "Service") {
-        for address in inside(settings, in_use(&service)) {
-            held.add(address, format!("{}/{}", namespace(&service), name(&service)));
+    for (service, addresses) in snapshot.external_addresses() {
+        for address in inside(settings, addresses.to_vec()) {
+            held.add(address, service.to_string());
         }
     }
     for (address, owner) in ledger.reservations() {

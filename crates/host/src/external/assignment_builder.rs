@@ -1,7 +1,7 @@
 //! Computes the assignments for the agents: the addresses that Services have recorded, each with its ports and the
 //! Nodes that may hold it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_core::service_key::ServiceKey;
@@ -55,6 +55,7 @@ pub fn assignments(
         }
     }
     let mut assigned = Assignments::new();
+    let mut eligible_nodes: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (address, mut services) in claimants {
         let Some(pool) = settings.pool_of(address) else { continue };
         services.sort_by_key(|service| (!shown(service).contains(&address), ServiceKey::of(service)));
@@ -67,7 +68,8 @@ pub fn assignments(
             address,
             reason: reason.clone(),
         }));
-        let nodes = eligible::names(nodes, &pool.nodes).into_iter().collect();
+        let of_pool = || eligible::names(nodes, &pool.nodes).into_iter().collect();
+        let nodes = eligible_nodes.entry(&pool.name).or_insert_with(of_pool).clone();
         assigned.insert(address, Assignment { service: holder, ports: ports(&first), nodes });
     }
     refused.sort();
@@ -82,8 +84,6 @@ fn is_going(service: &Value) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use clusterip_core::settings::Settings;
     use clusterip_failover::assignments::Protocol;
     use serde_json::json;

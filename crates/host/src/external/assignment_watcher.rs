@@ -15,12 +15,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::assignment_builder::{RefusedRecord, assignments};
-use super::policy_check::refusal;
+use super::refusal_cache::RefusalCache;
 use super::service_fields::recorded;
 use crate::cluster::watch::kinds::own_name;
 use crate::cluster::watch::stores::{Change, Stores};
 use crate::live_settings::LiveSettings;
-use crate::object::text;
+use crate::object::{Packed, text};
 use crate::policy::module::Module;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
@@ -38,6 +38,8 @@ pub struct AssignmentWatcher {
     pub changes: mpsc::UnboundedReceiver<Change>,
     /// The refusals that were logged last.
     pub refused: BTreeSet<RefusedRecord>,
+    /// The policy's answers of the round before.
+    pub refusals: RefusalCache,
 }
 
 impl AssignmentWatcher {
@@ -46,25 +48,31 @@ impl AssignmentWatcher {
     pub async fn look(&mut self) -> Option<Assignments> {
         let (module, stores) = (Arc::clone(&self.module), self.stores.clone());
         let settings = Arc::clone(&self.settings.borrow_and_update());
+        let mut refusals = std::mem::take(&mut self.refusals);
         let computed = tokio::task::spawn_blocking(move || {
             let external = &settings.settings.external;
-            let (services, nodes): (Vec<Value>, Vec<Value>) = {
+            // The objects are parsed while the snapshot is not locked.
+            let (services, nodes) = {
                 let snapshot = stores.read_snapshot();
-                let services = snapshot.all("v1", "Service").filter(|service| !recorded(service, external).is_empty());
-                (services.collect(), snapshot.all("v1", "Node").collect())
+                (snapshot.external_services(), snapshot.packed_all("v1", "Node"))
             };
-            assignments(external, services, &nodes, &mut |service| {
-                let refusal = refusal(&module, &settings, stores.snapshot(), service);
+            let services = services.iter().map(Packed::value).filter(|service| !recorded(service, external).is_empty());
+            let nodes: Vec<Value> = nodes.iter().map(Packed::value).collect();
+            refusals.begin(&settings);
+            let (assigned, refused) = assignments(external, services, &nodes, &mut |service| {
+                let refusal = refusals.refusal(&module, &settings, stores.snapshot(), service);
                 refusal.unwrap_or_else(|error| Some(error.to_string()))
-            })
+            });
+            (assigned, refused, refusals)
         });
-        let (assigned, refused) = match computed.await {
+        let (assigned, refused, refusals) = match computed.await {
             Ok(result) => result,
             Err(error) => {
                 tracing::error!(%error, "can't determine the addresses to hold, the previous ones stay");
                 return None;
             }
         };
+        self.refusals = refusals;
         let refused: BTreeSet<RefusedRecord> = refused.into_iter().collect();
         for RefusedRecord { service: ServiceKey { namespace, name }, address, reason } in
             refused.difference(&self.refused)

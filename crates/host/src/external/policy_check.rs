@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use crate::live_settings::LiveSettings;
+use crate::policy::host_calls::HostCalls;
 use crate::policy::module::{Module, ModuleError};
 use crate::policy::service_request::ServiceRequest;
 
@@ -26,8 +27,26 @@ pub fn refusal(
     snapshot: &Arc<RwLock<Snapshot>>,
     service: &Value,
 ) -> Result<Option<String>, ModuleError> {
-    let object = &bare(service, &[], &[RECORD_ANNOTATION]);
-    let answer = ask_policy(module, settings, snapshot, object)?;
+    let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
+    refusal_of(module, settings, calls, &recorded_fields(service))
+}
+
+/// The fields of a Service that the policy gets to decide about its record.
+pub(super) fn recorded_fields(service: &Value) -> Value {
+    bare(service, &[], &[RECORD_ANNOTATION])
+}
+
+/// As [`refusal`], for the [`recorded_fields`] of a Service and with these look-ups.
+///
+/// # Errors
+/// As [`refusal`].
+pub(super) fn refusal_of(
+    module: &Module,
+    settings: &LiveSettings,
+    calls: Arc<dyn HostCalls>,
+    object: &Value,
+) -> Result<Option<String>, ModuleError> {
+    let answer = ask_policy(module, settings, calls, object)?;
     if !answer.accepted {
         return Ok(Some(answer.message.unwrap_or_default()));
     }
@@ -51,21 +70,21 @@ pub fn claim_refusal(
     service: &Value,
 ) -> Result<Option<String>, ModuleError> {
     let object = bare(service, &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
-    let answer = ask_policy(module, settings, snapshot, &object)?;
+    let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
+    let answer = ask_policy(module, settings, calls, &object)?;
     Ok((!answer.accepted).then(|| answer.message.unwrap_or_default()))
 }
 
 fn ask_policy(
     module: &Module,
     settings: &LiveSettings,
-    snapshot: &Arc<RwLock<Snapshot>>,
+    calls: Arc<dyn HostCalls>,
     object: &Value,
 ) -> Result<Answer, ModuleError> {
     let request =
         ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true }.to_value();
     // The other addresses of the Service are decided about elsewhere, so the policy gets no settings for them.
     let document = json!({"external": settings.document.get("external").unwrap_or(&Value::Null)});
-    let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
     module.evaluate_with_held(&request, &document, &Held::default(), calls)
 }
 

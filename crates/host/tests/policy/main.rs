@@ -6,6 +6,7 @@ mod bad_node_lists;
 mod bad_requests;
 mod changed_snapshot;
 mod deployed_permissions;
+mod expected_pool;
 mod host_calls;
 mod kubewarden_deployment;
 mod misbehaving_guests;

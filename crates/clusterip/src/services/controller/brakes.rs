@@ -120,6 +120,11 @@ impl Brakes {
         self.waiting.remove(id);
     }
 
+    /// The Services that wait for the consent of an administrator.
+    pub fn waiting_services(&self) -> &BTreeSet<ServiceKey> {
+        &self.waiting
+    }
+
     /// How many Services wait for the consent of an administrator.
     pub fn waiting(&self) -> usize {
         self.waiting.len()

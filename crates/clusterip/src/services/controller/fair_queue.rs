@@ -72,6 +72,11 @@ impl FairQueue {
         again
     }
 
+    /// The Services that have a place.
+    pub fn running(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.running.keys()
+    }
+
     /// Removes the Services that wait. Services at work stay.
     pub fn clear(&mut self) {
         self.waiting.clear();
@@ -119,7 +124,7 @@ mod tests {
             (0..10).for_each(|number| queue.push(id(&format!("team-{namespace}"), number)));
         }
         let first = taken(&mut queue);
-        assert_eq!(first.len(), MAX_RUNNING);
+        assert_eq!((first.len(), queue.running().count()), (MAX_RUNNING, MAX_RUNNING));
         for id in &first {
             queue.done(id);
         }

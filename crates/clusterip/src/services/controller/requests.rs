@@ -134,6 +134,11 @@ impl Requests {
         requests.remove(id).map(|open| open.request)
     }
 
+    /// The Services with an open request.
+    pub fn services(&self) -> Vec<ServiceKey> {
+        self.lock().keys().cloned().collect()
+    }
+
     /// Follows the requests in `namespace`. The stream yields the Service of each new request, and never ends.
     pub fn follow(&self, client: &Client, namespace: &str) -> impl Stream<Item = ServiceKey> + use<> {
         let requests = watcher::Config::default().labels(&format!("{MOVE_OBJECT_LABEL}={REQUEST}"));

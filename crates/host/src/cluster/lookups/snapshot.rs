@@ -13,11 +13,16 @@ use serde_json::value::RawValue;
 mod address_index;
 mod block_index;
 mod calls;
+mod external_index;
 mod prefetch;
+mod small_set;
+mod stored_objects;
 
 use self::address_index::AddressIndex;
 use self::block_index::BlockIndex;
 pub use self::calls::SnapshotCalls;
+use self::external_index::ExternalIndex;
+use self::small_set::SmallSet;
 use crate::object::{self, Packed};
 
 /// Objects by kind, namespace and name, with the indexes that look-ups need. The indexes are updated with each object,
@@ -26,6 +31,7 @@ use crate::object::{self, Packed};
 pub struct Snapshot {
     kinds: BTreeMap<Kind, Objects>,
     addresses: AddressIndex,
+    external: ExternalIndex,
     blocks: BlockIndex,
     absent: BTreeSet<Kind>,
     /// How often an object changed that may decide which pool a Service belongs to: by namespace, and under the empty
@@ -52,7 +58,7 @@ struct Objects {
     listed_with: OnceLock<Option<BTreeSet<String>>>,
     /// By namespace, and then by a label: workloads by each label of their Pods, Services by the first label of their
     /// selector, EndpointSlices by the label that names their Service.
-    by_label: HashMap<String, HashMap<(String, String), BTreeSet<String>>>,
+    by_label: HashMap<String, HashMap<(String, String), SmallSet<String>>>,
 }
 
 /// How many bytes of the objects of a kind are read for one Service, in the order of their names: about 1,500
@@ -117,6 +123,7 @@ impl Snapshot {
         }
         if object::is_service(object) {
             self.addresses.add(object);
+            self.external.add(object);
         } else if object::is_node(object) {
             self.blocks.add(object);
         }
@@ -139,6 +146,7 @@ impl Snapshot {
     fn forget(&mut self, object: &Value) {
         if object::is_service(object) {
             self.addresses.forget(object);
+            self.external.forget(object);
         } else if object::is_node(object) {
             self.blocks.forget(object);
         }
@@ -203,7 +211,8 @@ impl Snapshot {
     /// that names their Service, workloads by each label of their Pods.
     pub fn labelled(&self, api_version: &str, kind: &str, namespace: &str, label: &(String, String)) -> Vec<Value> {
         let Some(objects) = self.kinds.get(&Kind::new(api_version, kind)) else { return Vec::new() };
-        let names = objects.by_label.get(namespace).and_then(|index| index.get(label)).into_iter().flatten();
+        let names = objects.by_label.get(namespace).and_then(|index| index.get(label)).into_iter();
+        let names = names.flat_map(SmallSet::iter);
         let object = |name: &String| objects.by_name.get(&(namespace.to_owned(), name.clone()));
         names.filter_map(object).map(Object::value).collect()
     }
@@ -212,7 +221,8 @@ impl Snapshot {
     pub fn services_selecting(&self, namespace: &str, labels: &Labels) -> BTreeSet<String> {
         let Some(services) = self.kinds.get(&Kind::new("v1", "Service")) else { return BTreeSet::new() };
         let Some(index) = services.by_label.get(namespace) else { return BTreeSet::new() };
-        let found = labels.iter().filter_map(|(key, value)| index.get(&(key.clone(), value.clone()))).flatten();
+        let sets = labels.iter().filter_map(|(key, value)| index.get(&(key.clone(), value.clone())));
+        let found = sets.flat_map(SmallSet::iter);
         let selects = |name: &&String| {
             let service = services.by_name.get(&(namespace.to_owned(), (*name).clone()));
             service.is_some_and(|service| includes(labels, &map(&service.value(), &["spec", "selector"])))
@@ -234,7 +244,7 @@ impl Snapshot {
 
     /// The Services that have this address.
     pub fn owners(&self, address: IpAddr) -> impl Iterator<Item = &ServiceKey> {
-        self.addresses.owners(address).into_iter().flatten()
+        self.addresses.owners(address).into_iter().flat_map(SmallSet::iter)
     }
 }
 
@@ -243,23 +253,29 @@ impl Objects {
     /// not select may be left out.
     fn of<'s>(&'s self, namespace: Option<&'s str>, selected: Option<&Labels>) -> Vec<&'s Object> {
         if let (Some(namespace), Some(selected)) = (namespace, selected.filter(|selected| !selected.is_empty())) {
-            let none = BTreeSet::new();
-            let index = self.by_label.get(namespace);
-            let names = |(key, value): (&String, &String)| {
-                index.and_then(|index| index.get(&(key.clone(), value.clone()))).unwrap_or(&none)
-            };
-            let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
-            let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
-            let mut left = MAX_SELECTED;
-            let within = |object: &&Object| {
-                let rest = left.checked_sub(object.whole.size());
-                left = rest.unwrap_or_default();
-                rest.is_some()
-            };
-            let selects = |object: &&Object| includes(&pod_labels(&object.value()), selected);
-            return fewest.iter().filter_map(object).take_while(within).filter(selects).collect();
+            let mut objects = self.with_rarest_label(namespace, selected);
+            objects.retain(|object| includes(&pod_labels(&object.value()), selected));
+            return objects;
         }
         self.of_namespace(namespace).map(|(_, object)| object).collect()
+    }
+
+    /// The objects of a namespace whose Pods have the rarest of these labels, up to [`MAX_SELECTED`].
+    fn with_rarest_label<'s>(&'s self, namespace: &str, selected: &Labels) -> Vec<&'s Object> {
+        let none = SmallSet::default();
+        let index = self.by_label.get(namespace);
+        let names = |(key, value): (&String, &String)| {
+            index.and_then(|index| index.get(&(key.clone(), value.clone()))).unwrap_or(&none)
+        };
+        let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
+        let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
+        let mut left = MAX_SELECTED;
+        let within = |object: &&Object| {
+            let rest = left.checked_sub(object.whole.size());
+            left = rest.unwrap_or_default();
+            rest.is_some()
+        };
+        fewest.iter().filter_map(object).take_while(within).collect()
     }
 
     fn of_namespace<'s>(

@@ -35,9 +35,6 @@ use crate::cluster::lookups::snapshot::{Shared, Snapshot, addresses};
 use crate::host_metrics::ClusterMetrics;
 use crate::object::{self, Packed};
 
-/// How many objects are listed at a time. Their text takes memory until it is parsed, and tenants can write objects of
-/// 1.5 MB.
-const PAGE: u32 = 25;
 /// How many kinds are listed at a time.
 const LISTS: usize = 2;
 /// How long a list blocks other lists at most, so that one that hangs does not stop them.
@@ -167,7 +164,9 @@ impl Stores {
 
     /// The Service with this key; `None` if there is none.
     pub fn service(&self, key: &ServiceKey) -> Option<Value> {
-        self.read_snapshot().get("v1", "Service", &key.namespace, &key.name)
+        // The object is parsed while the snapshot is not locked.
+        let service = self.read_snapshot().packed("v1", "Service", &key.namespace, &key.name).cloned();
+        service.as_ref().map(Packed::value)
     }
 
     /// The state of each watch.
@@ -279,7 +278,7 @@ impl Inner {
 
     /// Watches a kind from one list to the next. `complete` says whether it was listed completely at least once.
     async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, complete: &mut bool) -> Ended {
-        let config = watcher::Config::default().page_size(PAGE);
+        let config = watcher::Config::default().page_size(kinds::page_size(kind));
         let mut list = self.lists.acquire().await.ok();
         let begin = tokio::time::Instant::now();
         let mut events = pin!(watcher(api.clone(), config));

@@ -1,5 +1,6 @@
 //! Reports moves, and the Services that stay where they are: in the log, as Events and as metrics.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use clusterip_core::service_key::ServiceKey;
@@ -125,6 +126,16 @@ impl Reconciler {
         before.is_none_or(|before| before != now)
     }
 
+    /// The Services about which something is noted: a finding, an unfinished move, a request, or a wait for consent.
+    pub fn noted(&self) -> BTreeSet<ServiceKey> {
+        let mut noted: BTreeSet<ServiceKey> = self.requests.services().into_iter().collect();
+        noted.extend(self.brakes().waiting_services().iter().cloned());
+        noted.extend(self.left().keys().cloned());
+        let found = self.found();
+        noted.extend(found.misplaced.keys().chain(found.unmatched.keys()).chain(found.failures.keys()).cloned());
+        noted
+    }
+
     /// Removes the findings about a Service that is in place or gone, and stops its wait for consent.
     pub(super) fn clear_findings(&self, id: &ServiceKey) {
         self.brakes().stop_waiting(id);
@@ -137,8 +148,10 @@ impl Reconciler {
     }
 
     pub(super) fn count(&self, found: &Found) {
-        let of = |reason: &StayReason| found.misplaced.values().filter(|(other, _)| other == reason).count() as u64;
-        let counts: Vec<(StayReason, u64)> = StayReason::ALL.iter().map(|reason| (*reason, of(reason))).collect();
-        self.metrics.misplaced(&counts);
+        let mut counts: BTreeMap<StayReason, u64> = BTreeMap::new();
+        for (reason, _) in found.misplaced.values() {
+            *counts.entry(*reason).or_default() += 1;
+        }
+        self.metrics.misplaced(&counts.into_iter().collect::<Vec<_>>());
     }
 }

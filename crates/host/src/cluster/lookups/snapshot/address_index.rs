@@ -1,6 +1,6 @@
 //! The addresses of Services, and which Services have each of them.
 
-use std::collections::{BTreeSet, HashMap, hash_map};
+use std::collections::{HashMap, hash_map};
 use std::net::IpAddr;
 
 use clusterip_core::address::{AddressSet, Span};
@@ -8,6 +8,7 @@ use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 
 use super::addresses;
+use super::small_set::SmallSet;
 
 /// How many addresses a span must have to be sent to the policy. It looks fewer addresses up faster than it reads them.
 const MIN_LENGTH: u128 = 8;
@@ -17,7 +18,7 @@ const MAX_SPANS: usize = 512;
 /// The addresses of all Services.
 #[derive(Default)]
 pub(super) struct AddressIndex {
-    owners: HashMap<IpAddr, BTreeSet<ServiceKey>>,
+    owners: HashMap<IpAddr, SmallSet<ServiceKey>>,
     used: AddressSet,
 }
 
@@ -46,7 +47,7 @@ impl AddressIndex {
     }
 
     /// The Services that have this address; `None` if there are none.
-    pub(super) fn owners(&self, address: IpAddr) -> Option<&BTreeSet<ServiceKey>> {
+    pub(super) fn owners(&self, address: IpAddr) -> Option<&SmallSet<ServiceKey>> {
         self.owners.get(&address)
     }
 

@@ -59,7 +59,7 @@ impl Snapshot {
     fn ip_address(&self, api_version: &str, name: &str) -> Option<Value> {
         let address: IpAddr = name.parse().ok()?;
         let owners = self.addresses.owners(address).filter(|_| address.to_string() == name)?;
-        let ServiceKey { namespace, name: service } = owners.first()?;
+        let ServiceKey { namespace, name: service } = owners.iter().next()?;
         Some(serde_json::json!({
             "apiVersion": api_version,
             "kind": "IPAddress",

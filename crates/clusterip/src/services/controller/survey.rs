@@ -1,0 +1,73 @@
+//! Examines all Services at once, at the beginning of a term and after a change of the settings. Only the Services that
+//! are not simply in place are reconciled afterwards.
+
+use std::collections::BTreeSet;
+
+use clusterip_core::address_set_by_hand::may_be_set_by_hand;
+use clusterip_core::annotations::Move;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::evaluator::EvaluationError;
+use serde_json::Value;
+
+use super::reconcile::Reconciler;
+use crate::service_placement::{Skip, skip_reason};
+use crate::services::misplaced::{self, Inspection, Verdict};
+
+/// What a survey found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// The Services to reconcile. All others are in place or ignored, and nothing about them has to be written.
+    pub open: Vec<ServiceKey>,
+    /// The Services that would move.
+    pub misplaced: BTreeSet<ServiceKey>,
+    /// How many Services are managed.
+    pub managed: usize,
+}
+
+impl Survey {
+    /// Examines these Services. No address is reserved, because Services are created meanwhile. So if a pool has fewer
+    /// free addresses than Services that would move to it, all of them count.
+    pub fn of(reconciler: &Reconciler, ids: &[ServiceKey]) -> Self {
+        let evaluator = reconciler.evaluator();
+        let settings = evaluator.settings();
+        let mut survey = Self::default();
+        for id in ids {
+            let Some(service) = evaluator.stores().service(id) else { continue };
+            if reconciler.is_temporary(&service) {
+                continue;
+            }
+            let is_managed = skip_reason(&settings.settings, &service) != Some(Skip::Unmanaged);
+            let inspection = misplaced::inspect(evaluator, &service, reconciler.allowed(), None);
+            survey.add(id, &service, is_managed, inspection);
+        }
+        survey
+    }
+
+    fn add(
+        &mut self,
+        id: &ServiceKey,
+        service: &Value,
+        is_managed: bool,
+        inspection: Result<Inspection, EvaluationError>,
+    ) {
+        // A Service in place may still have the annotation that asks for a move. The reconciler removes it.
+        if !matches!(inspection, Ok(Inspection::InPlace)) || Move::of(service) == Some(Move::Now) {
+            self.open.push(id.clone());
+        }
+        let Ok(inspection) = inspection else { return };
+        // If exempt or headless Services counted, a tenant could make the share of those that move look small.
+        self.managed += usize::from(is_managed);
+        // A Service whose address was set by hand never moves. If it counted, a tenant could make all others wait
+        // with some of them.
+        if let Inspection::Misplaced(found) = inspection
+            && found.verdict == Verdict::Move
+            && !may_be_set_by_hand(service)
+        {
+            self.misplaced.insert(id.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

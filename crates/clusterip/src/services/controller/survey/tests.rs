@@ -1,0 +1,158 @@
+use std::sync::Arc;
+
+use clusterip_core::annotations::MOVE_ANNOTATION;
+use clusterip_host::cluster::reservations::ledger::Ledger;
+use clusterip_host::cluster::watch::stores::Stores;
+use clusterip_host::evaluator::Evaluator;
+use clusterip_host::live_settings::check_settings;
+use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
+use kube::{Client, Config};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::*;
+use crate::server_metrics::ServerMetrics;
+use crate::services::misplaced::{Allowed, AskedBy, Misplaced};
+use crate::services::service_metrics::StayReason;
+
+#[test]
+fn services_in_place_are_not_reconciled() {
+    struct Case {
+        name: &'static str,
+        annotations: Value,
+        managers: Value,
+        is_managed: bool,
+        inspection: Result<Inspection, EvaluationError>,
+        is_open: bool,
+        would_move: bool,
+        counts: bool,
+    }
+    let misplaced = |verdict: Verdict| {
+        Ok(Inspection::Misplaced(Box::new(Misplaced {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: "uid-1".to_owned(),
+            from: Vec::new(),
+            lies_in: Vec::new(),
+            pool: "linux".to_owned(),
+            evidence: String::new(),
+            asked_by: AskedBy::Controller,
+            verdict,
+        })))
+    };
+    let by_hand = json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}]);
+    let base = || Case {
+        name: "in place",
+        annotations: json!({}),
+        managers: json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:spec": {}}}]),
+        is_managed: true,
+        inspection: Ok(Inspection::InPlace),
+        is_open: false,
+        would_move: false,
+        counts: true,
+    };
+    let report = Verdict::Report { reason: StayReason::PoolFull, detail: String::new() };
+    let failed = EvaluationError::Module(ModuleError::Call("on purpose".to_owned()));
+    let cases = [
+        base(),
+        Case { name: "ignored", is_managed: false, counts: false, ..base() },
+        Case {
+            name: "in place, and its author asks for a move",
+            annotations: json!({MOVE_ANNOTATION: "now"}),
+            is_open: true,
+            ..base()
+        },
+        Case {
+            name: "no pool matches",
+            inspection: Ok(Inspection::Unmatched { pools: vec!["linux".to_owned()] }),
+            is_open: true,
+            ..base()
+        },
+        Case { name: "half moved", inspection: Ok(Inspection::HalfMoved), is_open: true, ..base() },
+        Case { name: "misplaced", inspection: misplaced(Verdict::Move), is_open: true, would_move: true, ..base() },
+        Case { name: "misplaced, and stays", inspection: misplaced(report), is_open: true, ..base() },
+        Case {
+            name: "misplaced by hand",
+            managers: by_hand,
+            inspection: misplaced(Verdict::Move),
+            is_open: true,
+            ..base()
+        },
+        Case { name: "not examined", inspection: Err(failed), is_open: true, counts: false, ..base() },
+    ];
+    for Case { name, annotations, managers, is_managed, inspection, is_open, would_move, counts } in cases {
+        let id = ServiceKey::new("shop", "web");
+        let service = json!({"metadata": {"annotations": annotations, "managedFields": managers}});
+        let mut survey = Survey::default();
+        survey.add(&id, &service, is_managed, inspection);
+        let expected = Survey {
+            open: is_open.then(|| id.clone()).into_iter().collect(),
+            misplaced: would_move.then(|| id.clone()).into_iter().collect(),
+            managed: usize::from(counts),
+        };
+        assert_eq!(survey, expected, "{name}");
+    }
+}
+
+/// A Service with this address and a selector of its own.
+fn service(name: &str, address: &str, annotations: Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": "shop", "name": name, "uid": name, "annotations": annotations},
+        "spec": {"clusterIP": address, "clusterIPs": [address], "selector": {"app": name}},
+    })
+}
+
+/// A Deployment for Windows whose Pods the Service of the same name selects.
+fn windows_deployment(name: &str) -> Value {
+    let template = json!({
+        "metadata": {"labels": {"app": name}}, "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}},
+    });
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": "shop", "name": name},
+        "spec": {"template": template},
+    })
+}
+
+#[tokio::test]
+async fn policy_is_asked_only_about_services_that_are_not_plainly_in_place() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // No server listens at this address.
+    let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let (metrics, module) = (ServerMetrics::new(), Arc::new(Module::new(EMBEDDED).unwrap()));
+    let document = json!({"services": {"pools": [
+        {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
+        {"name": "linux", "cidrs": ["10.2.0.0/16"], "match": {"os": "linux"}},
+    ]}});
+    let live = check_settings(&module, document, &vec!["10.0.0.0/8".to_owned()].into()).unwrap();
+    let (_settings, settings) = watch::channel(Arc::new(live));
+    let (stores, _changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
+    let mut objects = vec![
+        service("asks-for-an-unknown-pool", "10.2.200.1", json!({"clusterip-policy/pool": "unknown"})),
+        service("headless", "None", json!({})),
+        service("in-no-pool", "10.3.0.1", json!({})),
+        service("windows-in-linux", "10.2.200.2", json!({})),
+        windows_deployment("windows-in-linux"),
+    ];
+    for number in 0..1_000 {
+        let (name, is_windows) = (format!("web-{number:03}"), number % 2 == 1);
+        let pool = if is_windows { 1 } else { 2 };
+        objects.push(service(&name, &format!("10.{pool}.{}.{}", number / 200, number % 200 + 1), json!({})));
+        objects.extend(is_windows.then(|| windows_deployment(&name)));
+    }
+    objects.into_iter().for_each(|object| stores.snapshot().write().unwrap().insert(object));
+    let ids = stores.read_snapshot().services(None);
+    let evaluator = Evaluator::new(module, settings, stores, Ledger::default(), metrics.evaluation.clone());
+    let allowed = Allowed { any: true, ready: false, load_balancers: false };
+    let reconciler = Reconciler::new(evaluator, client, "clusterip", metrics.services.clone(), allowed);
+    let survey = Survey::of(&reconciler, &ids);
+    let names: Vec<&str> = survey.open.iter().map(|id| id.name.as_str()).collect();
+    assert_eq!(names, ["in-no-pool", "windows-in-linux"]);
+    assert_eq!((ids.len(), survey.managed), (1_004, 1_003));
+    let waiting: BTreeSet<ServiceKey> = ids.into_iter().take(30).collect();
+    reconciler.brakes().settings_changed(waiting.clone(), 30);
+    assert_eq!(reconciler.noted(), waiting, "Services that wait for consent are reconciled, too");
+    let text = metrics.encode();
+    let evaluations = "clusterip_evaluation_duration_seconds_count 3";
+    assert!(text.lines().any(|line| line == evaluations), "{evaluations} is not in\n{text}");
+}

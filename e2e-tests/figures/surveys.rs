@@ -1,0 +1,98 @@
+//! How many Services are created in a second while the server examines all others again and again.
+
+use std::time::{Duration, Instant};
+
+use super::bench::{Bench, services};
+use super::manifests::service;
+use super::support::serve_process::Server;
+use super::table::{Bound, Table, ratios};
+
+const NAMESPACE: &str = "shop";
+/// The number of Services of a load.
+const SERVICES: usize = 450;
+/// What the server logs after each survey.
+const EXAMINED: &str = "all Services were examined";
+/// The time that the server has to examine the Services after the last change of a load.
+const SETTLING: Duration = Duration::from_secs(3);
+/// The pause between two looks at the log.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The rates of each round, in Services per second.
+#[derive(Default)]
+pub struct Surveys {
+    at_rest: Vec<f64>,
+    during: Vec<f64>,
+    /// The number of surveys during the load.
+    surveys: usize,
+}
+
+/// Creates Services while the settings stay and while they change all the time, in turns. In every second round, the
+/// order is reversed.
+pub async fn measure(bench: &Bench, rounds: usize) -> Surveys {
+    bench.namespace(NAMESPACE).await;
+    let server = bench.serve("memory").await;
+    let mut measured = Surveys::default();
+    // The first load warms up connections, caches and the API server.
+    rate(bench).await;
+    for round in 0..rounds {
+        for changes in [round % 2 == 0, round % 2 == 1] {
+            if !changes {
+                measured.at_rest.push(rate(bench).await);
+                continue;
+            }
+            let before = surveys(&server);
+            let during = tokio::select! {
+                created = rate(bench) => created,
+                () = keep_changing(bench, &server) => f64::NAN,
+            };
+            // The last change may not be in use yet.
+            tokio::time::sleep(SETTLING).await;
+            measured.during.push(during);
+            measured.surveys += surveys(&server) - before;
+        }
+    }
+    bench.end(server).await;
+    measured
+}
+
+/// The number of surveys that the server has finished.
+pub fn surveys(server: &Server) -> usize {
+    server.log().iter().filter(|line| line.contains(EXAMINED)).count()
+}
+
+/// Changes the settings, and waits until the server has examined all Services again.
+pub async fn change(bench: &Bench, server: &Server) {
+    let before = surveys(server);
+    bench.change_settings(server, before);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while surveys(server) == before {
+        assert!(Instant::now() < deadline, "the Services are not examined after a change of the settings");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn keep_changing(bench: &Bench, server: &Server) {
+    loop {
+        change(bench, server).await;
+    }
+}
+
+/// Creates Services and deletes them. Returns how many were created in a second.
+async fn rate(bench: &Bench) -> f64 {
+    let path = services(NAMESPACE);
+    let begin = Instant::now();
+    bench.add(&path, (0..SERVICES).map(|index| service(NAMESPACE, index))).await;
+    let rate = SERVICES as f64 / begin.elapsed().as_secs_f64();
+    bench.clear(&path).await;
+    rate
+}
+
+impl Surveys {
+    /// Prints the figures.
+    pub fn rows(&self, table: &mut Table) {
+        table.total("surveys of all Services during the load", self.surveys as f64, "", Bound::None);
+        table.rounds("rate of creates without a survey, 60 at a time", &self.at_rest, "/s", Bound::None);
+        table.rounds("rate of creates during surveys, 60 at a time", &self.during, "/s", Bound::None);
+        table.rounds("ratio of the rates", &ratios(&self.during, &self.at_rest), "", Bound::AtLeast(0.9));
+    }
+}
