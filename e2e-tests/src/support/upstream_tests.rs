@@ -72,6 +72,7 @@ pub async fn run_tests(cluster: &WholeCluster, selection: &Selection<'_>, folder
         .arg(format!("--kubeconfig={}", cluster.kubeconfig().display()))
         .arg(format!("--kubectl-path={}", cluster.kubectl_program().display()))
         .args(["--provider=skeleton", "--allowed-not-ready-nodes=-1"])
+        .arg(format!("--num-nodes={}", cluster.nodes().len()))
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
         .stderr(log);
