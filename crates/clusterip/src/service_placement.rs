@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::Family;
+use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
@@ -48,6 +49,8 @@ pub struct Placement {
     pub standing: Standing,
     /// The addresses of the Service, primary first.
     pub addresses: Vec<IpAddr>,
+    /// Whether the addresses were set by hand; `None` if that is unknown.
+    pub by_hand: Option<bool>,
     /// The pools that the addresses lie in; empty for addresses outside of all pools.
     pub lies_in: Vec<String>,
     /// The pool that the Service belongs to; `None` if no pool matches it, or if the policy names none.
@@ -126,6 +129,7 @@ impl Placement {
             standing,
             lies_in: lies_in.into_iter().map(|pool| pool.name.clone()).collect(),
             addresses,
+            by_hand: is_set_by_hand(service),
             pool: pool.map(|pool| pool.name.clone()),
             evidence: (pool.is_some() || !evidence.labels.is_empty()).then(|| in_words(&evidence)),
             mixed: evidence.mixed,

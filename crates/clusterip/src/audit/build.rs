@@ -144,26 +144,29 @@ impl AuditInput<'_> {
 
 /// The addresses of a Service, with their state.
 fn of_service(evaluated: &EvaluatedService) -> Vec<Address> {
-    let service = evaluated.service.value();
     let (namespace, name) = (&evaluated.id.namespace, &evaluated.id.name);
-    let by_hand = is_set_by_hand(&service);
-    let own = addresses(&service).into_iter();
     match evaluated.evaluation.as_ref() {
         Evaluation::Skipped(Skip::Unmanaged) => {
+            let service = evaluated.service.value();
+            let by_hand = is_set_by_hand(&service);
+            let own = addresses(&service).into_iter();
             own.map(|address| Address { by_hand, ..bare(address, State::Used, namespace, name) }).collect()
         }
-        Evaluation::Skipped(Skip::HalfMoved) => own
+        Evaluation::Skipped(Skip::HalfMoved) => addresses(&evaluated.service.value())
+            .into_iter()
             .map(|address| Address {
                 evidence: Some("it looks as if a move has begun and has not ended".to_owned()),
                 ..bare(address, State::InFlight, namespace, name)
             })
             .collect(),
-        Evaluation::Placed(placement) => own
-            .map(|address| Address {
+        Evaluation::Placed(placement) => placement
+            .addresses
+            .iter()
+            .map(|&address| Address {
                 state: state(placement),
                 pool: placement.pool.clone(),
                 evidence: placement.evidence.clone(),
-                by_hand,
+                by_hand: placement.by_hand,
                 ..bare(address, State::Used, namespace, name)
             })
             .collect(),
@@ -232,10 +235,7 @@ fn unknown_webhooks(called: &ControlPlaneServices) -> Option<String> {
 
 /// One note for all Services whose addresses may have been set by hand.
 pub(in crate::audit) fn unknown_owners(evaluated: &[EvaluatedService]) -> Option<String> {
-    let unknown = |evaluated: &&EvaluatedService| {
-        matches!(evaluated.evaluation.as_ref(), Evaluation::Placed(_))
-            && is_set_by_hand(&evaluated.service.value()).is_none()
-    };
+    let unknown = |evaluated: &&EvaluatedService| matches!(evaluated.evaluation.as_ref(), Evaluation::Placed(placement) if placement.by_hand.is_none());
     let count = evaluated.iter().filter(unknown).count();
     (count > 0).then(|| {
         let services = if count == 1 { "1 Service comes".to_owned() } else { format!("{count} Services come") };

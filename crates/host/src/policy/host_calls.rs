@@ -102,8 +102,8 @@ impl HostCall {
             operation: operation.to_owned(),
             reason: error.to_string(),
         };
-        let fields: serde_json::Value = serde_json::from_slice(payload).map_err(request)?;
-        serde_json::from_value(serde_json::json!({ variant: fields })).map_err(request)
+        let named = [b"{\"".as_slice(), variant.as_bytes(), b"\":", payload, b"}"].concat();
+        serde_json::from_slice(&named).map_err(request)
     }
 }
 

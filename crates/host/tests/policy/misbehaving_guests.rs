@@ -78,6 +78,17 @@ fn every_evaluation_gets_a_fresh_instance() {
     }
 }
 
+/// The second evaluation in an instance of this guest traps.
+#[test]
+fn series_evaluates_again_after_an_error_in_a_used_instance() {
+    let module = Module::new(guest("answers once")).unwrap();
+    let mut series = module.series();
+    for number in 1..=4 {
+        let answer = series.validate(&request(service()), &json!({}), Arc::new(NoCluster));
+        assert_eq!(answer.unwrap(), Answer::default(), "evaluation {number}");
+    }
+}
+
 #[test]
 fn module_that_is_not_a_policy_is_not_loaded() {
     for name in ["an import from elsewhere", "no function to call", "an import of WASI"] {

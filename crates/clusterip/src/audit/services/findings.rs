@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use clusterip_core::address::{Candidates, Family, Order, overlap};
-use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
 use clusterip_host::cluster::lookups::snapshot::addresses;
@@ -29,8 +28,7 @@ pub fn of_service(
         Evaluation::Skipped(Skip::Unmanaged) => {}
         Evaluation::Skipped(Skip::HalfMoved) => findings.push(half_moved(evaluated, refused)),
         Evaluation::Placed(placement) => {
-            let service = evaluated.service.value();
-            if let Some(found) = misplaced(settings, evaluated, (called, refused), placement, &service) {
+            if let Some(found) = misplaced(settings, evaluated, (called, refused), placement) {
                 findings.push(found);
             }
             if let Some(reason) = evaluated.evaluation.denial() {
@@ -135,9 +133,8 @@ fn misplaced(
     evaluated: &EvaluatedService,
     (called, refused): (&ControlPlaneServices, bool),
     placement: &Placement,
-    service: &Value,
 ) -> Option<Finding> {
-    let by_hand = is_set_by_hand(service);
+    let by_hand = placement.by_hand;
     let pool = placement.pool.as_deref().and_then(|name| settings.pool(name));
     match (placement.standing, pool) {
         (Standing::InPlace | Standing::NotWhereAssumed, _) | (Standing::Misplaced, None) => None,
@@ -182,11 +179,12 @@ fn misplaced(
                 ranges(pool, &wrong),
                 evidence.as_deref().unwrap_or_default()
             );
+            let remedy = remedy(&evaluated.service.value(), by_hand, !callers.is_empty(), refused);
             Some(Finding {
                 addresses: wrong,
                 pool: Some(pool.name.clone()),
                 evidence,
-                ..service_finding(kind, evaluated, message, &remedy(service, by_hand, !callers.is_empty(), refused))
+                ..service_finding(kind, evaluated, message, &remedy)
             })
         }
     }

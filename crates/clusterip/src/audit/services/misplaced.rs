@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, RwLock};
 
-use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::Move;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
@@ -76,7 +75,7 @@ impl MisplacedService {
         let is_misplaced = |finding: &Finding| matches!(finding.kind, Kind::Misplaced | Kind::ByHand | Kind::NoPool);
         let finding = found.into_iter().find(is_misplaced)?;
         let service = evaluated.service.value();
-        let moves = is_set_by_hand(&service) != Some(true) && Move::of(&service) != Some(Move::Never);
+        let moves = placement.by_hand != Some(true) && Move::of(&service) != Some(Move::Never);
         Some(Self { finding, lies_in: placement.lies_in.clone(), moves })
     }
 }
