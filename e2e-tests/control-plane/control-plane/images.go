@@ -25,12 +25,16 @@ const (
 	agnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 )
 
+// notRoot is the user of released images. Pods with `runAsNonRoot` may leave the choice of a user to their image.
+const notRoot = "65532:65532"
+
 // image is what an image contains: a program, which it runs with these arguments, and further programs of this machine
-// in /bin.
+// in /bin. Without a user, it runs as root.
 type image struct {
 	names     []string
 	program   string
 	arguments []string
+	user      string
 	tools     []string
 }
 
@@ -76,7 +80,7 @@ func runImage(args []string) error {
 	if len(args) != 3 {
 		return errors.New("expected the name of an image, an archive and a program")
 	}
-	return image{names: args[:1], program: args[2]}.write(args[1])
+	return image{names: args[:1], program: args[2], user: notRoot}.write(args[1])
 }
 
 // contents are the programs, and the shared libraries of this machine that they need, which keep their paths.
@@ -155,6 +159,7 @@ func (i image) write(archive string) error {
 		"config": object{
 			"Entrypoint": []string{"/" + filepath.Base(i.program)},
 			"Cmd":        i.arguments,
+			"User":       i.user,
 			"Env":        []string{"PATH=/bin:/"},
 		},
 		"rootfs": object{"type": "layers", "diff_ids": []any{layer["digest"]}},

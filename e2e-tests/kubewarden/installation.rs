@@ -1,0 +1,78 @@
+//! The installation of the policy, its monitor mode, and the uninstallation, as `docs/kubewarden.md` describes them.
+
+use e2e_tests::support::documented_steps::{Operator, steps_of, types};
+use e2e_tests::support::eventually::eventually;
+use e2e_tests::support::installation::{field, roll_out, service};
+use e2e_tests::support::shop;
+use e2e_tests::support::whole_cluster::WholeCluster;
+use serde_json::json;
+
+use crate::kubewarden_cluster::{KUBEWARDEN, PAGE, operator};
+
+/// The webhook configuration that Kubewarden creates from the policy.
+const WEBHOOK: &str = "clusterwide-clusterip-policy";
+
+/// Installs the policy and the mover with the commands of the page. Kubewarden is there already.
+pub async fn install(cluster: &WholeCluster, operator: &Operator<'_>) {
+    for step in steps_of(PAGE, "Installation").iter().filter(|step| !types(step, "helm")) {
+        operator.does(step).await;
+    }
+    roll_out(cluster).await;
+}
+
+/// Removes what [`install`] created, with the commands of the page.
+pub async fn uninstall(cluster: &WholeCluster, operator: &Operator<'_>) {
+    operator.does_all(&steps_of(PAGE, "Uninstallation")).await;
+    let kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,clusteradmissionpolicies,clusterroles";
+    let left = cluster.kubectl(&["get", kinds, "--output", "name"]).await.ok();
+    let ours: Vec<&str> = left.lines().filter(|name| name.contains("clusterip")).collect();
+    assert_eq!(ours, Vec::<&str>::new());
+}
+
+pub async fn shop_is_placed_as_planned(cluster: &WholeCluster) {
+    let operator = operator(cluster);
+    install(cluster, &operator).await;
+    assert!(webhooks(cluster).await.contains(WEBHOOK));
+    let settings = operator.folder().join("deploy/kubewarden/policy/policy.yaml");
+    let placed = shop::is_placed_as_planned(cluster, &settings).await;
+
+    uninstall(cluster, &operator).await;
+    assert_eq!(shop::placed(cluster, &placed).await, placed);
+    // Services are created as before the installation.
+    let namespace = &cluster.namespace("uninstalled").await;
+    cluster.apply(&service(namespace, "web", json!({})).to_string()).await;
+    shop::delete(cluster).await;
+    cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await.ok();
+}
+
+pub async fn monitor_mode_only_warns(cluster: &WholeCluster) {
+    let operator = operator(cluster);
+    // Its last command is for later, and the others of the installation come first.
+    let all = steps_of(PAGE, "Installation");
+    let before: Vec<_> = all.into_iter().filter(|step| types(step, "permissions")).collect();
+    operator.does_all(&before).await;
+    operator.does_all(&steps_of(PAGE, "Monitor mode")).await;
+    let active = ["wait", "--for=condition=PolicyActive", "clusteradmissionpolicy/clusterip-policy", "--timeout=120s"];
+    cluster.kubectl(&active).await.ok();
+
+    let namespace = &cluster.namespace("monitored").await;
+    let log = async || {
+        let log = ["logs", "--namespace", KUBEWARDEN, "deployment/policy-server-default", "--tail=-1"];
+        cluster.kubectl(&log).await.stdout
+    };
+    cluster.apply(&service(namespace, "web", json!({})).to_string()).await;
+    let address = field(cluster, namespace, "service/web", ".spec.clusterIP").await;
+    // Kubernetes keeps the first 256 addresses for those set by hand, so it gives none of the pool linux.
+    assert!(!address.starts_with("172.21.0."), "{address}");
+    eventually("policy-server to log what it would answer", async || {
+        log().await.contains("clusterip-policy").then_some(())
+    })
+    .await;
+    cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await.ok();
+    uninstall(cluster, &operator).await;
+}
+
+/// The names of the webhook configurations.
+async fn webhooks(cluster: &WholeCluster) -> String {
+    cluster.kubectl(&["get", "mutatingwebhookconfigurations", "--output", "name"]).await.ok()
+}
