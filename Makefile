@@ -204,6 +204,7 @@ test-kubewarden: $(if $(POLICY_SERVER),program control-plane annotated-policy.wa
 		scripts/skip policy-server "the tests of Kubewarden need POLICY_SERVER and KWCTL, the paths of its policy-server and kwctl"; \
 		exit; \
 	fi; \
+	command -v "$(KWCTL)" >/dev/null || { echo "kwctl is missing: set KWCTL to its path" >&2; exit 1; }; \
 	scripts/install-programs $(NODE_PROGRAMS) || true; \
 	export CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED); \
 	export CLUSTERIP_KUBEWARDEN=$(KUBEWARDEN_BUILT) POLICY_SERVER=$(abspath $(POLICY_SERVER)) KWCTL; \
