@@ -6,7 +6,7 @@ use std::process::Command;
 
 use e2e_tests::support::documented_steps::{Operator, Step, steps_of, types};
 use e2e_tests::support::program;
-use e2e_tests::support::whole_cluster::{self, WholeCluster, write_image};
+use e2e_tests::support::whole_cluster::{self, WholeCluster, write_image_with};
 
 use crate::registry;
 
@@ -24,6 +24,8 @@ const HELM: &str = "CLUSTERIP_HELM";
 /// The image of `deploy`.
 const IMAGE: &str = concat!("ghcr.io/clusterip-policy/clusterip:v", env!("CARGO_PKG_VERSION"));
 const NODES: usize = 2;
+/// The public authorities: policy-server ends without them.
+const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The policies that name a module.
 const POLICIES: [&str; 3] = ["policy", "nodes", "team"];
 
@@ -36,6 +38,9 @@ pub fn lacking() -> Option<(&'static str, String)> {
     }
     if [BUILT, HELM].iter().any(|name| env::var_os(name).is_none()) {
         return Some(("kubewarden", "the programs and charts of Kubewarden: make test-kubewarden".to_owned()));
+    }
+    if !Path::new(AUTHORITIES).exists() {
+        return Some(("pods", format!("{AUTHORITIES}: apt-get install ca-certificates")));
     }
     whole_cluster::lacking().map(|lacking| ("pods", format!("a cluster: {lacking}")))
 }
@@ -104,7 +109,7 @@ fn write_images(folder: &Path) -> Vec<PathBuf> {
     ];
     let archives = images.iter().enumerate().map(|(nth, (name, program))| {
         let archive = folder.join(format!("{nth}.tar"));
-        write_image(name, &archive, program);
+        write_image_with(name, &archive, program, &[Path::new(AUTHORITIES)]);
         archive
     });
     archives.collect()

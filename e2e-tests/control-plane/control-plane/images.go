@@ -28,14 +28,15 @@ const (
 // notRoot is the user of released images. Pods with `runAsNonRoot` may leave the choice of a user to their image.
 const notRoot = "65532:65532"
 
-// image is what an image contains: a program, which it runs with these arguments, and further programs of this machine
-// in /bin. Without a user, it runs as root.
+// image is what an image contains: a program, which it runs with these arguments, further programs of this machine in
+// /bin, and further files of this machine, which keep their paths. Without a user, it runs as root.
 type image struct {
 	names     []string
 	program   string
 	arguments []string
 	user      string
 	tools     []string
+	files     []string
 }
 
 // agnhost is the image in which upstream's tests execute commands. Some of their Pods have images of other names, which
@@ -75,12 +76,12 @@ func (p *plane) writeImages() ([]string, error) {
 }
 
 // runImage is the role that writes an archive of an image for tests: its arguments are the name of the image, the
-// archive and the program.
+// archive, the program and further files.
 func runImage(args []string) error {
-	if len(args) != 3 {
-		return errors.New("expected the name of an image, an archive and a program")
+	if len(args) < 3 {
+		return errors.New("expected the name of an image, an archive, a program and further files")
 	}
-	return image{names: args[:1], program: args[2], user: notRoot}.write(args[1])
+	return image{names: args[:1], program: args[2], user: notRoot, files: args[3:]}.write(args[1])
 }
 
 // contents are the programs, and the shared libraries of this machine that they need, which keep their paths.
@@ -101,6 +102,9 @@ func (i image) contents() ([]tarFile, error) {
 	}
 	for _, library := range libraries {
 		files = append(files, tarFile{name: library[1:], mode: 0o755, source: library})
+	}
+	for _, file := range i.files {
+		files = append(files, tarFile{name: file[1:], mode: 0o644, source: file})
 	}
 	return files, nil
 }

@@ -116,7 +116,12 @@ pub fn lacking() -> Option<String> {
 
 /// Writes an archive of an image that contains a program of this machine and its libraries.
 pub fn write_image(name: &str, archive: &Path, program: &Path) {
+    write_image_with(name, archive, program, &[]);
+}
+
+/// As [`write_image`], with further files of this machine, which keep their absolute paths.
+pub fn write_image_with(name: &str, archive: &Path, program: &Path, files: &[&Path]) {
     let tool = std::env::var_os(PROGRAM).unwrap();
-    let output = Command::new(tool).args(["image", name]).args([archive, program]).output().unwrap();
+    let output = Command::new(tool).args(["image", name]).args([archive, program]).args(files).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
