@@ -1,14 +1,19 @@
 //! Kubewarden's audit scanner asks the policy about existing Services.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use e2e_tests::support::eventually::eventually;
+use e2e_tests::support::documented_steps::steps_of;
+use e2e_tests::support::eventually::eventually_within;
 use e2e_tests::support::installation::service;
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::{Value, json};
 
 use crate::installation::{install, uninstall};
-use crate::kubewarden_cluster::{KUBEWARDEN, operator};
+use crate::kubewarden_cluster::{KUBEWARDEN, PAGE, operator};
+
+/// The time limit of a change of the policy: policy-server starts again, and the previous one ends after 30 seconds.
+const MAX_WAIT: Duration = Duration::from_secs(120);
 
 /// With `explicit: deny` and `backgroundAudit: true`, an address in the wrong pool fails, and all others pass.
 pub async fn reports_what_the_policy_denies(cluster: &WholeCluster) {
@@ -26,17 +31,14 @@ pub async fn reports_what_the_policy_denies(cluster: &WholeCluster) {
     let policy = "clusteradmissionpolicy/clusterip-policy";
     cluster.kubectl(&["patch", policy, "--type=merge", "--patch", &deny]).await.ok();
     let denied = service(namespace, "denied", by_hand("172.21.1.8")).to_string();
-    eventually("policy-server to deny addresses", async || {
+    eventually_within(MAX_WAIT, "policy-server to deny addresses", async || {
         let created = cluster.kubectl_with(&["apply", "--dry-run=server", "-f", "-"], &denied).await;
         (created.status != 0).then_some(())
     })
     .await;
 
-    let job = ["create", "job", "audit", "--from=cronjob/audit-scanner", "--namespace", KUBEWARDEN];
-    cluster.kubectl(&job).await.ok();
-    let complete = ["wait", "--for=condition=Complete", "job/audit", "--timeout=120s", "--namespace", KUBEWARDEN];
-    cluster.kubectl(&complete).await.ok();
-    let results: BTreeMap<String, String> = results(cluster, namespace).await;
+    operator.does_all(&steps_of(PAGE, "Audit scanner")).await;
+    let results = results(cluster, namespace).await;
     let expected = [("linux-by-hand", "pass"), ("placed", "pass"), ("windows-by-hand", "fail")];
     assert_eq!(results, expected.map(|(name, result)| (name.to_owned(), result.to_owned())).into());
 

@@ -1,11 +1,10 @@
 //! The installation of the policy, its monitor mode, and the uninstallation, as `docs/kubewarden.md` describes them.
 
 use e2e_tests::support::documented_steps::{Operator, steps_of, types};
-use e2e_tests::support::eventually::eventually;
 use e2e_tests::support::installation::{field, roll_out, service};
 use e2e_tests::support::shop;
 use e2e_tests::support::whole_cluster::WholeCluster;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::kubewarden_cluster::{KUBEWARDEN, PAGE, operator};
 
@@ -45,29 +44,39 @@ pub async fn shop_is_placed_as_planned(cluster: &WholeCluster) {
     cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await.ok();
 }
 
+/// In monitor mode, policy-server logs its answers, and the client gets warnings. The policy sets no address.
 pub async fn monitor_mode_only_warns(cluster: &WholeCluster) {
     let operator = operator(cluster);
-    // Its last command is for later, and the others of the installation come first.
-    let all = steps_of(PAGE, "Installation");
-    let before: Vec<_> = all.into_iter().filter(|step| types(step, "permissions")).collect();
-    operator.does_all(&before).await;
-    operator.does_all(&steps_of(PAGE, "Monitor mode")).await;
-    let active = ["wait", "--for=condition=PolicyActive", "clusteradmissionpolicy/clusterip-policy", "--timeout=120s"];
-    cluster.kubectl(&active).await.ok();
+    let steps = steps_of(PAGE, "Installation");
+    let (wait, permissions) = (
+        steps.iter().find(|step| types(step, "kubectl wait")).unwrap(),
+        steps.iter().filter(|step| types(step, "permissions")),
+    );
+    for step in permissions.chain(&steps_of(PAGE, "Monitor mode")).chain([wait]) {
+        operator.does(step).await;
+    }
 
     let namespace = &cluster.namespace("monitored").await;
-    let log = async || {
-        let log = ["logs", "--namespace", KUBEWARDEN, "deployment/policy-server-default", "--tail=-1"];
-        cluster.kubectl(&log).await.stdout
+    let create = async |name: &str, fields: Value| {
+        let manifest = service(namespace, name, fields).to_string();
+        let created = cluster.kubectl_with(&["create", "-f", "-"], &manifest).await;
+        assert_eq!(created.status, 0, "{}", created.stderr);
+        created.stderr
     };
-    cluster.apply(&service(namespace, "web", json!({})).to_string()).await;
+    create("web", json!({})).await;
     let address = field(cluster, namespace, "service/web", ".spec.clusterIP").await;
     // Kubernetes keeps the first 256 addresses for those set by hand, so it gives none of the pool linux.
     assert!(!address.starts_with("172.21.0."), "{address}");
-    eventually("policy-server to log what it would answer", async || {
-        log().await.contains("clusterip-policy").then_some(())
-    })
-    .await;
+    let warning = create("by-hand", json!({"clusterIP": "172.21.1.9"})).await;
+    assert_eq!(
+        warning,
+        "Warning: 172.21.1.9 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (setting \
+         assumeOS)\n"
+    );
+    let log = ["logs", "--namespace", KUBEWARDEN, "deployment/policy-server-default", "--tail=-1"];
+    let log = cluster.kubectl(&log).await.ok();
+    let answers = log.lines().filter(|line| line.contains("policy evaluation (monitor mode)"));
+    assert_eq!(answers.count(), 2, "{log}");
     cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await.ok();
     uninstall(cluster, &operator).await;
 }
