@@ -40,7 +40,7 @@ pub async fn reports_what_the_policy_denies(cluster: &WholeCluster) {
     operator.does_all(&steps_of(PAGE, "Audit scanner")).await;
     let results = results(cluster, namespace).await;
     let expected = [("linux-by-hand", "pass"), ("placed", "pass"), ("windows-by-hand", "fail")];
-    assert_eq!(results, expected.map(|(name, result)| (name.to_owned(), result.to_owned())).into());
+    assert_eq!(results, BTreeMap::from(expected.map(|(name, result)| (name.to_owned(), result.to_owned()))));
 
     cluster.kubectl(&["delete", "job/audit", "--namespace", KUBEWARDEN]).await.ok();
     cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await.ok();
