@@ -1,4 +1,5 @@
-//! The installation of the policy, its monitor mode, and the uninstallation, as `docs/kubewarden.md` describes them.
+//! The installation of the policy, its monitor mode, the policy of a team, and the uninstallation, as
+//! `docs/kubewarden.md` describes them.
 
 use e2e_tests::support::documented_steps::{Operator, steps_of, types};
 use e2e_tests::support::installation::{field, roll_out, service};
@@ -79,6 +80,30 @@ pub async fn monitor_mode_only_warns(cluster: &WholeCluster) {
     assert_eq!(answers.count(), 2, "{log}");
     cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await.ok();
     uninstall(cluster, &operator).await;
+}
+
+/// The policy of a single namespace, which can't look anything up.
+pub async fn team_policy_denies_addresses_of_other_teams(cluster: &WholeCluster) {
+    let operator = operator(cluster);
+    let folder = operator.folder().join("deploy/kubewarden/team");
+    let folder = folder.to_str().unwrap();
+    let namespace = &cluster.namespace("payments").await;
+    cluster.kubectl(&["apply", "-k", folder]).await.ok();
+    let active = ["wait", "--for=condition=PolicyActive", "admissionpolicy/clusterip-of-the-team", "--timeout=120s"];
+    cluster.kubectl(&[&active[..], &["--namespace", namespace]].concat()).await.ok();
+
+    let create = async |name: &str, fields: Value| {
+        let manifest = service(namespace, name, fields).to_string();
+        cluster.kubectl_with(&["create", "-f", "-"], &manifest).await
+    };
+    create("without", json!({})).await.ok();
+    create("own", json!({"clusterIP": "172.21.32.9"})).await.ok();
+    let refused = create("theirs", json!({"clusterIP": "172.21.48.9"})).await.refused();
+    let reason = "172.21.48.9 lies in pool \"data\", expected pool \"payments\": namespace payments";
+    assert!(refused.contains(reason), "{refused}");
+
+    cluster.kubectl(&["delete", "-k", folder]).await.ok();
+    cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await.ok();
 }
 
 /// The names of the webhook configurations.

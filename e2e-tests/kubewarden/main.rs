@@ -19,11 +19,14 @@ use libtest_mimic::{Arguments, Trial, run};
 
 type Case = for<'c> fn(&'c WholeCluster) -> Pin<Box<dyn Future<Output = ()> + 'c>>;
 
-const CASES: [(&str, Case); 3] = [
+const CASES: [(&str, Case); 4] = [
     ("documented_installation_places_the_shop_as_planned", |cluster| {
         Box::pin(installation::shop_is_placed_as_planned(cluster))
     }),
     ("monitor_mode_only_warns", |cluster| Box::pin(installation::monitor_mode_only_warns(cluster))),
+    ("team_policy_denies_addresses_of_other_teams", |cluster| {
+        Box::pin(installation::team_policy_denies_addresses_of_other_teams(cluster))
+    }),
     ("audit_scanner_reports_what_the_policy_denies", |cluster| {
         Box::pin(audit_scanner::reports_what_the_policy_denies(cluster))
     }),
