@@ -19,6 +19,9 @@ override CACHE := $(abspath $(CACHE))
 KUBEBUILDER_ASSETS ?=
 # A helm to test deploy/chart with, instead of the one that is built here.
 HELM ?=
+# Kubewarden's policy-server, and its kwctl, to test the policy in Kubewarden with. No package registry has them.
+POLICY_SERVER ?=
+KWCTL ?= kwctl
 # The program that runs programs for Windows.
 WINE ?= wine
 FUZZ_SECONDS ?= 60
@@ -82,6 +85,11 @@ COMPATIBLE_BUILT := $(COMPATIBLE:%=$(CACHE)/control-plane/%-$(shell cat $(COMPAT
 HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.sum | sha256sum | head -c 12)
 HELM_USED := $(or $(HELM),$(HELM_BUILT))
 
+# Kubewarden's controller, audit scanner and charts, and a registry, as helm.
+KUBEWARDEN := github.com/kubewarden/adm-controller
+KUBEWARDEN_SOURCES := $(addprefix e2e-tests/kubewarden/,go.mod go.sum registry/main.go)
+KUBEWARDEN_BUILT := $(CACHE)/kubewarden/$(shell cat $(KUBEWARDEN_SOURCES) | sha256sum | head -c 12)
+
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / {printf "  %-21s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -131,7 +139,7 @@ demo: build ## Plan addresses for the Services of examples/shop
 	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
-test: test-native test-wasm test-map test-rules test-images e2e-tests test-external test-pods ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
+test: test-native test-wasm test-map test-rules test-images e2e-tests test-external test-pods test-kubewarden ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
 
 # The core is tested with overflow checks, the hosts of the module as they are released.
 .PHONY: test-native
@@ -196,6 +204,20 @@ test-pods: pod-images control-plane load $(UPSTREAM_TESTS) $(HELM_USED) ## Test 
 		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) \
 		CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(HOSTED) --test pods
 
+# As test-pods.
+.PHONY: test-kubewarden
+test-kubewarden: $(if $(POLICY_SERVER),program control-plane annotated-policy.wasm $(HELM_USED) $(KUBEWARDEN_BUILT)) ## Test the policy in Kubewarden, with its programs POLICY_SERVER and KWCTL (kwctl)
+	@if test -z "$(POLICY_SERVER)"; then \
+		scripts/skip policy-server "the tests of Kubewarden need POLICY_SERVER and KWCTL, the paths of its policy-server and kwctl"; \
+		exit; \
+	fi; \
+	command -v "$(KWCTL)" >/dev/null || { echo "kwctl is missing: set KWCTL to its path" >&2; exit 1; }; \
+	scripts/install-programs $(NODE_PROGRAMS) || true; \
+	export CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED); \
+	export CLUSTERIP_KUBEWARDEN=$(KUBEWARDEN_BUILT) POLICY_SERVER=$(abspath $(POLICY_SERVER)) KWCTL; \
+	KWCTL=$$(realpath "$$(command -v "$(KWCTL)")"); \
+	cargo test $(HOSTED) --test kubewarden
+
 .PHONY: conformance
 conformance: pod-images control-plane $(UPSTREAM_TESTS) ## Run Kubernetes' own tests of Services without clusterip, and with one and three replicas
 	@scripts/install-programs $(NODE_PROGRAMS) || true
@@ -231,6 +253,17 @@ $(HELM_BUILT): | go
 	@partial=$$(mktemp $@.XXXXXX); trap 'rm -f "$$partial"' EXIT; \
 	go -C e2e-tests/helm build -buildvcs=false -gcflags all=-dwarf=false -ldflags "-s -w" -o "$$partial" helm.sh/helm/v4/cmd/helm; \
 	mv "$$partial" $@
+
+# As above. The charts are in the module of the controller.
+$(KUBEWARDEN_BUILT): | go
+	@echo "building the controller and the audit scanner of Kubewarden, and a registry, for the tests, once: some minutes"
+	@mkdir -p $(@D)
+	@partial=$$(mktemp --directory $@.XXXXXX); trap 'rm -rf "$$partial"' EXIT; \
+	for program in $(KUBEWARDEN)/cmd/controller $(KUBEWARDEN)/cmd/audit-scanner ./registry; do \
+		CGO_ENABLED=0 go -C e2e-tests/kubewarden build -buildvcs=false -o "$$partial/" -gcflags all=-dwarf=false -ldflags "-s -w" "$$program"; \
+	done; \
+	cp -r --no-preserve=mode "$$(go -C e2e-tests/kubewarden list -m -f '{{.Dir}}' $(KUBEWARDEN))/charts" "$$partial/charts"; \
+	mv --no-target-directory "$$partial" $@ 2>/dev/null || test -x $@/registry
 
 .PHONY: go
 go:
@@ -355,10 +388,10 @@ lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and depend
 	scripts/check-makefile
 	cargo fmt --all --check
 	cargo clippy --quiet --release --locked --workspace --all-targets -- -D warnings
-	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test pods --test chart --test images -- -D warnings
+	cargo clippy --quiet --release --locked --workspace --test e2e --test external --test pods --test kubewarden --test chart --test images -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --release --locked --workspace --no-deps
 	$(TOOLS)/bin/cargo-deny --log-level error check bans licenses sources
-	@unformatted=$$(gofmt -l e2e-tests/control-plane); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
+	@unformatted=$$(gofmt -l e2e-tests/control-plane e2e-tests/kubewarden); test -z "$$unformatted" || { echo "not formatted: $$unformatted" >&2; exit 1; }
 	go -C e2e-tests/control-plane vet ./control-plane ./load
 
 $(TOOLS)/bin/cargo-deny:
@@ -367,7 +400,7 @@ $(TOOLS)/bin/cargo-deny:
 .PHONY: fmt
 fmt: ## Format the code
 	cargo fmt --all
-	gofmt -w e2e-tests/control-plane
+	gofmt -w e2e-tests/control-plane e2e-tests/kubewarden
 
 .PHONY: clean
 clean: ## Remove what was built, but keep the cache

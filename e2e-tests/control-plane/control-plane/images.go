@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -24,13 +25,18 @@ const (
 	agnhostImage = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 )
 
-// image is what an image contains: programs in /, of which it runs the first with these arguments, and further programs
-// of this machine in /bin.
+// notRoot is the user of released images. Pods with `runAsNonRoot` may leave the choice of a user to their image.
+const notRoot = "65532:65532"
+
+// image is what an image contains: programs in /, of which it runs the first with these arguments, further programs of
+// this machine in /bin, and further files of this machine, which keep their paths. Without a user, it runs as root.
 type image struct {
 	names     []string
 	programs  []string
 	arguments []string
+	user      string
 	tools     []string
+	files     []string
 }
 
 // agnhost is the image in which upstream's tests execute commands, and run a DNS server of their own. Some of their Pods
@@ -69,6 +75,15 @@ func (p *plane) writeImages() ([]string, error) {
 	return append(archives, p.options.images...), nil
 }
 
+// runImage is the role that writes an archive of an image for tests: its arguments are the name of the image, the
+// archive, the program and further files.
+func runImage(args []string) error {
+	if len(args) < 3 {
+		return errors.New("expected the name of an image, an archive, a program and further files")
+	}
+	return image{names: args[:1], programs: args[2:3], user: notRoot, files: args[3:]}.write(args[1])
+}
+
 // contents are the programs, and the shared libraries of this machine that they need, which keep their paths.
 func (i image) contents() ([]tarFile, error) {
 	programs := slices.Clone(i.programs)
@@ -90,6 +105,9 @@ func (i image) contents() ([]tarFile, error) {
 	}
 	for _, library := range libraries {
 		files = append(files, tarFile{name: library[1:], mode: 0o755, source: library})
+	}
+	for _, file := range i.files {
+		files = append(files, tarFile{name: file[1:], mode: 0o644, source: file})
 	}
 	return files, nil
 }
@@ -148,6 +166,7 @@ func (i image) write(archive string) error {
 		"config": object{
 			"Entrypoint": []string{"/" + filepath.Base(i.programs[0])},
 			"Cmd":        i.arguments,
+			"User":       i.user,
 			"Env":        []string{"PATH=/bin:/"},
 		},
 		"rootfs": object{"type": "layers", "diff_ids": []any{layer["digest"]}},

@@ -30,9 +30,10 @@ func main() {
 	}
 }
 
-// The roles of this program, as its first argument. It starts itself in all roles but the first one.
+// The roles of this program, as its first argument. It starts itself in all roles but the first two.
 const (
 	checkRole  = "check"
+	imageRole  = "image"
 	initRole   = "init"
 	insideRole = "inside"
 	nodeRole   = "node"
@@ -47,6 +48,8 @@ func dispatch(args []string) error {
 	switch role {
 	case checkRole:
 		return checkMachine()
+	case imageRole:
+		return runImage(args[1:])
 	case initRole:
 		return runInit(args[1:])
 	case nodeRole:

@@ -10,6 +10,9 @@ use super::control_plane::{ControlPlane, Kubectl};
 const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");
 
+/// The folder of further programs that the operator types, in the working directory: see [`Operator::install`].
+const PROGRAMS: &str = "bin";
+
 /// A step of a procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -126,6 +129,14 @@ impl<'p> Operator<'p> {
         std::fs::write(self.folder().join(path), text).unwrap();
     }
 
+    /// Makes a program of this machine available to the commands under this name.
+    pub fn install(&self, name: &str, program: &Path) {
+        let programs = self.folder().join(PROGRAMS);
+        std::fs::create_dir_all(&programs).unwrap();
+        let linked = Command::new("ln").arg("-s").arg(program).arg(programs.join(name)).status().unwrap();
+        assert!(linked.success());
+    }
+
     /// Executes a step, which may fail.
     pub async fn tries(&self, step: &Step) -> Kubectl {
         let command = match step {
@@ -139,6 +150,7 @@ impl<'p> Operator<'p> {
         let programs = [self.plane.kubectl_program().parent().unwrap(), clusterip.parent().unwrap()];
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = programs.iter().map(|program| program.to_path_buf()).chain(std::env::split_paths(&path));
+        let path = std::iter::once(self.folder().join(PROGRAMS)).chain(path);
         let mut bash = Command::new("bash");
         bash.args(["-euo", "pipefail", "-c", command])
             .current_dir(self.folder())

@@ -25,6 +25,8 @@ pub mod replicas;
 pub mod second_webhook;
 pub mod serve_process;
 pub mod service_webhook_rules;
+#[cfg(target_os = "linux")]
+pub mod shop;
 pub mod stalling_connection;
 #[cfg(target_os = "linux")]
 pub mod upstream_tests;

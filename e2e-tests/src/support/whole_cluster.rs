@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -132,4 +132,16 @@ pub fn released_images() -> Result<Vec<PathBuf>, String> {
         Some(missing) => Err(format!("{} is missing: make images", missing.display())),
         None => Ok(archives),
     }
+}
+
+/// Writes an archive of an image that contains a program of this machine and its libraries.
+pub fn write_image(name: &str, archive: &Path, program: &Path) {
+    write_image_with(name, archive, program, &[]);
+}
+
+/// As [`write_image`], with further files of this machine, which keep their absolute paths.
+pub fn write_image_with(name: &str, archive: &Path, program: &Path, files: &[&Path]) {
+    let tool = std::env::var_os(PROGRAM).unwrap();
+    let output = Command::new(tool).args(["image", name]).args([archive, program]).args(files).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

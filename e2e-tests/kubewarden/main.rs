@@ -1,0 +1,57 @@
+//! Kubewarden as its users run it: its controller, policy-server, audit scanner and charts, in a cluster with two nodes,
+//! and a registry with the policy. The tests type the commands of `docs/kubewarden.md`. They need root, the programs of
+//! a node, policy-server and kwctl. If something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`.
+//! All tests share one cluster, so they run one after the other, and each uninstalls the policy.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod audit_scanner;
+mod installation;
+mod kubewarden_cluster;
+mod registry;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use e2e_tests::support::whole_cluster::WholeCluster;
+use e2e_tests::{missing, support};
+use libtest_mimic::{Arguments, Trial, run};
+
+type Case = for<'c> fn(&'c WholeCluster) -> Pin<Box<dyn Future<Output = ()> + 'c>>;
+
+const CASES: [(&str, Case); 4] = [
+    ("documented_installation_places_the_shop_as_planned", |cluster| {
+        Box::pin(installation::shop_is_placed_as_planned(cluster))
+    }),
+    ("monitor_mode_only_warns", |cluster| Box::pin(installation::monitor_mode_only_warns(cluster))),
+    ("team_policy_denies_addresses_of_other_teams", |cluster| {
+        Box::pin(installation::team_policy_denies_addresses_of_other_teams(cluster))
+    }),
+    ("audit_scanner_reports_what_the_policy_denies", |cluster| {
+        Box::pin(audit_scanner::reports_what_the_policy_denies(cluster))
+    }),
+];
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let lacking = kubewarden_cluster::lacking();
+    if let Some((name, lacking)) = &lacking {
+        missing::skip(name, &format!("the tests of Kubewarden need {lacking}"));
+    }
+    support::use_ring();
+    let cluster = Arc::new(OnceLock::new());
+    let trials = CASES.iter().map(|(name, case)| {
+        let (cluster, case) = (Arc::clone(&cluster), *case);
+        let trial = Trial::test(*name, move || {
+            let cluster = cluster.get_or_init(kubewarden_cluster::start);
+            tokio::runtime::Runtime::new()?.block_on(case(cluster));
+            Ok(())
+        });
+        trial.with_ignored_flag(lacking.is_some())
+    });
+    let conclusion = run(&arguments, trials.collect());
+    // Waits until nothing is left of the cluster.
+    drop(cluster);
+    conclusion.exit()
+}
