@@ -49,7 +49,7 @@ pub fn lacking() -> Option<(&'static str, String)> {
 pub fn start() -> WholeCluster {
     let folder = tempfile::tempdir().unwrap();
     let archives = write_images(folder.path());
-    let cluster = WholeCluster::start(NODES, &archives.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+    let cluster = WholeCluster::start(NODES, &archives);
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let operator = operator(&cluster);
         let documented = steps_of(PAGE, "Installation");
