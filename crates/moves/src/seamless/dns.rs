@@ -68,7 +68,9 @@ fn server_blocks(corefile: &str) -> Vec<Vec<Plugin<'_>>> {
         } else if let Some(block) = blocks.last_mut() {
             if depth == 1 {
                 block.push(Plugin { name: first, arguments: words.split_off(1), properties: Vec::new() });
-            } else if depth == 2 && let Some(plugin) = block.last_mut() {
+            } else if depth == 2
+                && let Some(plugin) = block.last_mut()
+            {
                 plugin.properties.push(words);
             }
         }
