@@ -5,7 +5,7 @@
 //! # Promises
 //! - The old address answers until the grace period ends, and the name never leads to an address that does not answer,
 //!   unless a failure or another writer interrupts a swap.
-//! - While the name has no address, a run does nothing but give it one.
+//! - While the name has no address, a run that knows of it does nothing but give it one.
 //! - In the end, the Service has one of both addresses, and nothing else of the move is left.
 
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -97,6 +97,8 @@ impl Model {
             (run.seen, run.is_stale, run.saw_requests_ended) = (objects, false, requests_ended);
             return None;
         }
+        // Another run may have changed the objects meanwhile.
+        let knows_all = run.seen == objects;
         let mut step = match step {
             Some(step) => step,
             None => self.next(world, nth)?,
@@ -108,7 +110,7 @@ impl Model {
             step = self.next(world, nth)?;
         }
         let now = world.now();
-        if !world.name_resolves() && !resolves(&step) && world.is_undisturbed() {
+        if knows_all && !world.name_resolves() && !resolves(&step) && world.is_undisturbed() {
             world.breaks(NAME_RESOLVES);
         }
         let run = world.runs[nth].as_mut()?;

@@ -50,6 +50,12 @@ impl Hash for Object {
     }
 }
 
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.1 == other.0.1
+    }
+}
+
 pub type Objects = [Option<Object>; 4];
 
 /// A run of the move in one process.
