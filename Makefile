@@ -34,7 +34,7 @@ PROXY ?= nftables
 # Archives of images for the nodes of `make cluster`, with commas between them.
 IMAGES ?=
 # How many tests on a control plane run at once. They spend most of their time waiting.
-E2E_THREADS ?= 3
+E2E_THREADS ?= 4
 
 TOOLS := $(CACHE)/tools
 CLUSTERIP := target/release/clusterip
