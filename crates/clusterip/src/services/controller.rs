@@ -26,7 +26,6 @@ use clusterip_host::cluster::watch::stores::Change;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::{Packed, text};
 use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::background;
 use futures::channel::mpsc as queue;
 use futures::{FutureExt, StreamExt};
 use kube::Client;
@@ -118,6 +117,8 @@ impl Controller {
         let mut turns = FairQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let (mut leads, mut applied_settings) = (false, None::<String>);
+        // At most one, which runs beside this loop.
+        let mut surveys = JoinSet::new();
         let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
         let mut look_interval = tokio::time::interval(LOOK_INTERVAL);
         look_interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,23 +132,36 @@ impl Controller {
                     let before = std::mem::replace(&mut leads, self.leadership.borrow_and_update().leads());
                     if !leads {
                         turns.clear();
+                        surveys = JoinSet::new();
                     } else if !before {
+                        self.reconciler.brakes().examine();
                         self.show_settings().await;
-                        let (applied, open) = self.begin_term(&mut turns, jobs).await;
-                        applied_settings = applied;
-                        self.with_noted(open, &turns).for_each(|id| schedule(id, Duration::ZERO));
+                        self.begin_term(&mut turns, jobs).await;
+                        applied_settings = self.begin_survey(None, &mut surveys).await;
                     }
                 }
                 Ok(()) = self.settings.changed() => {
                     let settings = Arc::clone(&self.settings.borrow_and_update());
+                    if leads {
+                        self.reconciler.brakes().examine();
+                    }
                     self.reconciler.evaluator().stores().watch(&settings.settings);
                     self.reconciler.evaluator().stores().completed().await;
                     if leads {
                         self.show_settings().await;
-                        let (applied, open) = self.survey(applied_settings.take()).await;
-                        applied_settings = applied;
-                        self.with_noted(open, &turns).for_each(|id| schedule(id, Duration::ZERO));
+                        applied_settings = self.begin_survey(applied_settings.take(), &mut surveys).await;
                     }
+                }
+                Some((count, survey)) = surveyed(&mut surveys) => {
+                    tracing::info!(
+                        services = count,
+                        managed = survey.managed,
+                        open = survey.open.len(),
+                        "all Services were examined"
+                    );
+                    let (applied, open) = self.end_survey(survey, applied_settings.take()).await;
+                    applied_settings = applied;
+                    self.with_noted(open, &turns).for_each(|id| schedule(id, Duration::ZERO));
                 }
                 Some((id, next)) = joined(jobs) => {
                     let again = turns.done(&id);
@@ -181,12 +195,8 @@ impl Controller {
         }
     }
 
-    /// Finishes the moves that other leaders left, and surveys the Services. Returns what [`Self::survey`] returns.
-    async fn begin_term(
-        &self,
-        turns: &mut FairQueue,
-        jobs: &mut JoinSet<(ServiceKey, Next)>,
-    ) -> (Option<String>, Vec<ServiceKey>) {
+    /// Finishes the moves that other leaders left.
+    async fn begin_term(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) {
         // The findings of another term may be outdated.
         self.reconciler.forget();
         let what = match self.reconciler.allowed().any {
@@ -199,7 +209,6 @@ impl Controller {
             turns.push(id);
         }
         self.take_turns(turns, jobs);
-        self.survey(None).await
     }
 
     /// Starts to reconcile the Services whose turn it is.
@@ -270,9 +279,10 @@ impl Controller {
         open.into_iter().chain(self.reconciler.noted()).chain(running)
     }
 
-    /// Examines all Services, and sets the brake for settings that were not carried out yet. Returns the hash of the
-    /// settings that were carried out, and the Services to reconcile.
-    async fn survey(&self, known: Option<String>) -> (Option<String>, Vec<ServiceKey>) {
+    /// Begins to examine all Services, instead of a survey that has not ended. Until new settings have been examined,
+    /// they move no Service, except at the request of an administrator. Returns the hash of the settings that were
+    /// carried out.
+    async fn begin_survey(&self, known: Option<String>, surveys: &mut JoinSet<(usize, Survey)>) -> Option<String> {
         let carried_out = match known {
             Some(known) => Some(known),
             None => applied_settings::read(&self.client, &self.namespace).await.unwrap_or_else(|error| {
@@ -283,17 +293,20 @@ impl Controller {
                 None
             }),
         };
-        let hash = self.reconciler.evaluator().settings().hash.clone();
-        let is_carried_out = carried_out.as_ref() == Some(&hash);
-        if is_carried_out {
+        if self.is_carried_out(carried_out.as_ref()) {
             self.reconciler.brakes().settings_changed(BTreeSet::new(), 0);
         }
-        let (reconciler, ids) = (Arc::clone(&self.reconciler), Arc::new(self.all_services()));
-        let all = Arc::clone(&ids);
-        let survey = background::run_long(move || Survey::of(&reconciler, &all)).await;
-        let Ok(Survey { open, misplaced, managed }) = survey else { return (carried_out, ids.to_vec()) };
-        tracing::info!(services = ids.len(), managed, open = open.len(), "all Services were examined");
-        if is_carried_out {
+        let (reconciler, ids) = (Arc::clone(&self.reconciler), self.all_services());
+        *surveys = JoinSet::new();
+        surveys.spawn(async move { (ids.len(), Survey::in_parts(reconciler, ids).await) });
+        carried_out
+    }
+
+    /// Sets the brake for settings that were not carried out yet. Returns the hash of the settings that were carried
+    /// out, and the Services to reconcile.
+    async fn end_survey(&self, survey: Survey, carried_out: Option<String>) -> (Option<String>, Vec<ServiceKey>) {
+        let Survey { open, misplaced, managed } = survey;
+        if self.is_carried_out(carried_out.as_ref()) {
             return (carried_out, open);
         }
         let count = misplaced.len();
@@ -305,6 +318,11 @@ impl Controller {
             );
         }
         (self.record_applied_settings(carried_out).await, open)
+    }
+
+    /// Whether the settings in force were carried out.
+    fn is_carried_out(&self, carried_out: Option<&String>) -> bool {
+        carried_out == Some(&self.reconciler.evaluator().settings().hash)
     }
 
     /// Stores the settings in force in the namespace of the Lease, if they are not stored there already.
@@ -326,7 +344,10 @@ impl Controller {
         let hash = self.reconciler.evaluator().settings().hash.clone();
         // If nothing is moved here, the settings were not carried out. A process that moves later has to survey all
         // Services.
-        let carries_out = self.reconciler.allowed().any && self.reconciler.brakes().waiting() == 0;
+        let carries_out = self.reconciler.allowed().any && {
+            let brakes = self.reconciler.brakes();
+            !brakes.is_undecided() && brakes.waiting() == 0
+        };
         if carried_out.as_ref() == Some(&hash) || !carries_out {
             return carried_out;
         }
@@ -340,6 +361,15 @@ impl Controller {
                 carried_out
             }
         }
+    }
+}
+
+/// The survey that has ended, with the number of its Services.
+async fn surveyed(surveys: &mut JoinSet<(usize, Survey)>) -> Option<(usize, Survey)> {
+    match surveys.join_next().await {
+        Some(ended) => ended.inspect_err(|error| tracing::error!(%error, "the survey failed")).ok(),
+        // No survey is under way.
+        None => std::future::pending().await,
     }
 }
 

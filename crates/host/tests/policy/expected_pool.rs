@@ -196,3 +196,26 @@ fn core_leaves_the_rest_to_the_module() {
         assert_eq!(told.as_deref(), expected, "{name}");
     }
 }
+
+/// A tenant may have any number of workloads. Only the module's evaluations have a limit of time.
+#[test]
+fn core_leaves_services_of_many_workloads_to_the_module() {
+    for (count, expected) in [(100, Some("windows")), (2_000, None)] {
+        let pods: Vec<Value> = (0..count)
+            .map(|number| {
+                json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"namespace": "shop", "name": format!("p{number:04}"), "labels": {"app": "web"}},
+                    "spec": {"os": {"name": "windows"}},
+                })
+            })
+            .collect();
+        let request = json!({
+            "uid": "1", "kind": {"group": "", "version": "v1", "kind": "Service"}, "namespace": "shop", "name": "web",
+            "operation": "CREATE",
+            "object": {"metadata": {"namespace": "shop", "name": "web"}, "spec": {"selector": {"app": "web"}}},
+        });
+        let told = told(&settings("namespace"), &RwLock::new(snapshot(&pods)), &request);
+        assert_eq!(told.as_deref(), expected, "{count} Pods");
+    }
+}

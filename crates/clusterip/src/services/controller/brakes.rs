@@ -58,9 +58,22 @@ pub struct Brakes {
     moved: HashMap<ServiceKey, LastMove>,
     /// The Services that new settings would move, and that wait for the consent of an administrator.
     waiting: BTreeSet<ServiceKey>,
+    /// Whether it is not known yet which Services new settings would move.
+    is_undecided: bool,
 }
 
 impl Brakes {
+    /// Notes that all Services are examined, because settings are in force that were not carried out yet. Until
+    /// [`Self::settings_changed`], only those Services may move that an administrator asks for.
+    pub fn examine(&mut self) {
+        self.is_undecided = true;
+    }
+
+    /// Whether it is not known yet which Services new settings would move.
+    pub fn is_undecided(&self) -> bool {
+        self.is_undecided
+    }
+
     /// Asks for a move, and counts it if it is allowed. The author of a Service may skip its cooldown, and an
     /// administrator may skip every brake. All moves count.
     ///
@@ -112,6 +125,7 @@ impl Brakes {
         let too_many = misplaced.len() > MAX_MOVES_WITHOUT_CONSENT
             && misplaced.len() * 100 > managed * MAX_PERCENT_WITHOUT_CONSENT;
         self.waiting = if too_many { misplaced } else { BTreeSet::new() };
+        self.is_undecided = false;
         too_many
     }
 
@@ -232,5 +246,15 @@ mod tests {
         brakes.stop_waiting(&id(3));
         assert_eq!(brakes.waiting(), 29);
         assert_eq!(brakes.take(&id(30), AskedBy::Controller, Instant::now()), Ok(()), "misplaced later");
+    }
+
+    #[test]
+    fn end_of_a_survey_decides() {
+        let mut brakes = Brakes::default();
+        assert!(!brakes.is_undecided());
+        brakes.examine();
+        assert!(brakes.is_undecided());
+        brakes.settings_changed(BTreeSet::new(), 0);
+        assert!(!brakes.is_undecided());
     }
 }

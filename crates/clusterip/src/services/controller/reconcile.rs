@@ -40,7 +40,8 @@ const REPORTED: Duration = Duration::from_secs(60);
 /// Service.
 const ANSWER_TRIES: usize = 3;
 
-/// How soon a Service is looked at again if the replicas use different settings.
+/// How soon a Service is looked at again if the replicas use different settings, or if a survey under new settings has
+/// not ended.
 const DISAGREEMENT: Duration = Duration::from_secs(1);
 
 /// When a Service is to be looked at again.
@@ -244,6 +245,11 @@ impl Reconciler {
                 next
             }
             Ok(Inspection::Misplaced(_)) if !self.agrees() => Next::After(DISAGREEMENT),
+            Ok(Inspection::Misplaced(misplaced))
+                if misplaced.asked_by != AskedBy::Administrator && self.brakes().is_undecided() =>
+            {
+                Next::After(DISAGREEMENT)
+            }
             Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
                 let error = error.to_string();

@@ -1,17 +1,25 @@
-//! Examines all Services at once, at the beginning of a term and after a change of the settings. Only the Services that
-//! are not simply in place are reconciled afterwards.
+//! Examines all Services, at the beginning of a term and after a change of the settings. Only the Services that are not
+//! simply in place are reconciled afterwards.
+//!
+//! A tenant may have many Services that take long. Therefore a survey runs beside the controller, and in parts, between
+//! which other long work gets its turn.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::Move;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::evaluator::EvaluationError;
+use clusterip_runtime::background;
 use serde_json::Value;
 
 use super::reconcile::Reconciler;
 use crate::service_placement::{Skip, skip_reason};
 use crate::services::misplaced::{self, Inspection, Verdict};
+
+/// How many Services are examined before other long work gets its turn.
+const PART: usize = 32;
 
 /// What a survey found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,6 +33,23 @@ pub struct Survey {
 }
 
 impl Survey {
+    /// Examines these Services part by part. If a part can't be examined, its Services are reconciled.
+    pub async fn in_parts(reconciler: Arc<Reconciler>, ids: Vec<ServiceKey>) -> Self {
+        let mut survey = Self::default();
+        for part in ids.chunks(PART) {
+            let (reconciler, examined) = (Arc::clone(&reconciler), part.to_vec());
+            match background::run_long(move || Self::of(&reconciler, &examined)).await {
+                Ok(Self { open, misplaced, managed }) => {
+                    survey.open.extend(open);
+                    survey.misplaced.extend(misplaced);
+                    survey.managed += managed;
+                }
+                Err(_) => survey.open.extend_from_slice(part),
+            }
+        }
+        survey
+    }
+
     /// Examines these Services. No address is reserved, because Services are created meanwhile. So if a pool has fewer
     /// free addresses than Services that would move to it, all of them count.
     pub fn of(reconciler: &Reconciler, ids: &[ServiceKey]) -> Self {

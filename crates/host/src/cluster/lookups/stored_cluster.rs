@@ -33,6 +33,10 @@ pub fn expected_pool<'s>(settings: &'s Settings, snapshot: &RwLock<Snapshot>, re
     clusterip_core::expected_pool(&request, settings, &cluster)
 }
 
+/// How many bytes of workloads of a kind are read here for one Service. If it may select more, the module is asked: its
+/// time and its memory are limited, and those of this thread are not.
+const MAX_READ: usize = 128 << 10;
+
 /// The objects of a snapshot that can affect the pool of one Service. Every other look-up fails.
 struct StoredCluster<'s> {
     snapshot: &'s RwLock<Snapshot>,
@@ -63,8 +67,9 @@ impl Cluster for StoredCluster<'_> {
         selects: &dyn Fn(&Labels) -> bool,
     ) -> Result<Vec<Workload>, LookupError> {
         let objects = Snapshot::read(self.snapshot).may_be_selected(kind, namespace, self.selector);
+        let few = objects.filter(|objects| objects.iter().map(Packed::size).sum::<usize>() <= MAX_READ);
         let mut workloads = Vec::new();
-        for object in objects.ok_or_else(|| not_read(kind.resource()))? {
+        for object in few.ok_or_else(|| not_read(kind.resource()))? {
             let object = object.value();
             let is_listed = includes(&pod_labels(&object), self.selector);
             if is_listed && selects(&template_labels(&object, kind.template)) {

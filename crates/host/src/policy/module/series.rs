@@ -42,17 +42,19 @@ impl Series<'_> {
             return self.module.validate(request, settings, calls);
         }
         let payload = write(&Payload::new(request, settings).with_prefetched(calls.as_ref()))?;
-        let mut reused = match self.instance.take() {
-            Some(reused) => reused,
-            None => instance(&self.module.instances, None, None)?,
+        let (mut own, is_new) = match self.instance.take() {
+            Some(reused) => (reused, false),
+            None => (instance(&self.module.instances, None, None)?, true),
         };
-        reused.guest.set_calls(Some(Arc::clone(&calls)));
-        let Ok(answer) = reused.call("validate", payload) else {
+        own.guest.set_calls(Some(Arc::clone(&calls)));
+        let answer = match own.call("validate", payload) {
+            Ok(answer) => answer,
+            Err(error) if is_new => return Err(error),
             // Earlier evaluations may have used up the memory, so a new instance tells whether this one fails.
-            return self.module.validate(request, settings, calls);
+            Err(_) => return self.module.validate(request, settings, calls),
         };
-        reused.guest.set_calls(None);
-        self.instance = Some(reused);
+        own.guest.set_calls(None);
+        self.instance = Some(own);
         parse(&answer)
     }
 }
