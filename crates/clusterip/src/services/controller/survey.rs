@@ -1,5 +1,5 @@
-//! Examines all Services at once, at the beginning of a term and after a change of the settings. Only the Services that
-//! are not simply in place are reconciled afterwards.
+//! Examines all Services at once, at the beginning of a term and after a change of the settings. The Services that are
+//! in place are not reconciled afterwards.
 
 use std::collections::BTreeSet;
 

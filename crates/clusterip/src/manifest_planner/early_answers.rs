@@ -1,9 +1,9 @@
 //! Evaluates Services before it is their turn, on several threads.
 //!
 //! Services are planned one after the other, because an address that one of them gets is not free for the next one. But
-//! the policy's answer depends only on the request, the settings and the answers to its look-ups, and most Services look
-//! up different addresses. Therefore Services are evaluated while those before them are planned. When it is the turn of
-//! one of them, the early answer counts only if all its look-ups would still have the same answers. Otherwise the
+//! the policy's answer depends only on the request, the settings and the answers to its look-ups, and most evaluations
+//! look up different addresses. Therefore Services are evaluated while those before them are planned. When it is the
+//! turn of a Service, its early answer counts only if all look-ups would still have the same answers. Otherwise the
 //! Service is evaluated again. So the plan is the same for every number of threads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,8 +37,8 @@ impl EarlyAnswer {
 }
 
 impl PlanEvaluator<'_> {
-    /// Evaluates Services before it is their turn. The results are in the order of `services`; a result is `None` if the
-    /// Service must be evaluated when it is its turn.
+    /// Evaluates Services before it is their turn. The results are in the order of `services`; a result is `None` if
+    /// the Service must be evaluated when it is its turn.
     pub(super) fn early_answers(&self, services: &[(usize, &Manifest)]) -> Vec<Option<EarlyAnswer>> {
         let mut answers: Vec<Option<EarlyAnswer>> = services.iter().map(|_| None).collect();
         // With `lowest`, every Service looks up the address that the one before it gets.
