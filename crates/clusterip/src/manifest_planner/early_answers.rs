@@ -31,7 +31,7 @@ pub(super) struct EarlyAnswer {
 impl EarlyAnswer {
     /// Whether all look-ups of the evaluation would have the same answers now.
     pub(super) fn holds(&self) -> bool {
-        let Seen { answers, has_listed } = &*self.lookups.seen();
+        let RecordedLookups { answers, has_listed } = &*self.lookups.recorded();
         !has_listed && answers.iter().all(|(call, answer)| self.lookups.calls.answer(call) == *answer)
     }
 }
@@ -64,7 +64,7 @@ impl PlanEvaluator<'_> {
         if self.is_external(&service) {
             return None;
         }
-        let lookups = Arc::new(EarlyLookups { calls: self.calls(&service), seen: Mutex::default() });
+        let lookups = Arc::new(EarlyLookups { calls: self.calls(&service), recorded: Mutex::default() });
         // If the policy does not answer now, the Service is evaluated again, and the error is reported in its turn.
         let answer = series.validate(&service.request, &self.document, lookups.clone()).ok()?;
         Some(EarlyAnswer { answered: service.answered(answer), lookups })
@@ -74,19 +74,19 @@ impl PlanEvaluator<'_> {
 /// The look-ups of an evaluation, with those answers that change while Services are planned.
 struct EarlyLookups {
     calls: SnapshotCalls,
-    seen: Mutex<Seen>,
+    recorded: Mutex<RecordedLookups>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct RecordedLookups {
     answers: Vec<(HostCall, Result<Vec<u8>, String>)>,
     /// Whether the policy has listed Services. It gets no list, because each planned Service changes it.
     has_listed: bool,
 }
 
 impl EarlyLookups {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recorded(&self) -> MutexGuard<'_, RecordedLookups> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,12 +104,12 @@ impl HostCalls for EarlyLookups {
         let changes = |kind: &str| matches!(kind, "Service" | "IPAddress");
         match call {
             HostCall::ListAll { kind, .. } | HostCall::ListNamespace { kind, .. } if changes(kind) => {
-                self.seen().has_listed = true;
+                self.recorded().has_listed = true;
                 Err(format!("no list of {kind} objects before it is the turn of the Service"))
             }
             HostCall::Get { kind, .. } if changes(kind) => {
                 let answer = self.calls.answer(call);
-                self.seen().answers.push((call.clone(), answer.clone()));
+                self.recorded().answers.push((call.clone(), answer.clone()));
                 answer
             }
             _ => self.calls.answer(call),

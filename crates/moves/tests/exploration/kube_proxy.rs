@@ -121,7 +121,7 @@ impl World {
         (self.programmed.old_answers, self.programmed.new_answers) = (old_answers, new_answers);
     }
 
-    /// Checks that the old address answers until the grace period ends, and the new one as soon as the name leads to it.
+    /// Checks that the old address answers until the grace period ends, and the new one when the name leads to it.
     fn check_answers(&mut self) {
         let (journal, _) = journal();
         let Programmed { old_answers, new_answers, .. } = self.programmed;

@@ -1,7 +1,7 @@
 //! Answers the look-ups of the core from a snapshot, to choose the pool of a Service without the policy's module.
 //!
-//! The module makes every decision. But the controller examines each Service of a cluster, and nearly all of them are in
-//! place. Therefore it first calls the core, which is the same code as in the module, and asks the module only about
+//! The module makes every decision. But the controller examines each Service of a cluster, and nearly all of them are
+//! in place. Therefore it first calls the core, which is the same code as in the module, and asks the module only about
 //! Services that are not in the pool that the core chooses, and about those for which the core chooses none.
 
 use std::net::IpAddr;
