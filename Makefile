@@ -85,7 +85,7 @@ COMPATIBLE_BUILT := $(COMPATIBLE:%=$(CACHE)/control-plane/%-$(shell cat $(COMPAT
 HELM_BUILT := $(TOOLS)/helm-$(shell cat e2e-tests/helm/go.mod e2e-tests/helm/go.sum | sha256sum | head -c 12)
 HELM_USED := $(or $(HELM),$(HELM_BUILT))
 
-# Kubewarden's controller, audit scanner and charts, and a registry, as helm.
+# Kubewarden's controller, audit scanner and charts, and a registry, are built once, like helm.
 KUBEWARDEN := github.com/kubewarden/adm-controller
 KUBEWARDEN_SOURCES := $(addprefix e2e-tests/kubewarden/,go.mod go.sum registry/main.go)
 KUBEWARDEN_BUILT := $(CACHE)/kubewarden/$(shell cat $(KUBEWARDEN_SOURCES) | sha256sum | head -c 12)
@@ -190,7 +190,8 @@ test-external: program control-plane ## Test external addresses with real packet
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		cargo test $(HOSTED) --test external
 
-# Pods run the images that users get. Without the programs that build them, no images of an older program may be left.
+# Pods run the images that users get. If the programs that build images are missing, the tests must not find images of an
+# older program.
 .PHONY: pod-images
 pod-images: program
 	@rm -rf target/images
@@ -204,9 +205,9 @@ test-pods: pod-images control-plane load $(UPSTREAM_TESTS) $(HELM_USED) ## Test 
 		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) \
 		CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) cargo test $(HOSTED) --test pods
 
-# As test-pods.
+# For other users than root, the tests are ignored, as those of test-pods.
 .PHONY: test-kubewarden
-test-kubewarden: $(if $(POLICY_SERVER),program control-plane annotated-policy.wasm $(HELM_USED) $(KUBEWARDEN_BUILT)) ## Test the policy in Kubewarden, with its programs POLICY_SERVER and KWCTL (kwctl)
+test-kubewarden: $(if $(POLICY_SERVER),program control-plane annotated-policy.wasm $(HELM_USED) $(KUBEWARDEN_BUILT)) ## Test the policy in Kubewarden; POLICY_SERVER and KWCTL (kwctl) are the paths of its programs
 	@if test -z "$(POLICY_SERVER)"; then \
 		scripts/skip policy-server "the tests of Kubewarden need POLICY_SERVER and KWCTL, the paths of its policy-server and kwctl"; \
 		exit; \
@@ -254,7 +255,7 @@ $(HELM_BUILT): | go
 	go -C e2e-tests/helm build -buildvcs=false -gcflags all=-dwarf=false -ldflags "-s -w" -o "$$partial" helm.sh/helm/v4/cmd/helm; \
 	mv "$$partial" $@
 
-# As above. The charts are in the module of the controller.
+# Built in a temporary folder, like helm. The charts are in the module of the controller.
 $(KUBEWARDEN_BUILT): | go
 	@echo "building the controller and the audit scanner of Kubewarden, and a registry, for the tests, once: some minutes"
 	@mkdir -p $(@D)

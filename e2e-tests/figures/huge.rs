@@ -1,5 +1,5 @@
-//! Starts in a cluster of 100,000 Services. To fill it takes many minutes and some gigabytes of memory, so this part is
-//! measured only if it is selected.
+//! Starts in a cluster of 100,000 Services. Filling the cluster takes many minutes and some gigabytes of memory, so
+//! this part is measured only if it is selected.
 
 use std::net::Ipv4Addr;
 

@@ -136,8 +136,8 @@ impl Large {
         table.rounds("peak (VmHWM), first lists included", &self.of_each(|start| start.peak), "MB", bound);
     }
 
-    /// Prints how long the server takes until it is ready, and from then, and from a change of the settings, until it has
-    /// examined every Service.
+    /// Prints how long the server takes until it is ready, how much longer until it has examined every Service, and how
+    /// long it takes to examine them again after a change of the settings.
     pub fn times(&self, table: &mut Table, ready: Bound, examined: Bound) {
         table.rounds("until /readyz answers 200", &self.of_each(|start| start.ready), "s", ready);
         table.rounds("until every Service was examined", &self.of_each(|start| start.examined), "s", Bound::None);

@@ -34,7 +34,7 @@ pub async fn shop_is_placed_as_planned(cluster: &WholeCluster) {
     install(cluster, &operator).await;
     assert!(webhooks(cluster).await.contains(WEBHOOK));
     let settings = operator.folder().join("deploy/kubewarden/policy/policy.yaml");
-    let placed = shop::is_placed_as_planned(cluster, &settings).await;
+    let placed = shop::place_as_planned(cluster, &settings).await;
 
     uninstall(cluster, &operator).await;
     assert_eq!(shop::placed(cluster, &placed).await, placed);

@@ -15,8 +15,8 @@ pub const PAGE: &str = "kubewarden.md";
 /// The namespace of Kubewarden.
 pub const KUBEWARDEN: &str = "kubewarden";
 
-/// The folder with the programs of Kubewarden that are Go programs, its charts and the registry. `make test-kubewarden`
-/// builds it.
+/// The variable with the folder of Kubewarden's Go programs, its charts and the registry. `make test-kubewarden` builds
+/// them.
 const BUILT: &str = "CLUSTERIP_KUBEWARDEN";
 const POLICY_SERVER: &str = "POLICY_SERVER";
 const KWCTL: &str = "KWCTL";
@@ -24,7 +24,7 @@ const HELM: &str = "CLUSTERIP_HELM";
 /// The image of `deploy`.
 const IMAGE: &str = concat!("ghcr.io/clusterip-policy/clusterip:v", env!("CARGO_PKG_VERSION"));
 const NODES: usize = 2;
-/// The public authorities: policy-server ends without them.
+/// The public certificate authorities: policy-server ends without them.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The policies that name a module.
 const POLICIES: [&str; 3] = ["policy", "nodes", "team"];

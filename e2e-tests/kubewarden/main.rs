@@ -1,7 +1,8 @@
-//! Kubewarden as its users run it: its controller, policy-server, audit scanner and charts, in a cluster with two nodes,
-//! and a registry with the policy. The tests type the commands of `docs/kubewarden.md`. They need root, the programs of
-//! a node, policy-server and kwctl. If something is missing, the tests count as ignored, or fail with `REQUIRE_ALL=1`.
-//! All tests share one cluster, so they run one after the other, and each uninstalls the policy.
+//! Tests of the policy in Kubewarden as its users run it: with its controller, policy-server, audit scanner and charts,
+//! and a registry with the policy, in a cluster with two nodes. The tests type the commands of `docs/kubewarden.md`.
+//! They need root, the programs of a node, policy-server and kwctl. If something is missing, the tests count as
+//! ignored, or fail with `REQUIRE_ALL=1`. All tests share one cluster, so they run one after the other, and each
+//! uninstalls the policy.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod audit_scanner;

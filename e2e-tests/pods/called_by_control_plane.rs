@@ -1,5 +1,5 @@
-//! Services that the API server calls while they move: those of a webhook that fails closed, of an aggregated API and of
-//! the conversion webhook of a custom resource.
+//! Services that the API server calls while they move: those of a webhook that fails closed, of an aggregated API and
+//! of the conversion webhook of a custom resource.
 //!
 //! The webhook is called for updates of Services, so also for those that move its own Service. `agnhost` serves all
 //! three: its webhook adds a label, and its conversion knows the versions `v1` and `v2` of the group
@@ -40,7 +40,7 @@ const OTHER_POOL: &str = "services: {pools: [{name: other, cidrs: [172.21.2.0/24
 pub async fn moves_do_not_deadlock(cluster: &WholeCluster) {
     let namespace = &cluster.namespace("called").await;
     start_servers(cluster, namespace).await;
-    answer(cluster, namespace).await;
+    wait_for_answers(cluster, namespace).await;
     let before = addresses(cluster, namespace).await;
 
     install(cluster, "webhook").await;
@@ -51,14 +51,14 @@ pub async fn moves_do_not_deadlock(cluster: &WholeCluster) {
     })
     .await;
     assert_eq!(addresses(cluster, namespace).await, before);
-    answer(cluster, namespace).await;
+    wait_for_answers(cluster, namespace).await;
 
     for (name, _) in SERVERS {
         run_move(cluster, namespace, name, &[]).await;
         assert!(address(cluster, namespace, name).await.starts_with("172.21.0."), "{name}");
         // The webhook was called for the move: it did not exist yet when the Service was created.
         assert_eq!(field(cluster, namespace, &format!("service/{name}"), ".metadata.labels.added-label").await, "yes");
-        answer(cluster, namespace).await;
+        wait_for_answers(cluster, namespace).await;
     }
     uninstall(cluster).await;
 
@@ -69,7 +69,7 @@ pub async fn moves_do_not_deadlock(cluster: &WholeCluster) {
     let seamless = ["--seamless", "--grace-period", "1", "--settings", settings, "--server-namespace", namespace];
     run_move(cluster, namespace, "webhook", &seamless).await;
     assert!(address(cluster, namespace, "webhook").await.starts_with("172.21.2."));
-    answer(cluster, namespace).await;
+    wait_for_answers(cluster, namespace).await;
 
     // While an aggregated API does not answer, the API server deletes no namespace.
     cluster.kubectl(&[&["delete"], &CALLERS[..]].concat()).await.ok();
@@ -183,8 +183,8 @@ fn callers(namespace: &str, ca_bundle: &str) -> Value {
     ]})
 }
 
-/// Waits until the API server gets an answer from all three.
-async fn answer(cluster: &WholeCluster, namespace: &str) {
+/// Waits until the API server gets an answer from all three Services.
+async fn wait_for_answers(cluster: &WholeCluster, namespace: &str) {
     eventually("an answer of the webhook", async || {
         let label = "jsonpath={.metadata.labels.added-label}";
         let create = ["create", "--dry-run=server", "--output", label, "-f", "-"];

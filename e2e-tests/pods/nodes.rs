@@ -8,7 +8,7 @@ use e2e_tests::support::installation::{install, uninstall};
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::json;
 
-/// The warnings that a client gets who creates a Node with this block.
+/// The warnings that a client gets when it creates a Node with this block.
 async fn warnings(cluster: &WholeCluster, block: &str) -> String {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",

@@ -18,8 +18,8 @@ async fn leader(cluster: &WholeCluster) -> String {
     .await
 }
 
-/// Asks the API server to evict a Pod. kubectl asks once; the client of the tests repeats a request that is refused with
-/// the code 429.
+/// Asks the API server to evict a Pod. kubectl asks once. The client of the tests would repeat a request that is
+/// refused with the code 429.
 async fn evict(cluster: &WholeCluster, pod: &str) -> Kubectl {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}/eviction");
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});

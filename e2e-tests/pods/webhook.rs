@@ -11,7 +11,7 @@ const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/setting
 pub async fn shop_is_placed_as_planned(cluster: &WholeCluster) {
     install(cluster, "webhook").await;
     satisfies_the_restricted_level(cluster).await;
-    shop::is_placed_as_planned(cluster, Path::new(SETTINGS)).await;
+    shop::place_as_planned(cluster, Path::new(SETTINGS)).await;
     shop::delete(cluster).await;
     uninstall(cluster).await;
 }

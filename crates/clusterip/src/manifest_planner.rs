@@ -17,11 +17,11 @@ use clusterip_host::policy::module::{Module, ModuleError, Series};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-mod early;
+mod early_answers;
 mod plan_evaluator;
 mod rows;
 
-use self::early::EarlyAnswer;
+use self::early_answers::EarlyAnswer;
 use self::plan_evaluator::{AnsweredService, PlanEvaluator};
 use self::rows::shown_name;
 pub use self::rows::{AddressSource, ExternalRow, Row};
@@ -176,7 +176,7 @@ impl PlannedServices {
     ) -> Result<Vec<Row>, PlanError> {
         let mut rows = Vec::with_capacity(services.len());
         let mut series = evaluator.module.series();
-        let mut batches = services.chunks(early::BATCH).peekable();
+        let mut batches = services.chunks(early_answers::BATCH).peekable();
         let mut answers = batches.peek().map(|first| evaluator.early_answers(first)).unwrap_or_default();
         // The Services that were planned while those of a batch were evaluated.
         let mut before = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The pool of a Service, for a host that has to know nothing else about many Services.
+//! Chooses the pool of a Service, for a host that needs only the pool of many Services.
 //!
 //! This module is not part of the policy's WebAssembly module.
 

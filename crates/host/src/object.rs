@@ -31,7 +31,7 @@ impl Packed {
         self.0.get().contains(&format!("\"{field}\":"))
     }
 
-    /// Whether the text contains `text`.
+    /// Whether the JSON of the object contains `text`.
     pub fn contains(&self, text: &str) -> bool {
         self.0.get().contains(text)
     }

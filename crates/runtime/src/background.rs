@@ -65,7 +65,7 @@ pub fn is_background() -> bool {
     IS_BACKGROUND.get()
 }
 
-/// A thread with this niceness gets a third of the processor time of a usual thread, if both want all they can get.
+/// A thread with this niceness gets a third of the processor time of a usual thread while both are busy.
 const NICENESS_OF_LONG_WORK: i32 = 5;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -111,7 +111,7 @@ impl Lane {
             let niceness = self.niceness;
             let worker = move || {
                 IS_BACKGROUND.set(true);
-                be_nice(niceness);
+                increase_niceness(niceness);
                 jobs.iter().for_each(|job| job());
             };
             thread::Builder::new().name(self.name.to_owned()).spawn(worker).ok().map(|_| Mutex::new(sender))
@@ -121,8 +121,8 @@ impl Lane {
     }
 }
 
-/// Increases the niceness of this thread. On Linux, each thread has its own; elsewhere, nothing changes.
-fn be_nice(niceness: i32) {
+/// Increases the niceness of this thread. On Linux, each thread has its own. Elsewhere, nothing changes.
+fn increase_niceness(niceness: i32) {
     #[cfg(target_os = "linux")]
     if niceness != 0
         && let Err(error) = rustix::process::nice(niceness)

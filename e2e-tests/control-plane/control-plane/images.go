@@ -39,8 +39,8 @@ type image struct {
 	files     []string
 }
 
-// agnhost is the image in which upstream's tests execute commands, and run a DNS server of their own. Some of their Pods
-// have images of other names, which need no other programs.
+// agnhost is the image in which Kubernetes' own tests execute commands and run a DNS server. Some of their Pods have
+// images of other names, which need no other programs.
 func (p *plane) agnhost() image {
 	return image{
 		names: []string{
@@ -79,7 +79,7 @@ func (p *plane) writeImages() ([]string, error) {
 // archive, the program and further files.
 func runImage(args []string) error {
 	if len(args) < 3 {
-		return errors.New("expected the name of an image, an archive, a program and further files")
+		return errors.New("expected the name of an image, an archive and a program, and optionally further files")
 	}
 	return image{names: args[:1], programs: args[2:3], user: notRoot, files: args[3:]}.write(args[1])
 }

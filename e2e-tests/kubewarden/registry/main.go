@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	// Nobody collects traces.
+	// There is no collector of traces.
 	if err := os.Setenv("OTEL_TRACES_EXPORTER", "none"); err != nil {
 		log.Fatal(err)
 	}

@@ -16,8 +16,9 @@ const SHOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/shop");
 pub type Addresses = BTreeMap<(String, String), Vec<String>>;
 
 /// Applies the shop, and waits until its Services have the addresses that `clusterip plan` forecasts with these
-/// settings. Services that are created before their workloads are moved when their workloads are there.
-pub async fn is_placed_as_planned(cluster: &WholeCluster, settings: &Path) -> Addresses {
+/// settings. Services that are created before their workloads are moved when their workloads are there. Returns the
+/// addresses.
+pub async fn place_as_planned(cluster: &WholeCluster, settings: &Path) -> Addresses {
     cluster.kubectl(&["apply", "-f", &format!("{SHOP}/cluster.yaml"), "-f", SHOP]).await.ok();
     let planned = planned(settings);
     eventually("the planned addresses", async || (placed(cluster, &planned).await == planned).then_some(())).await;

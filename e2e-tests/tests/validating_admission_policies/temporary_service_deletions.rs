@@ -6,8 +6,8 @@ use super::support::editor;
 use super::temporary_services::{NOT_BY_CLUSTERIP, deployed, in_force, new, ordinary, outcome};
 use crate::support::service_webhook_rules::{Call, assert_calls, services};
 
-const WAITS: &str = "temporary-services: Service NAME is temporary and must be gone at once, so its deletion cannot wait \
-                     for other objects; delete it with the propagation policy Background";
+const WAITS: &str = "temporary-services: Service NAME is temporary and must be gone at once, so its deletion cannot \
+                     wait for other objects; delete it with the propagation policy Background";
 
 #[tokio::test]
 async fn temporary_service_is_deleted_only_at_once() {

@@ -19,11 +19,11 @@ const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const NOT_TEMPORARY: &str = "server-services: Service NAME has no label clusterip-policy/temporary with the value new, \
                              old or trigger, so the account of clusterip may not create or delete it; use another \
                              account, or the policy of the same version as clusterip";
-const LABEL_OF_ANOTHER: &str = "server-services: Service NAME exists, so the account of clusterip may not add, change or \
-                                remove its label clusterip-policy/temporary; use another account, or the policy of the \
-                                same version as clusterip";
-const MANAGER: &str = "server-services: Service NAME must have the label app.kubernetes.io/managed-by: clusterip, because \
-                       it is temporary; use another account, or the policy of the same version as clusterip";
+const LABEL_OF_ANOTHER: &str = "server-services: Service NAME exists, so the account of clusterip may not add, change \
+                                or remove its label clusterip-policy/temporary; use another account, or the policy of \
+                                the same version as clusterip";
+const MANAGER: &str = "server-services: Service NAME must have the label app.kubernetes.io/managed-by: clusterip, \
+                       because it is temporary; use another account, or the policy of the same version as clusterip";
 const OWNER: &str = "server-services: Service NAME must have one owner, the Service that moves, which is not its \
                      controller, because it is temporary; use another account, or the policy of the same version as \
                      clusterip";
@@ -34,13 +34,14 @@ const TYPE: &str = "server-services: Service NAME must have the type ClusterIP, 
 const EXTERNAL: &str = "server-services: Service NAME may have no external address, no field of a load balancer and no \
                         node port, because it is temporary; use another account, or the policy of the same version as \
                         clusterip";
-const TRIGGER: &str = "server-services: Service NAME must be in the namespace of clusterip and without a selector, because \
-                       it triggers kube-proxy; use another account, or the policy of the same version as clusterip";
+const TRIGGER: &str = "server-services: Service NAME must be in the namespace of clusterip and without a selector, \
+                       because it triggers kube-proxy; use another account, or the policy of the same version as \
+                       clusterip";
 pub(super) const NOT_BY_CLUSTERIP: &str = "temporary-services: Service NAME is temporary because of the label \
                                            clusterip-policy/temporary, so only clusterip may create or change it; \
                                            leave the label out, or change the Service that moves";
-const FINALIZER: &str = "temporary-services: Service NAME is temporary and must be gone when its move ends, so it cannot \
-                         get a finalizer; give the finalizer to the Service that moves";
+const FINALIZER: &str = "temporary-services: Service NAME is temporary and must be gone when its move ends, so it \
+                         cannot get a finalizer; give the finalizer to the Service that moves";
 
 /// The refusal of a name.
 fn named(role: &str) -> String {
@@ -334,8 +335,8 @@ fn writes() -> Vec<Write> {
             name: "the deletion of a Service with the label and the name of a user",
             before: || temporary("old", "web"),
             change: None,
-            by_server: "server-services: Service NAME must be named clusterip-old- and ten hexadecimal digits, because its \
-                        label clusterip-policy/temporary is old; use another account, or the policy of the same \
+            by_server: "server-services: Service NAME must be named clusterip-old- and ten hexadecimal digits, because \
+                        its label clusterip-policy/temporary is old; use another account, or the policy of the same \
                         version as clusterip",
             by_tenant: "allowed",
         },

@@ -97,7 +97,9 @@ fn service(number: u32, address: Option<Ipv4Addr>) -> Value {
     if let Some(address) = address {
         service["metadata"]["managedFields"] = json!([{
             "manager": "helm", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:app": {}}}, "f:spec": {"f:selector": {}, "f:type": {}}},
+            "fieldsV1": {
+                "f:metadata": {"f:labels": {".": {}, "f:app": {}}}, "f:spec": {"f:selector": {}, "f:type": {}},
+            },
         }]);
         service["spec"]["clusterIP"] = json!(address);
         service["spec"]["clusterIPs"] = json!([address]);

@@ -235,7 +235,10 @@ fn unknown_webhooks(called: &ControlPlaneServices) -> Option<String> {
 
 /// One note for all Services whose addresses may have been set by hand.
 pub(in crate::audit) fn unknown_owners(evaluated: &[EvaluatedService]) -> Option<String> {
-    let unknown = |evaluated: &&EvaluatedService| matches!(evaluated.evaluation.as_ref(), Evaluation::Placed(placement) if placement.by_hand.is_none());
+    let unknown = |evaluated: &&EvaluatedService| match evaluated.evaluation.as_ref() {
+        Evaluation::Placed(placement) => placement.by_hand.is_none(),
+        Evaluation::Skipped(_) => false,
+    };
     let count = evaluated.iter().filter(unknown).count();
     (count > 0).then(|| {
         let services = if count == 1 { "1 Service comes".to_owned() } else { format!("{count} Services come") };

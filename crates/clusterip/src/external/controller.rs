@@ -236,8 +236,8 @@ impl Controller {
         }
     }
 
-    /// The Services that may have external addresses, and the addresses to hold for them. The policy is asked only about
-    /// Services for which something has changed since the last round.
+    /// The Services that may have external addresses, and the addresses to hold for them. The policy is asked only
+    /// about Services for which something has changed since the last round.
     async fn assigned_addresses(
         &self,
         settings: &Arc<LiveSettings>,

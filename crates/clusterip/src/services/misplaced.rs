@@ -122,7 +122,7 @@ pub fn inspect(
         Some(Skip::Unmanaged) => return Ok(Inspection::InPlace),
         None => {}
     }
-    // Most Services are in place, and the core tells so without an evaluation.
+    // Most Services are in place. The core finds this out without an evaluation.
     let is_in_place = |pool: &Pool| addresses(service).into_iter().all(|address| fits(pool, address));
     if evaluator.expected_pool(&as_if_created(service), settings).is_some_and(is_in_place) {
         return Ok(Inspection::InPlace);

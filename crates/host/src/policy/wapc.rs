@@ -99,7 +99,7 @@ impl Guest {
         self.ticks = ticks;
     }
 
-    /// Sets the look-ups of each further call.
+    /// Sets what answers the look-ups of all further calls.
     pub(super) fn set_calls(&mut self, calls: Option<Arc<dyn HostCalls>>) {
         self.store.data_mut().calls = calls;
     }

@@ -1,4 +1,4 @@
-//! The pool that the core tells from a snapshot is the pool that the module's answer names.
+//! The pool that the core chooses with a snapshot is the pool that the module's answer names.
 
 use std::sync::{Arc, RwLock};
 
@@ -20,7 +20,8 @@ fn settings(lookups: &str) -> Value {
         "exemptNamespaces": ["kube-system"],
         "pools": [
             {"name": "team", "cidrs": ["10.0.0.0/24"], "match": {
-                "namespaceSelector": {"matchLabels": {"team": "yes"}}, "serviceSelector": {"matchLabels": {"tier": "a"}},
+                "namespaceSelector": {"matchLabels": {"team": "yes"}},
+                "serviceSelector": {"matchLabels": {"tier": "a"}},
             }},
             {"name": "arm", "cidrs": ["10.0.1.0/24"], "match": {"os": "linux", "nodeLabels": {"arch": "arm"}}},
             {"name": "windows", "cidrs": ["10.0.2.0/24"], "match": {"os": "windows"}},
@@ -85,7 +86,10 @@ fn surroundings() -> impl Strategy<Value = Vec<Value>> {
         let metadata = json!({"name": name, "labels": {"team": team}, "annotations": annotations});
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     };
-    let node = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+    let node = |name: &str, labels: Value| {
+        let metadata = json!({"name": name, "labels": labels});
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    };
     let all = vec![
         namespace("shop", "yes", json!({"clusterip-policy/os": "windows"})),
         namespace("office", "no", json!({"scheduler.alpha.kubernetes.io/node-selector": "arch=arm"})),
@@ -135,7 +139,8 @@ fn answered(settings: &Value, snapshot: &Arc<RwLock<Snapshot>>, request: &Value)
     MODULE.validate(request, settings, Arc::new(calls)).unwrap().audit().unwrap().pool
 }
 
-fn told(settings: &Value, snapshot: &RwLock<Snapshot>, request: &Value) -> Option<String> {
+/// The pool that the core chooses.
+fn chosen(settings: &Value, snapshot: &RwLock<Snapshot>, request: &Value) -> Option<String> {
     let parsed = Settings::from_value(settings).unwrap();
     expected_pool(&parsed, snapshot, request).map(|pool| pool.name.clone())
 }
@@ -144,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn core_tells_the_pool_that_the_answer_names(
+    fn core_chooses_the_pool_that_the_answer_names(
         workloads in prop::collection::vec(workload(), 0..12),
         surroundings in surroundings(),
         request in request(),
@@ -153,12 +158,12 @@ proptest! {
         let (settings, snapshot) = (settings("namespace"), Arc::new(RwLock::new(snapshot(&objects))));
         let creates = request["object"]["spec"].get("clusterIP").is_none();
         let answered = answered(&settings, &snapshot, &request).filter(|_| creates);
-        prop_assert_eq!(told(&settings, &snapshot, &request), answered);
+        prop_assert_eq!(chosen(&settings, &snapshot, &request), answered);
     }
 }
 
 #[test]
-fn core_leaves_the_rest_to_the_module() {
+fn core_chooses_no_pool_if_only_the_module_can_tell() {
     struct Case {
         name: &'static str,
         lookups: &'static str,
@@ -192,8 +197,8 @@ fn core_leaves_the_rest_to_the_module() {
             "operation": operation,
             "object": {"metadata": {"namespace": "shop", "name": "web"}, "spec": {"selector": {"app": "web"}}},
         });
-        let told = told(&settings(lookups), &RwLock::new(snapshot), &request);
-        assert_eq!(told.as_deref(), expected, "{name}");
+        let chosen = chosen(&settings(lookups), &RwLock::new(snapshot), &request);
+        assert_eq!(chosen.as_deref(), expected, "{name}");
     }
 }
 

@@ -28,8 +28,8 @@ pub struct Programmed {
     waits: bool,
     /// Whether the EndpointSlices of `new`, and of `old`, list the endpoints.
     has_endpoints: [bool; 2],
-    /// Whether a failure or another writer has interrupted a swap. As long as not both addresses answer again, no
-    /// promise holds about them.
+    /// Whether a failure or another writer has interrupted a swap. The promises about the addresses do not hold until
+    /// both answer again.
     is_interrupted: bool,
 }
 
@@ -57,7 +57,7 @@ impl World {
         self.check_answers();
     }
 
-    /// The EndpointSlices of the temporary Services are written. Those of a Service without an address are not updated.
+    /// Writes the EndpointSlices of the temporary Services. Those of a Service without an address are not updated.
     pub fn write_endpoints(&mut self) {
         for place in [NEW, OLD] {
             let has_address = self.objects[place].as_deref().is_some_and(|object| !is_alias(object));
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// This time passes without a request.
+    /// Lets time pass without a request.
     pub fn pass(&mut self, time: Duration) {
         if time < MIN_SYNC_PERIOD {
             return;
@@ -84,7 +84,7 @@ impl World {
         self.programmed.waits = false;
     }
 
-    /// A failure takes some time. From the change of `trigger` on, this may interrupt a swap.
+    /// Lets the time of a failure pass. From the change of `trigger` on, this may interrupt a swap.
     pub fn fail(&mut self) {
         self.programmed.is_interrupted |= self.swaps();
         self.pass(LONG);
@@ -95,7 +95,7 @@ impl World {
         self.objects[SERVICE].as_deref().is_some_and(is_alias) || self.objects[TRIGGER].is_some()
     }
 
-    /// Another writer, or a late request, has changed something that a swap depends on.
+    /// Notes that another writer or a late request has changed something that a swap depends on.
     pub fn interrupt(&mut self) {
         self.programmed.is_interrupted = true;
     }
@@ -121,7 +121,7 @@ impl World {
         (self.programmed.old_answers, self.programmed.new_answers) = (old_answers, new_answers);
     }
 
-    /// Both addresses answer from the first swap until the grace period ends, and the old one before.
+    /// Checks that the old address answers until the grace period ends, and the new one when the name leads to it.
     fn check_answers(&mut self) {
         let (journal, _) = journal();
         let Programmed { old_answers, new_answers, .. } = self.programmed;

@@ -49,7 +49,7 @@ fn same_labels(versions: &[&Value]) -> bool {
 /// The Services that select a Pod on this Node.
 fn on_node(snapshot: &Snapshot, node: &str) -> BTreeSet<ServiceKey> {
     let mut found = BTreeSet::new();
-    // The text tells about most Pods that they are on another Node, and need not be parsed.
+    // The text of most Pods does not contain the name of the Node, so they need not be parsed.
     let pods = snapshot.packed_all("v1", "Pod").into_iter().filter(|pod| pod.contains(node));
     for pod in pods.map(|pod| pod.value()).filter(|pod| text(pod, &["spec", "nodeName"]) == node) {
         let namespace = text(&pod, &["metadata", "namespace"]);

@@ -72,7 +72,7 @@ impl FairQueue {
         again
     }
 
-    /// The Services that have a place.
+    /// The Services that are at work.
     pub fn running(&self) -> impl Iterator<Item = &ServiceKey> {
         self.running.keys()
     }

@@ -1,5 +1,5 @@
-//! Examines all Services, at the beginning of a term and after a change of the settings. Only the Services that are not
-//! simply in place are reconciled afterwards.
+//! Examines all Services, at the beginning of a term and after a change of the settings. The Services that are in place
+//! are not reconciled afterwards.
 //!
 //! A tenant may have many Services that take long. Therefore a survey runs beside the controller, and in parts, between
 //! which other long work gets its turn.

@@ -55,8 +55,8 @@ impl Run<'_> {
         }
     }
 
-    /// Why the API server refuses the temporary Service with the new addresses; `None` if it does not, or if this may
-    /// change until the Service is created.
+    /// Why the API server refuses the temporary Service with the new addresses; `None` if it accepts the Service, or if
+    /// it may accept the Service later.
     async fn refusal_of_new(&self, service: &Value, to: &[IpAddr], plan: &Plan) -> Option<String> {
         let seen = Observed { service: Some(service.clone()), ..Observed::default() };
         let journal = step::beginning(service, to, "");

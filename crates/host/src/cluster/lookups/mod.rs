@@ -6,7 +6,7 @@
 //! | [`selectors`] | parses label and field selectors |
 //! | [`field_mask`] | leaves out the fields that the policy did not ask for |
 //! | [`kubewarden_responses`] | writes the answers that are not objects, in the format of policy-server |
-//! | [`stored_cluster`] | tells the pool of a Service from a snapshot, without the module |
+//! | [`stored_cluster`] | chooses the pool of a Service with the objects of a snapshot, without the module |
 //! | [`watched_lookups`] | answers from the watched stores and the ledger |
 //! | [`api_server_lookups`] | answers from the API server, and repeats an answer that it has given |
 //! | [`api_server_lists`] | reads the objects of a running cluster, page by page |

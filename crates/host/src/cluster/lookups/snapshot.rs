@@ -14,9 +14,9 @@ mod address_index;
 mod block_index;
 mod calls;
 mod external_index;
+mod packed_objects;
 mod prefetch;
 mod small_set;
-mod stored_objects;
 
 use self::address_index::AddressIndex;
 use self::block_index::BlockIndex;

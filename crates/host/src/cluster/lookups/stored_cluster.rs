@@ -1,8 +1,8 @@
-//! Reads a snapshot through the port of the core.
+//! Answers the look-ups of the core from a snapshot, to choose the pool of a Service without the policy's module.
 //!
-//! The policy's module makes every decision. The controller, however, has to know of each Service of a cluster whether
-//! it lies in its pool, and nearly all of them do. Therefore the core, which is the same code, first tells the pool
-//! without the module. The module is asked about every Service for which that is not enough.
+//! The module makes every decision. But the controller examines each Service of a cluster, and nearly all of them are
+//! in place. Therefore it first calls the core, which is the same code as in the module, and asks the module only about
+//! Services that are not in the pool that the core chooses, and about those for which the core chooses none.
 
 use std::net::IpAddr;
 use std::sync::RwLock;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Instance, Module, ModuleError, Payload, instance, parse, write};
 use crate::policy::host_calls::HostCalls;
 
-/// A series of evaluations on one thread. They have one instance of the policy, because creating an instance takes
+/// A series of evaluations on one thread. They share an instance of the policy, because creating an instance takes
 /// about as long as an answer does. The answers are those of [`Module::validate`].
 ///
 /// If the evaluations of the module share the memory of a budget, each of them has an instance of its own. Otherwise a

@@ -59,7 +59,8 @@ mod tests {
         let service = |name: &str, annotations: Value, spec: Value, status: Value| {
             json!({
                 "apiVersion": "v1", "kind": "Service",
-                "metadata": {"namespace": "shop", "name": name, "annotations": annotations}, "spec": spec, "status": status,
+                "metadata": {"namespace": "shop", "name": name, "annotations": annotations},
+                "spec": spec, "status": status,
             })
         };
         let none = || json!({});

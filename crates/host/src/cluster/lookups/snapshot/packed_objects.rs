@@ -12,8 +12,8 @@ impl Snapshot {
         !self.absent.contains(&Kind::new(api_version, kind))
     }
 
-    /// Workloads of a kind in a namespace: all that a list for a Service with this selector contains, and some whose Pods
-    /// have only a part of its labels. `None` if such a list fails.
+    /// Workloads of a kind in a namespace: all that a list for a Service with this selector contains, and some whose
+    /// Pods have only a part of its labels. `None` if such a list fails.
     pub fn may_be_selected(&self, kind: &WorkloadKind, namespace: &str, selector: &Labels) -> Option<Vec<Packed>> {
         if !self.has_api(&kind.api_version, &kind.kind) || !object::is_namespaced(&kind.kind) {
             return None;

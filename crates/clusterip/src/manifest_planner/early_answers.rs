@@ -1,9 +1,9 @@
 //! Evaluates Services before it is their turn, on several threads.
 //!
 //! Services are planned one after the other, because an address that one of them gets is not free for the next one. But
-//! the policy's answer depends only on the request, the settings and the answers to its look-ups, and most Services look
-//! up different addresses. Therefore Services are evaluated while those before them are planned. When it is the turn of
-//! one of them, the early answer counts only if all its look-ups would still have the same answers. Otherwise the
+//! the policy's answer depends only on the request, the settings and the answers to its look-ups, and most evaluations
+//! look up different addresses. Therefore Services are evaluated while those before them are planned. When it is the
+//! turn of a Service, its early answer counts only if all look-ups would still have the same answers. Otherwise the
 //! Service is evaluated again. So the plan is the same for every number of threads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,14 +31,14 @@ pub(super) struct EarlyAnswer {
 impl EarlyAnswer {
     /// Whether all look-ups of the evaluation would have the same answers now.
     pub(super) fn holds(&self) -> bool {
-        let Seen { answers, has_listed } = &*self.lookups.seen();
+        let RecordedLookups { answers, has_listed } = &*self.lookups.recorded();
         !has_listed && answers.iter().all(|(call, answer)| self.lookups.calls.answer(call) == *answer)
     }
 }
 
 impl PlanEvaluator<'_> {
-    /// Evaluates Services before it is their turn. The results are in the order of `services`; a result is `None` if the
-    /// Service must be evaluated when it is its turn.
+    /// Evaluates Services before it is their turn. The results are in the order of `services`; a result is `None` if
+    /// the Service must be evaluated when it is its turn.
     pub(super) fn early_answers(&self, services: &[(usize, &Manifest)]) -> Vec<Option<EarlyAnswer>> {
         let mut answers: Vec<Option<EarlyAnswer>> = services.iter().map(|_| None).collect();
         // With `lowest`, every Service looks up the address that the one before it gets.
@@ -64,7 +64,7 @@ impl PlanEvaluator<'_> {
         if self.is_external(&service) {
             return None;
         }
-        let lookups = Arc::new(EarlyLookups { calls: self.calls(&service), seen: Mutex::default() });
+        let lookups = Arc::new(EarlyLookups { calls: self.calls(&service), recorded: Mutex::default() });
         // If the policy does not answer now, the Service is evaluated again, and the error is reported in its turn.
         let answer = series.validate(&service.request, &self.document, lookups.clone()).ok()?;
         Some(EarlyAnswer { answered: service.answered(answer), lookups })
@@ -74,19 +74,19 @@ impl PlanEvaluator<'_> {
 /// The look-ups of an evaluation, with those answers that change while Services are planned.
 struct EarlyLookups {
     calls: SnapshotCalls,
-    seen: Mutex<Seen>,
+    recorded: Mutex<RecordedLookups>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct RecordedLookups {
     answers: Vec<(HostCall, Result<Vec<u8>, String>)>,
     /// Whether the policy has listed Services. It gets no list, because each planned Service changes it.
     has_listed: bool,
 }
 
 impl EarlyLookups {
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn recorded(&self) -> MutexGuard<'_, RecordedLookups> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,12 +104,12 @@ impl HostCalls for EarlyLookups {
         let changes = |kind: &str| matches!(kind, "Service" | "IPAddress");
         match call {
             HostCall::ListAll { kind, .. } | HostCall::ListNamespace { kind, .. } if changes(kind) => {
-                self.seen().has_listed = true;
+                self.recorded().has_listed = true;
                 Err(format!("no list of {kind} objects before it is the turn of the Service"))
             }
             HostCall::Get { kind, .. } if changes(kind) => {
                 let answer = self.calls.answer(call);
-                self.seen().answers.push((call.clone(), answer.clone()));
+                self.recorded().answers.push((call.clone(), answer.clone()));
                 answer
             }
             _ => self.calls.answer(call),
