@@ -220,7 +220,7 @@ fn core_leaves_services_of_many_workloads_to_the_module() {
             "operation": "CREATE",
             "object": {"metadata": {"namespace": "shop", "name": "web"}, "spec": {"selector": {"app": "web"}}},
         });
-        let told = told(&settings("namespace"), &RwLock::new(snapshot(&pods)), &request);
-        assert_eq!(told.as_deref(), expected, "{count} Pods");
+        let chosen = chosen(&settings("namespace"), &RwLock::new(snapshot(&pods)), &request);
+        assert_eq!(chosen.as_deref(), expected, "{count} Pods");
     }
 }
