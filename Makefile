@@ -135,8 +135,9 @@ windows: policy.wasm ## Build the program for Windows
 	cargo build --quiet --release --locked --package clusterip --bin clusterip --target $(WINDOWS)
 
 .PHONY: demo
-demo: build ## Plan addresses for the Services of examples/shop
-	$(CLUSTERIP) plan examples/shop --settings examples/settings/k2s.yaml
+demo: policy.wasm ## Build the program quickly, and plan addresses for the Services of examples/shop
+	cargo build --quiet --profile demo --locked --package clusterip --bin clusterip
+	target/demo/clusterip plan examples/shop --settings examples/settings/k2s.yaml
 
 .PHONY: test
 test: test-native test-wasm test-map test-rules test-images e2e-tests test-external test-pods test-kubewarden ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
