@@ -109,7 +109,9 @@ impl<'p> Stage<'p> {
 
     /// Creates a Pod, and makes it ready, as a kubelet does. A Pod is an endpoint only if its Node exists.
     async fn ready_pod(&self, app: &str) {
-        self.plane.apply(r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}"#).await;
+        // Several stages may do this at the same time, so it must not fail if the Node exists.
+        let node = r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}"#;
+        self.plane.kubectl_with(&["apply", "--server-side", "--filename", "-"], node).await.ok();
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let ip = format!("10.1.0.{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let pods = format!("/api/v1/namespaces/{}/pods", self.namespace);
