@@ -28,7 +28,7 @@ impl Packed {
     /// Whether a field of the object, or one below it, may have this name, which consists of letters only. If not,
     /// the object need not be parsed to look for the field.
     pub fn may_have(&self, field: &str) -> bool {
-        self.0.get().contains(&format!("\"{field}\":"))
+        self.contains(&format!("\"{field}\":"))
     }
 
     /// Whether the JSON of the object contains `text`.

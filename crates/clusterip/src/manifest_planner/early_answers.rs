@@ -6,7 +6,8 @@
 //! turn of a Service, its early answer counts only if all look-ups would still have the same answers. Otherwise the
 //! Service is evaluated again. So the plan is the same for every number of threads.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use clusterip_core::address::Order;
@@ -15,6 +16,7 @@ use clusterip_host::cluster::lookups::snapshot::SnapshotCalls;
 use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::module::Series;
+use clusterip_host::policy::recorded_lookups::RecordedLookups;
 
 use super::plan_evaluator::{AnsweredService, PlanEvaluator};
 
@@ -31,8 +33,8 @@ pub(super) struct EarlyAnswer {
 impl EarlyAnswer {
     /// Whether all look-ups of the evaluation would have the same answers now.
     pub(super) fn holds(&self) -> bool {
-        let RecordedLookups { answers, has_listed } = &*self.lookups.recorded();
-        !has_listed && answers.iter().all(|(call, answer)| self.lookups.calls.answer(call) == *answer)
+        let EarlyLookups { calls, recorded, has_listed } = &*self.lookups;
+        !has_listed.load(Ordering::Relaxed) && recorded.hold(calls)
     }
 }
 
@@ -64,29 +66,24 @@ impl PlanEvaluator<'_> {
         if self.is_external(&service) {
             return None;
         }
-        let lookups = Arc::new(EarlyLookups { calls: self.calls(&service), recorded: Mutex::default() });
+        let lookups = Arc::new(EarlyLookups::new(self.calls(&service)));
         // If the policy does not answer now, the Service is evaluated again, and the error is reported in its turn.
         let answer = series.validate(&service.request, &self.document, lookups.clone()).ok()?;
         Some(EarlyAnswer { answered: service.answered(answer), lookups })
     }
 }
 
-/// The look-ups of an evaluation, with those answers that change while Services are planned.
+/// The look-ups of an evaluation. Those are recorded whose answers change while Services are planned.
 struct EarlyLookups {
     calls: SnapshotCalls,
-    recorded: Mutex<RecordedLookups>,
-}
-
-#[derive(Default)]
-struct RecordedLookups {
-    answers: Vec<(HostCall, Result<Vec<u8>, String>)>,
+    recorded: RecordedLookups,
     /// Whether the policy has listed Services. It gets no list, because each planned Service changes it.
-    has_listed: bool,
+    has_listed: AtomicBool,
 }
 
 impl EarlyLookups {
-    fn recorded(&self) -> MutexGuard<'_, RecordedLookups> {
-        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(calls: SnapshotCalls) -> Self {
+        Self { calls, recorded: RecordedLookups::default(), has_listed: AtomicBool::new(false) }
     }
 }
 
@@ -104,14 +101,10 @@ impl HostCalls for EarlyLookups {
         let changes = |kind: &str| matches!(kind, "Service" | "IPAddress");
         match call {
             HostCall::ListAll { kind, .. } | HostCall::ListNamespace { kind, .. } if changes(kind) => {
-                self.recorded().has_listed = true;
+                self.has_listed.store(true, Ordering::Relaxed);
                 Err(format!("no list of {kind} objects before it is the turn of the Service"))
             }
-            HostCall::Get { kind, .. } if changes(kind) => {
-                let answer = self.calls.answer(call);
-                self.recorded().answers.push((call.clone(), answer.clone()));
-                answer
-            }
+            HostCall::Get { kind, .. } if changes(kind) => self.recorded.answer(&self.calls, call),
             _ => self.calls.answer(call),
         }
     }

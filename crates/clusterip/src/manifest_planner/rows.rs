@@ -22,7 +22,7 @@ pub struct Row {
     pub decision: Outcome,
     /// The pool of the Service; `None` if no pool matches it.
     pub pool: Option<String>,
-    /// What is known of the nodes of the Service.
+    /// Why the Service belongs to its pool: the labels of the nodes of its Pods, or conditions such as its namespace.
     pub evidence: Option<Report>,
     /// The addresses of the Service after the plan.
     #[serde(rename = "clusterIPs")]

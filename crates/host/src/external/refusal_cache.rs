@@ -2,7 +2,7 @@
 //! policy be asked about all Services.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use clusterip_core::prefetched::Prefetched;
 use clusterip_core::service_key::ServiceKey;
@@ -14,6 +14,7 @@ use crate::live_settings::LiveSettings;
 use crate::object::Packed;
 use crate::policy::host_calls::{HostCall, HostCalls};
 use crate::policy::module::{Module, ModuleError};
+use crate::policy::recorded_lookups::RecordedLookups;
 
 /// Earlier answers, by Service.
 ///
@@ -32,13 +33,8 @@ pub struct RefusalCache {
 struct KnownRefusal {
     /// The fields of the Service that the policy got.
     fields: Packed,
-    lookups: Vec<Lookup>,
+    lookups: Arc<RecordedLookups>,
     refusal: Option<String>,
-}
-
-struct Lookup {
-    call: HostCall,
-    answer: Result<Vec<u8>, String>,
 }
 
 impl RefusalCache {
@@ -74,13 +70,12 @@ impl RefusalCache {
         ask: impl FnOnce(Arc<dyn HostCalls>) -> Result<Option<String>, E>,
     ) -> Result<Option<String>, E> {
         let fields = Packed::new(fields);
-        let known = self.before.remove(&id).filter(|known| known.fields == fields && known.holds(&calls));
+        let known = self.before.remove(&id).filter(|known| known.fields == fields && known.lookups.hold(&calls));
         let known = match known {
             Some(known) => known,
             None => {
-                let calls = Arc::new(RecordingCalls { calls, made: Mutex::default() });
-                let refusal = ask(calls.clone())?;
-                let lookups = std::mem::take(&mut *calls.made.lock().unwrap_or_else(PoisonError::into_inner));
+                let lookups = Arc::new(RecordedLookups::default());
+                let refusal = ask(Arc::new(RecordingCalls { calls, lookups: Arc::clone(&lookups) }))?;
                 KnownRefusal { fields, lookups, refusal }
             }
         };
@@ -90,25 +85,15 @@ impl RefusalCache {
     }
 }
 
-impl KnownRefusal {
-    /// Whether each look-up would have the same answer now.
-    fn holds(&self, calls: &impl HostCalls) -> bool {
-        self.lookups.iter().all(|Lookup { call, answer }| calls.answer(call) == *answer)
-    }
-}
-
 /// Records the look-ups that an evaluation makes.
 struct RecordingCalls<C> {
     calls: C,
-    made: Mutex<Vec<Lookup>>,
+    lookups: Arc<RecordedLookups>,
 }
 
 impl<C: HostCalls> HostCalls for RecordingCalls<C> {
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let answer = self.calls.answer(call);
-        let lookup = Lookup { call: call.clone(), answer: answer.clone() };
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).push(lookup);
-        answer
+        self.lookups.answer(&self.calls, call)
     }
 
     fn prefetched(&self) -> Prefetched {

@@ -6,6 +6,7 @@ mod engine_config;
 pub mod host_calls;
 pub mod module;
 pub mod node_request;
+pub mod recorded_lookups;
 pub mod recorded_session;
 pub mod request_file;
 pub mod response;
