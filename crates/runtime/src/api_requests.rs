@@ -1,5 +1,5 @@
-//! Gives each request to the API server a time limit, and names its URL in errors of the connection and the server in
-//! refusals.
+//! Gives each request to the API server a time limit, and each page of a list a maximum size. Names the URL in errors
+//! of the connection and the server in refusals.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,6 +18,7 @@ use tower::{BoxError, Service};
 use crate::api_error::{causes, innermost};
 use crate::api_server::{ApiServer, Unreachable};
 use crate::connect::RequestTimeout;
+use crate::list_pages;
 
 /// A request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ pub(crate) fn unreachable(error: &kube::Error) -> Option<Unreachable> {
     causes(error).find_map(|cause| cause.downcast_ref::<RequestError>())?.unreachable()
 }
 
-/// A client whose requests have a time limit.
+/// A client whose requests have a time limit, and whose pages of lists have a maximum size.
 pub(crate) struct Bounded<S> {
     inner: S,
     server: ApiServer,
@@ -105,15 +106,20 @@ where
         let name = format!("{} {}{}", request.method(), self.server.url, request.uri().path());
         let sent = SentRequest { name, server: self.server.clone() };
         // The answer to a watch is empty as long as nothing changes. The watcher has a time limit of its own.
-        let is_watch = is_watch(request.uri());
+        let (is_watch, is_large_page) = (is_watch(request.uri()), list_pages::is_large_page(request.uri()));
         let (limit, answer, server) = (self.limit, self.inner.call(request), self.server.clone());
         Box::pin(async move {
-            let Some(limit) = limit else {
-                return refusal_named(answer.await.map_err(|error| named(sent, error))?.map(Body::new), &server).await;
+            let answered = match limit {
+                Some(limit) => timeout(limit, answer).await.map_err(|_| no_answer(sent.clone(), limit))?,
+                None => answer.await,
             };
-            let Ok(answered) = timeout(limit, answer).await else { return Err(no_answer(sent, limit)) };
-            let response = answered.map_err(|error| named(sent.clone(), error))?.map(Body::new);
-            let response = if is_watch { response } else { response.map(|body| bounded(body, sent, limit)) };
+            let mut response = answered.map_err(|error| named(sent.clone(), error))?.map(Body::new);
+            if let Some(limit) = limit.filter(|_| !is_watch) {
+                response = response.map(|body| bounded(body, sent, limit));
+            }
+            if is_large_page {
+                response = response.map(list_pages::limited);
+            }
             refusal_named(response, &server).await
         })
     }

@@ -1,12 +1,57 @@
-//! Lists objects page by page, so that no answer of the API server is large.
+//! Lists objects page by page, so that no answer of the API server is large. Tenants can write objects of 1.5 MB.
+//! Therefore a page of many objects is read only up to a maximum size. If it is larger, its objects are requested in
+//! pages of fewer objects.
 
 use std::future::Future;
 
+use axum::body::Body;
+use axum::http::Uri;
+use futures::StreamExt;
 use kube::Error as KubeError;
 use kube::api::{ListParams, ObjectList};
+use thiserror::Error;
+use tower::BoxError;
 
-/// How many objects are requested at a time.
-const PAGE: u32 = 500;
+use crate::api_error::causes;
+
+/// How many objects are requested at a time, as long as no page is too large.
+pub const PAGE: u32 = 500;
+/// A page of so many objects, or fewer, may have any size.
+const SMALL_PAGE: u32 = 25;
+/// The maximum size of a page of more than [`SMALL_PAGE`] objects, in bytes.
+const MAX_PAGE_SIZE: usize = 4 << 20;
+
+/// A page of a list is too large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a page of the list is larger than {MAX_PAGE_SIZE} bytes")]
+struct PageTooLarge;
+
+/// How many objects to request at a time after a page of `page` objects was too large.
+pub fn smaller_page(page: u32) -> u32 {
+    (page / 4).max(SMALL_PAGE)
+}
+
+/// Whether a request failed because the requested page is too large. This can't happen after [`smaller_page`] was used
+/// a few times.
+pub fn is_page_too_large(error: &KubeError) -> bool {
+    causes(error).any(<dyn std::error::Error>::is::<PageTooLarge>)
+}
+
+/// Whether this is the URI of a page of more than [`SMALL_PAGE`] objects.
+pub(crate) fn is_large_page(uri: &Uri) -> bool {
+    let limit = uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("limit=")));
+    limit.and_then(|limit| limit.parse().ok()).is_some_and(|limit: u32| limit > SMALL_PAGE)
+}
+
+/// The same body, which fails where it becomes too large for a page.
+pub(crate) fn limited(body: Body) -> Body {
+    let mut left = MAX_PAGE_SIZE;
+    Body::from_stream(body.into_data_stream().map(move |part| {
+        let part = part?;
+        left = left.checked_sub(part.len()).ok_or(PageTooLarge)?;
+        Ok::<_, BoxError>(part)
+    }))
+}
 
 /// Calls `visit` with each object that `parameters` select. `list` sends the request for one page.
 ///
@@ -20,14 +65,78 @@ pub async fn visit_pages<T: Clone, P>(
 where
     P: Future<Output = Result<ObjectList<T>, KubeError>>,
 {
-    let parameters = parameters.limit(PAGE);
-    let mut page = parameters.clone();
+    let (mut parameters, mut page) = (parameters, PAGE);
     loop {
-        let found = list(page).await?;
+        let found = match list(parameters.clone().limit(page)).await {
+            Err(error) if is_page_too_large(&error) => {
+                page = smaller_page(page);
+                continue;
+            }
+            found => found?,
+        };
         found.items.into_iter().for_each(&mut visit);
         match found.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = parameters.clone().continue_token(&token),
+            Some(token) => parameters = parameters.continue_token(&token),
             None => return Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::cell::RefCell;
+
+    use axum::body::to_bytes;
+    use kube::core::{ListMeta, TypeMeta};
+
+    use super::*;
+
+    #[test]
+    fn only_pages_of_many_objects_are_limited() {
+        for (uri, expected) in [
+            ("/api/v1/services?limit=500", true),
+            ("/api/v1/services?labelSelector=a&limit=26&continue=x", true),
+            ("/api/v1/services?limit=25", false),
+            ("/api/v1/services?limit=", false),
+            ("/api/v1/services?resourceVersion=0", false),
+            ("/api/v1/services", false),
+        ] {
+            assert_eq!(is_large_page(&uri.parse().unwrap()), expected, "{uri}");
+        }
+    }
+
+    #[tokio::test]
+    async fn body_is_read_up_to_the_limit() {
+        let parts = |last: usize| {
+            let parts = [MAX_PAGE_SIZE - 1, last].map(|length| Ok::<_, BoxError>(vec![0; length]));
+            limited(Body::from_stream(futures::stream::iter(parts)))
+        };
+        assert_eq!(to_bytes(parts(1), usize::MAX).await.unwrap().len(), MAX_PAGE_SIZE);
+        let error = to_bytes(parts(2), usize::MAX).await.unwrap_err();
+        assert!(is_page_too_large(&KubeError::Service(error.into())));
+        assert!(!is_page_too_large(&KubeError::LinesCodecMaxLineLengthExceeded));
+    }
+
+    #[tokio::test]
+    async fn objects_of_a_large_page_are_listed_in_smaller_pages() {
+        // A page that begins at object 500 is too large if it has more than 30 objects.
+        let requested = RefCell::new(Vec::new());
+        let list = async |parameters: ListParams| {
+            let first: u32 = parameters.continue_token.as_deref().map_or(0, |token| token.parse().unwrap());
+            let limit = parameters.limit.unwrap();
+            requested.borrow_mut().push((first, limit));
+            if first == 500 && limit > 30 {
+                return Err(KubeError::Service(PageTooLarge.into()));
+            }
+            let end = (first + limit).min(540);
+            let continue_ = (end < 540).then(|| end.to_string());
+            let metadata = ListMeta { continue_, ..ListMeta::default() };
+            Ok(ObjectList { types: TypeMeta::default(), metadata, items: (first..end).collect() })
+        };
+        let mut visited = Vec::new();
+        visit_pages(ListParams::default(), list, |number: u32| visited.push(number)).await.unwrap();
+        assert_eq!(visited, (0..540).collect::<Vec<_>>());
+        assert_eq!(*requested.borrow(), [(0, 500), (500, 500), (500, 125), (500, 31), (500, 25), (525, 25)]);
     }
 }

@@ -73,12 +73,6 @@ pub fn own_name(kind: &Kind) -> &'static str {
     own.find(|(api_version, name)| *api_version == kind.0 && *name == kind.1).map_or("", |(_, name)| name)
 }
 
-/// How many objects of a kind are listed at a time. Their text takes memory until it is parsed, and tenants can write
-/// objects of 1.5 MB. `IPAddress` objects are small, and only the API server writes them.
-pub fn page_size(kind: &Kind) -> u32 {
-    if own_name(kind) == "IPAddress" { 500 } else { 25 }
-}
-
 /// The resource of a kind; `None` if the API server does not serve it. The API server is asked only about custom kinds.
 /// A kind of Kubernetes itself has a regular plural, and a missing one shows when its objects are requested.
 ///

@@ -13,6 +13,7 @@ use clusterip_core::external::stored::in_use;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_runtime::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
+use clusterip_runtime::list_pages::{PAGE, is_page_too_large, smaller_page};
 use clusterip_runtime::watch::send_if_changed;
 use futures::StreamExt;
 use kube::api::{ApiResource, ListParams};
@@ -76,12 +77,20 @@ struct Inner {
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
 }
 
+/// The lists of a kind so far.
+struct Lists {
+    /// Whether the kind was listed completely at least once.
+    complete: bool,
+    /// How many objects the next list requests at a time.
+    page: u32,
+}
+
 /// How the watch of a kind ended.
 enum Ended {
     /// The cluster does not have the kind.
     Absent,
-    /// A new list was requested.
-    Asked,
+    /// A new list is needed at once.
+    ListAgain,
     Failed,
 }
 
@@ -182,15 +191,7 @@ impl Stores {
 
     /// The watches that are not in sync, each with its reason; empty if all are in sync.
     pub fn lagging(&self) -> Vec<String> {
-        let lagging = |((api_version, kind), state): (&Kind, &State)| match state {
-            State::Synced | State::Absent => None,
-            State::Syncing => Some(format!("{api_version}/{kind} is being listed")),
-            State::Failing { since, reason, .. } => {
-                let seconds = since.elapsed().as_secs();
-                Some(format!("{api_version}/{kind} could not be watched for {seconds} s: {reason}"))
-            }
-        };
-        self.states().iter().filter_map(lagging).collect()
+        self.states().iter().filter_map(|(kind, state)| state.lag(kind)).collect()
     }
 
     /// Sets the metrics of the stores as they are now.
@@ -261,12 +262,12 @@ impl Inner {
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
         let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
         let mut backoff = RetryBackoff::default();
-        let mut complete = false;
+        let mut lists = Lists { complete: false, page: PAGE };
         loop {
             let begin = Instant::now();
-            match self.follow_once(kind, &api, &mut complete).await {
+            match self.follow_once(kind, &api, &mut lists).await {
                 Ended::Absent => return,
-                Ended::Asked => continue,
+                Ended::ListAgain => continue,
                 Ended::Failed => {}
             }
             if begin.elapsed() > 2 * MAX_RETRY_PAUSE {
@@ -276,9 +277,9 @@ impl Inner {
         }
     }
 
-    /// Watches a kind from one list to the next. `complete` says whether it was listed completely at least once.
-    async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, complete: &mut bool) -> Ended {
-        let config = watcher::Config::default().page_size(kinds::page_size(kind));
+    /// Watches a kind from one list to the next.
+    async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, lists: &mut Lists) -> Ended {
+        let config = watcher::Config::default().page_size(lists.page);
         let mut list = self.lists.acquire().await.ok();
         let begin = tokio::time::Instant::now();
         let mut events = pin!(watcher(api.clone(), config));
@@ -288,7 +289,7 @@ impl Inner {
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
-                () = asks.notified() => return Ended::Asked,
+                () = asks.notified() => return Ended::ListAgain,
                 () = tokio::time::sleep_until(begin + MAX_LIST_TIME), if list.is_some() => {
                     list = None;
                     continue;
@@ -300,14 +301,14 @@ impl Inner {
             match event {
                 Some(Ok(Event::Init)) => listed = Some(BTreeSet::new()),
                 Some(Ok(Event::InitApply(object))) => {
-                    if let Some(id) = self.apply(&projection, object, *complete) {
+                    if let Some(id) = self.apply(&projection, object, lists.complete) {
                         listed.get_or_insert_default().insert(id);
                     }
                 }
                 Some(Ok(Event::InitDone)) => {
                     list = None;
                     self.forget_others(kind, &listed.take().unwrap_or_default());
-                    *complete = true;
+                    lists.complete = true;
                     if own_name(kind) == "ServiceCIDR" {
                         self.learn_service_cidrs();
                     }
@@ -325,6 +326,10 @@ impl Inner {
                 Some(Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))) if status.code == 404 => {
                     self.set_absent(kind);
                     return Ended::Absent;
+                }
+                Some(Err(watcher::Error::InitialListFailed(error))) if is_page_too_large(&error) => {
+                    lists.page = smaller_page(lists.page);
+                    return Ended::ListAgain;
                 }
                 Some(Err(error)) => {
                     self.set_failing(kind, &error);

@@ -29,6 +29,20 @@ pub enum State {
     },
 }
 
+impl State {
+    /// Why the watch of this kind is not in sync; `None` if it is.
+    pub(super) fn lag(&self, (api_version, kind): &Kind) -> Option<String> {
+        match self {
+            Self::Synced | Self::Absent => None,
+            Self::Syncing => Some(format!("{api_version}/{kind} is being listed")),
+            Self::Failing { since, reason, .. } => {
+                let seconds = since.elapsed().as_secs();
+                Some(format!("{api_version}/{kind} could not be watched for {seconds} s: {reason}"))
+            }
+        }
+    }
+}
+
 impl Inner {
     pub(super) fn set_synced(&self, kind: &Kind) {
         let mut states = self.states();
