@@ -1,30 +1,54 @@
-//! The order of Helm: first Services, and then the Deployments that show their pools.
+//! The order of Helm: first Services, and then the Deployments that show their pools. The same moves are made by bare
+//! requests too, without `clusterip`, because the speed of the API server limits both.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures::{AsyncBufReadExt, TryStreamExt};
+use futures::{AsyncBufReadExt, StreamExt, TryStreamExt, stream};
 use http::Request;
-use serde_json::Value;
-use tokio::sync::mpsc;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
 
-use super::bench::{Bench, deployments, is_placed, services};
+use super::bench::{Bench, FIRST_OF_WINDOWS, deployments, is_placed, services};
 use super::manifests::{deployment, is_windows, name, service};
 use super::support::eventually::MAX_WAIT;
-use super::table::{Bound, Table, percentile_95};
+use super::table::{Bound, Table, percentile_95, ratios};
 
 const SERVICES: usize = 140;
 /// How the Deployments are created: one after the other, or many at a time. Each way has its own namespace, so that one
 /// server moves the Services of both, despite the cooldown after a move.
 const WAYS: [Way; 2] = [
-    Way { namespace: "in-turn", at_a_time: 1, how: "one Deployment after the other" },
-    Way { namespace: "side-by-side", at_a_time: 20, how: "20 Deployments at a time" },
+    Way {
+        namespace: "in-turn",
+        at_a_time: 1,
+        how: "one Deployment after the other",
+        longest: Bound::AtMost(300.0),
+        ratio: Bound::None,
+    },
+    Way {
+        namespace: "side-by-side",
+        at_a_time: 20,
+        how: "20 Deployments at a time",
+        longest: Bound::None,
+        ratio: Bound::AtMost(1.3),
+    },
 ];
+/// The number of bare moves at a time, as in `clusterip serve`.
+const BARE_MOVES: usize = 16;
 
 struct Way {
     namespace: &'static str,
     at_a_time: usize,
     how: &'static str,
+    /// The bound of the 95th percentile in milliseconds.
+    longest: Bound,
+    /// The bound of the ratio to the bare requests.
+    ratio: Bound,
 }
 
 /// The measurements of each round.
@@ -33,6 +57,8 @@ pub struct Moves {
     /// The 95th percentile of the time until the new address, in milliseconds from the request that creates the
     /// Deployment.
     p95: Vec<f64>,
+    /// The same for bare requests.
+    bare_p95: Vec<f64>,
     slowest: Vec<f64>,
     /// The 95th percentile of the time without an address, in milliseconds, as a watch shows it.
     without_p95: Vec<f64>,
@@ -52,17 +78,78 @@ pub async fn measure(bench: &Bench, rounds: usize) -> [Moves; 2] {
         bench.namespace(way.namespace).await;
     }
     for _ in 0..rounds {
+        for (way, moves) in WAYS.iter().zip(&mut moves) {
+            moves.bare_p95.push(bare(bench, way).await);
+            clear(bench, way).await;
+        }
         let server = bench.serve("memory").await;
         for (way, moves) in WAYS.iter().zip(&mut moves) {
             round(bench, way, moves).await;
         }
         bench.end(server).await;
         for way in &WAYS {
-            bench.clear(&services(way.namespace)).await;
-            bench.clear(&deployments(way.namespace)).await;
+            clear(bench, way).await;
         }
     }
     moves
+}
+
+async fn clear(bench: &Bench, way: &Way) {
+    bench.clear(&services(way.namespace)).await;
+    bench.clear(&deployments(way.namespace)).await;
+}
+
+/// Creates Deployments, and moves each Windows Service with the four requests of a move when its Deployment exists.
+/// Returns the 95th percentile of the time until the new address, in milliseconds from the request that creates the
+/// Deployment.
+async fn bare(bench: &Bench, way: &Way) -> f64 {
+    let path = services(way.namespace);
+    bench.add(&path, (0..SERVICES).map(|index| service(way.namespace, index))).await;
+    let before = by_name(&bench.get(&path).await, Value::clone);
+    let turns = Arc::new(Semaphore::new(BARE_MOVES));
+    let mut moves = JoinSet::new();
+    let create = async |index: usize| {
+        let sent = Instant::now();
+        bench.create(&deployments(way.namespace), &deployment(way.namespace, index)).await.unwrap();
+        (index, sent)
+    };
+    let mut created = pin!(stream::iter(0..SERVICES).map(create).buffer_unordered(way.at_a_time));
+    while let Some((index, sent)) = created.next().await {
+        if is_windows(index) {
+            let (client, turns) = (bench.client().clone(), Arc::clone(&turns));
+            let (path, service) = (format!("{path}/{}", name(index)), before[&name(index)].clone());
+            moves.spawn(async move {
+                let _turn = turns.acquire().await.unwrap();
+                let has_address = bare_move(&client, &path, &service, index).await;
+                has_address.duration_since(sent).as_secs_f64() * 1e3
+            });
+        }
+    }
+    percentile_95(moves.join_all().await)
+}
+
+/// Moves a Service with four requests: a dry run of the release, the release, the new address, and the removal of the
+/// annotation. Returns when the Service had its new address.
+async fn bare_move(client: &Client, path: &str, original: &Value, index: usize) -> Instant {
+    let put = async |query: &str, service: &Value| -> Value {
+        let request = Request::put(format!("{path}{query}")).body(serde_json::to_vec(service).unwrap()).unwrap();
+        client.request(request).await.unwrap()
+    };
+    let mut release = original.clone();
+    release["metadata"]["annotations"] = json!({"example.com/journal": original.to_string()});
+    release["spec"]["type"] = "ExternalName".into();
+    release["spec"]["externalName"] = "moving.invalid".into();
+    put("?dryRun=All", &release).await;
+    let mut assign = put("", &release).await;
+    let to = Ipv4Addr::from(u32::from(FIRST_OF_WINDOWS) + u32::try_from(index).unwrap()).to_string();
+    assign["spec"] = original["spec"].clone();
+    assign["spec"]["clusterIP"] = to.clone().into();
+    assign["spec"]["clusterIPs"] = json!([to]);
+    let mut moved = put("", &assign).await;
+    let has_address = Instant::now();
+    moved["metadata"]["annotations"] = Value::Null;
+    put("", &moved).await;
+    has_address
 }
 
 async fn round(bench: &Bench, way: &Way, moves: &mut Moves) {
@@ -159,14 +246,16 @@ fn by_name<T>(list: &Value, of: impl Fn(&Value) -> T) -> BTreeMap<String, T> {
 /// Prints whether all Services were moved, and how soon.
 pub fn rows(all: &[Moves; 2], table: &mut Table) {
     for (way, moves) in WAYS.iter().zip(all) {
-        moves.rows(table, way.how);
+        moves.rows(table, way);
     }
 }
 
 impl Moves {
-    fn rows(&self, table: &mut Table, how: &str) {
-        table.total(&format!("moved, {how}"), self.moved as f64, "", Bound::Exactly(self.to_move as f64));
-        table.rounds("  from sending the Deployment, p95", &self.p95, "ms", Bound::AtMost(300.0));
+    fn rows(&self, table: &mut Table, way: &Way) {
+        table.total(&format!("moved, {}", way.how), self.moved as f64, "", Bound::Exactly(self.to_move as f64));
+        table.rounds("  from sending the Deployment, p95", &self.p95, "ms", way.longest);
+        table.rounds("  with bare requests, p95", &self.bare_p95, "ms", Bound::None);
+        table.rounds("  ratio, round by round", &ratios(&self.p95, &self.bare_p95), "", way.ratio);
         table.rounds("  the slowest", &self.slowest, "ms", Bound::None);
         table.rounds("  without an address, p95", &self.without_p95, "ms", Bound::None);
         table.rounds("  the longest", &self.without_longest, "ms", Bound::None);

@@ -1,13 +1,16 @@
-//! Starts in a cluster of 100,000 Services. Filling the cluster takes many minutes and some gigabytes of memory, so
+//! Starts and admissions in a cluster of 100,000 Services. The API server needs some gigabytes of memory for them, so
 //! this part is measured only if it is selected.
 
 use std::net::Ipv4Addr;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::bench::{Bench, services};
-use super::large::{Large, Workloads, create_in_chunks, rounds};
-use super::manifests::{is_windows, service};
+use super::etcd;
+use super::large::{Large, Workloads, rounds};
+use super::layout::median;
+use super::manifests::{is_windows, name, service};
+use super::pairs::admission_without_api_server;
 use super::support::control_plane::Options;
 use super::table::{Bound, Table};
 
@@ -23,27 +26,71 @@ const SETTINGS: &str = "services:
   - {name: linux, cidrs: [10.128.0.0/13], match: {os: linux}}
 ";
 
-/// Starts a control plane, fills it, and starts a server in it several times.
-pub async fn measure() -> Large {
-    let options = Options { audit: false, service_ranges: vec![RANGE.to_owned()], ..Options::default() };
-    let bench = Bench::start_with(options, SETTINGS).await;
-    bench.namespace(WORKLOADS.namespace).await;
-    create_in_chunks(&bench, &services(WORKLOADS.namespace), SERVICES, placed).await;
-    WORKLOADS.create(&bench).await;
-    rounds(&bench).await
+/// The measurements. Times of admissions are in milliseconds.
+pub struct Huge {
+    starts: Large,
+    admission_before: Vec<f64>,
+    admission: Vec<f64>,
 }
 
-/// A Service with an address of its pool. Services without a Deployment count as Linux.
-fn placed(index: usize) -> Value {
+/// Starts a control plane, fills it, and starts a server in it several times.
+pub async fn measure(admissions: usize) -> Huge {
+    let options = Options { audit: false, service_ranges: vec![RANGE.to_owned()], ..Options::default() };
+    let bench = Bench::start_with(options, SETTINGS).await;
+    let admission_before = admission_without_api_server(&bench, admissions).await;
+    bench.namespace(WORKLOADS.namespace).await;
+    etcd::store(&bench, "ipaddresses", (0..SERVICES).map(ip_address)).await;
+    etcd::store(&bench, "services/specs", (0..SERVICES).map(placed)).await;
+    etcd::store(&bench, "deployments", WORKLOADS.deployments()).await;
+    etcd::store(&bench, "pods", WORKLOADS.pods()).await;
+    etcd::store(&bench, "endpointslices", WORKLOADS.slices()).await;
+    etcd::settled(&bench).await;
+    let list = bench.get(&format!("{}?limit=1", services(WORKLOADS.namespace))).await;
+    assert_eq!(list["metadata"]["remainingItemCount"], SERVICES - 1);
+    let starts = rounds(&bench).await;
+    let admission = admission_without_api_server(&bench, admissions).await;
+    Huge { starts, admission_before, admission }
+}
+
+/// The address of a Service, in its pool. Services without a Deployment count as Linux.
+fn address(index: usize) -> String {
     let windows = index < WORKLOADS.deployments && is_windows(index);
     let first = if windows { FIRST_OF_WINDOWS } else { FIRST_OF_LINUX };
+    Ipv4Addr::from(u32::from(first) + u32::try_from(index).unwrap()).to_string()
+}
+
+fn placed(index: usize) -> Value {
     let mut service = service(WORKLOADS.namespace, index);
-    service["spec"]["clusterIP"] = Ipv4Addr::from(u32::from(first) + u32::try_from(index).unwrap()).to_string().into();
+    service["spec"]["clusterIP"] = address(index).into();
+    service["spec"]["clusterIPs"] = json!([address(index)]);
+    service["spec"]["ipFamilies"] = json!(["IPv4"]);
+    service["spec"]["ipFamilyPolicy"] = "SingleStack".into();
     service
 }
 
-/// Prints the figures.
-pub fn rows(measured: &Large, table: &mut Table) {
-    measured.memory(table, Bound::AtMost(700.0));
-    measured.times(table, Bound::AtMost(30.0), Bound::AtMost(10.0));
+fn ip_address(index: usize) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IPAddress",
+        "metadata": {
+            "name": address(index),
+            "labels": {
+                "ipaddress.kubernetes.io/ip-family": "IPv4",
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            },
+        },
+        "spec": {"parentRef": {"resource": "services", "namespace": WORKLOADS.namespace, "name": name(index)}},
+    })
+}
+
+impl Huge {
+    /// Prints the figures.
+    pub fn rows(&self, table: &mut Table) {
+        self.starts.memory(table, Bound::AtMost(700.0));
+        self.starts.times(table, Bound::AtMost(30.0), Bound::AtMost(10.0));
+        table.rounds("admission without the API server: with none", &self.admission_before, "ms", Bound::None);
+        table.rounds("admission without the API server: with 100,000", &self.admission, "ms", Bound::None);
+        let ratio = median(self.admission.clone()) / median(self.admission_before.clone());
+        table.total("  ratio of the medians", ratio, "", Bound::AtMost(1.2));
+    }
 }

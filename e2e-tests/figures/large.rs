@@ -15,8 +15,6 @@ use crate::support::process_usage::{peak_memory, processor_time};
 const WORKLOADS: Workloads = Workloads { namespace: "others", deployments: 2_000, pods: 5_000 };
 /// Nothing is compared here, and a start takes long, so there are few rounds.
 const ROUNDS: usize = 3;
-/// The number of objects that are created before their answers are dropped.
-const CHUNK: usize = 5_000;
 
 /// The workloads of a cluster. Each Deployment has an EndpointSlice.
 pub struct Workloads {
@@ -77,22 +75,29 @@ pub async fn start(bench: &Bench) -> Start {
     Start { peak, ready, examined, processor, changed, processor_of_change }
 }
 
-/// Creates objects, and drops the answers of each chunk.
-pub async fn create_in_chunks(bench: &Bench, path: &str, count: usize, object: impl Fn(usize) -> Value) {
-    for first in (0..count).step_by(CHUNK) {
-        bench.add(path, (first..count.min(first + CHUNK)).map(&object)).await;
-    }
-}
-
 impl Workloads {
     /// Creates the workloads, and the objects that a controller manager would create.
-    pub async fn create(&self, bench: &Bench) {
-        let Self { namespace, deployments: count, pods } = *self;
-        let of_pods = format!("/api/v1/namespaces/{namespace}/pods");
+    async fn create(&self, bench: &Bench) {
+        let namespace = self.namespace;
+        bench.add(&deployments(namespace), self.deployments()).await;
+        bench.add(&format!("/api/v1/namespaces/{namespace}/pods"), self.pods()).await;
         let of_slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
-        create_in_chunks(bench, &deployments(namespace), count, |index| deployment(namespace, index)).await;
-        create_in_chunks(bench, &of_pods, pods, |nth| pod(namespace, nth % count, nth)).await;
-        create_in_chunks(bench, &of_slices, count, |index| self.slice(index)).await;
+        bench.add(&of_slices, self.slices()).await;
+    }
+
+    /// The Deployments.
+    pub fn deployments(&self) -> impl Iterator<Item = Value> {
+        (0..self.deployments).map(|index| deployment(self.namespace, index))
+    }
+
+    /// The Pods of the Deployments.
+    pub fn pods(&self) -> impl Iterator<Item = Value> {
+        (0..self.pods).map(|nth| pod(self.namespace, nth % self.deployments, nth))
+    }
+
+    /// The EndpointSlices of the Services of the Deployments.
+    pub fn slices(&self) -> impl Iterator<Item = Value> {
+        (0..self.deployments).map(|index| self.slice(index))
     }
 
     /// The EndpointSlice of a Deployment.

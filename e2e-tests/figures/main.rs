@@ -9,6 +9,7 @@
 mod layout;
 
 mod bench;
+mod etcd;
 mod external;
 mod fence;
 mod full;
@@ -105,7 +106,7 @@ async fn figures() {
     }
     if only.iter().any(|name| name == "huge") {
         table.head("100,000 Services, 20,000 Deployments and 50,000 Pods");
-        huge::rows(&huge::measure().await, &mut table);
+        huge::measure(pairs).await.rows(&mut table);
     }
     table.end();
 }

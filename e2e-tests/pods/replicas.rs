@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use e2e_tests::support::control_plane::Kubectl;
 use e2e_tests::support::eventually::eventually;
 use e2e_tests::support::installation::{NAMESPACE, field, install, roll_out, service, uninstall};
+use e2e_tests::support::kubectl::Kubectl;
 use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::json;
 

@@ -109,7 +109,7 @@ impl Judged {
     }
 }
 
-fn said(kubectl: &crate::support::control_plane::Kubectl) -> String {
+fn said(kubectl: &crate::support::kubectl::Kubectl) -> String {
     let stderr = kubectl.stderr.trim_end();
     match (kubectl.status, stderr.strip_prefix("Warning: ")) {
         (0, Some(warning)) => format!("warned: {warning}"),

@@ -14,6 +14,7 @@ func describe(to io.Writer, p *plane) error {
 	}
 	return json.NewEncoder(to).Encode(struct {
 		Server               string            `json:"server"`
+		Etcd                 string            `json:"etcd"`
 		Version              string            `json:"version"`
 		Kubeconfig           string            `json:"kubeconfig"`
 		CertificateAuthority string            `json:"certificateAuthority"`
@@ -21,7 +22,7 @@ func describe(to io.Writer, p *plane) error {
 		Kubectl              string            `json:"kubectl"`
 		Folder               string            `json:"folder"`
 		Nodes                map[string]string `json:"nodes,omitempty"`
-	}{p.server, p.version, p.kubeconfig(), p.credentials.authorityFile(), p.credentials.adminToken, p.program(kubectlName), p.folder, nodes})
+	}{p.server, p.etcdClient, p.version, p.kubeconfig(), p.credentials.authorityFile(), p.credentials.adminToken, p.program(kubectlName), p.folder, nodes})
 }
 
 // answer prints a line of JSON with the result of a command.

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::eventually::eventually;
+use super::kubectl::Kubectl;
 
 /// The environment variable with the path of the program that runs a control plane.
 pub const PROGRAM: &str = "CLUSTERIP_CONTROL_PLANE";
@@ -84,6 +85,7 @@ struct Pipes {
 #[serde(rename_all = "camelCase")]
 struct About {
     server: String,
+    etcd: String,
     version: String,
     kubeconfig: PathBuf,
     certificate_authority: PathBuf,
@@ -97,30 +99,6 @@ struct About {
 #[derive(Debug, Deserialize)]
 struct Answer {
     error: Option<String>,
-}
-
-/// The output and the exit status of `kubectl`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kubectl {
-    pub status: i32,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl Kubectl {
-    /// The standard output of a successful command.
-    #[track_caller]
-    pub fn ok(self) -> String {
-        assert_eq!(self.status, 0, "kubectl: {}{}", self.stdout, self.stderr);
-        self.stdout
-    }
-
-    /// The standard error of a failed command.
-    #[track_caller]
-    pub fn refused(self) -> String {
-        assert_ne!(self.status, 0, "kubectl: {}{}", self.stdout, self.stderr);
-        self.stderr
-    }
 }
 
 impl ControlPlane {
@@ -183,6 +161,11 @@ impl ControlPlane {
     /// The ranges of Service addresses, the primary first.
     pub fn service_ranges(&self) -> &[String] {
         &self.options.service_ranges
+    }
+
+    /// The URL of etcd.
+    pub fn etcd(&self) -> &str {
+        &self.about.etcd
     }
 
     /// The administrator's kubeconfig.

@@ -5,7 +5,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::control_plane::{ControlPlane, Kubectl};
+use super::control_plane::ControlPlane;
+use super::kubectl::Kubectl;
 
 const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy");

@@ -14,6 +14,7 @@ pub mod helm;
 #[cfg(target_os = "linux")]
 pub mod installation;
 pub mod k2s_webhook;
+pub mod kubectl;
 pub mod move_helpers;
 pub mod move_load;
 pub mod node_ipam_controller;
