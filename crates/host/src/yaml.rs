@@ -1,25 +1,11 @@
 //! Parses YAML, and so JSON, into values with the position of each in the text.
-//!
-//! It uses the events of `saphyr-parser`, with limits, because the input may be untrusted.
 
-use std::collections::{BTreeMap, HashSet};
-
-use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::json_stream::{self, Part};
-use super::yaml_position::{Mark, TextPosition};
-use super::yaml_scalar::scalar;
-use super::yaml_size::{Size, height};
-
-/// How deep documents may nest: deeper than any manifest needs, and not deeper than the JSON reader accepts.
-const DEEPEST: usize = 100;
-/// How many values aliases may add to all documents of a text. Otherwise a few lines of nested aliases would grow to
-/// billions of values.
-const MAX_ALIASED: usize = 100_000;
-/// How many MiB of strings and keys aliases may add to all documents of a text.
-const MAX_ALIASED_MIB: usize = 16;
+use super::text_parts::{self, Part};
+use super::yaml_composer::{Composer, MAX_ALIASED, MAX_ALIASED_MIB};
+use super::yaml_size::Size;
 
 /// Text that is not YAML, or that JSON can't represent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -123,19 +109,33 @@ pub fn single(text: &str) -> Result<Value, YamlError> {
 /// values are never needed at once. JSON objects that follow each other are documents of their own, as with `kubectl`.
 /// The first mistake ([`YamlError`]) is the last item.
 pub fn documents(text: &str) -> Documents<'_> {
-    let parts = json_stream::parts(text).into_iter();
-    let composer = Composer {
-        parser: Parser::new_from_str(""),
-        begin: Part::default(),
-        parts,
-        anchors: BTreeMap::new(),
-        newest_anchor: 0,
-        newest_earlier_anchor: 0,
-        aliased: Size::default(),
-        document: 0,
-        items: None,
+    Group { parts: text_parts::parts(text), aliased: Size::default() }.documents()
+}
+
+/// The documents of a text in at most `count` groups, which can be read at the same time. Aliases may add only a share
+/// of the limit to each group.
+pub fn groups(text: &str, count: usize) -> Vec<Group<'_>> {
+    let parts = match text_parts::parts(text) {
+        whole if whole.len() == 1 => text_parts::equal_parts(text, count),
+        objects => return vec![Group { parts: objects, aliased: Size::default() }],
     };
-    Documents { composer, ended: false }
+    let of_others = |limit: usize| limit - limit / parts.len();
+    let aliased = Size { values: of_others(MAX_ALIASED), bytes: of_others(MAX_ALIASED_MIB << 20) };
+    parts.into_iter().map(|part| Group { parts: vec![part], aliased }).collect()
+}
+
+/// Some documents of a text that follow each other.
+pub struct Group<'t> {
+    parts: Vec<Part<'t>>,
+    /// What aliases may not add.
+    aliased: Size,
+}
+
+impl<'t> Group<'t> {
+    /// As [`documents`], for those of the group, which are counted from 1.
+    pub fn documents(self) -> Documents<'t> {
+        Documents { composer: Composer::new(self.parts, self.aliased), ended: false }
+    }
 }
 
 /// Is called with an item of a list and its document, counted from 1. If it returns the item, the item stays in that
@@ -166,216 +166,5 @@ impl Iterator for Documents<'_> {
         let document = self.composer.document().transpose();
         self.ended = !matches!(document, Some(Ok(_)));
         document
-    }
-}
-
-struct Composer<'t> {
-    /// Parses the present part of the text.
-    parser: Parser<'t, StrInput<'t>>,
-    /// The present part.
-    begin: Part<'t>,
-    /// The parts that follow.
-    parts: std::vec::IntoIter<Part<'t>>,
-    /// The anchors of the present document, and the size of each.
-    anchors: BTreeMap<usize, (Node, Size)>,
-    /// The newest anchor, and the newest one of earlier documents. The parser counts them.
-    newest_anchor: usize,
-    newest_earlier_anchor: usize,
-    /// What aliases have added so far.
-    aliased: Size,
-    document: usize,
-    /// Is called with the items of a list.
-    items: Option<Box<OnItem<'t>>>,
-}
-
-impl<'t> Composer<'t> {
-    /// The next document, if there is one.
-    fn document(&mut self) -> Result<Option<Node>, YamlError> {
-        loop {
-            let (event, span) = self.next()?;
-            match event {
-                Event::StreamEnd => match self.parts.next() {
-                    None => return Ok(None),
-                    Some(part) => {
-                        self.parser = Parser::new_from_str(part.text);
-                        self.begin = part;
-                        (self.newest_anchor, self.newest_earlier_anchor) = (0, 0);
-                    }
-                },
-                Event::DocumentStart(_) => {
-                    self.document += 1;
-                    self.anchors.clear();
-                    self.newest_earlier_anchor = self.newest_anchor;
-                    let (event, span) = self.next()?;
-                    return self.node(event, span, 0).map(Some);
-                }
-                Event::StreamStart | Event::DocumentEnd | Event::Nothing => {}
-                _ => return Err(self.error(span, "unexpected content between documents")),
-            }
-        }
-    }
-
-    fn next(&mut self) -> Result<(Event<'t>, TextPosition), YamlError> {
-        match self.parser.next_event() {
-            Some(Ok((event, span))) => Ok((event, TextPosition::new(&self.begin, span))),
-            Some(Err(error)) => Err(YamlError {
-                document: self.document.max(1),
-                line: Mark::new(&self.begin, *error.marker()).line,
-                reason: error.info().to_owned(),
-            }),
-            None => Err(YamlError { document: self.document.max(1), line: 0, reason: "unexpected end".to_owned() }),
-        }
-    }
-
-    fn error(&self, position: TextPosition, reason: impl Into<String>) -> YamlError {
-        YamlError { document: self.document.max(1), line: position.start.line, reason: reason.into() }
-    }
-
-    fn node(&mut self, event: Event<'t>, span: TextPosition, depth: usize) -> Result<Node, YamlError> {
-        if depth > DEEPEST {
-            return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
-        }
-        let (data, anchor, end) = match event {
-            Event::Scalar(text, style, anchor, tag) => {
-                let value = scalar(&text, style, tag.as_deref()).map_err(|reason| self.error(span, reason))?;
-                (Data::Scalar(value), anchor, span)
-            }
-            Event::SequenceStart(anchor, _) => {
-                let (items, end) = self.sequence(depth)?;
-                (Data::Sequence(items), anchor, end)
-            }
-            Event::MappingStart(anchor, _) => {
-                let (fields, end) = self.mapping(depth)?;
-                (Data::Mapping(fields), anchor, end)
-            }
-            Event::Alias(anchor) => return self.alias(anchor, span, depth),
-            _ => return Err(self.error(span, "a value is missing")),
-        };
-        // A block has no mark at its end. For a bracket, the parser's range of the end may include a comment, so one
-        // character after its start is used.
-        let flow = !matches!(data, Data::Scalar(_)) && end.end.index > end.start.index;
-        let node = Node {
-            start: span.start.index,
-            end: if flow { end.start.index + 1 } else { end.end.index },
-            line: span.start.line,
-            column: span.start.column,
-            aliased: false,
-            flow,
-            data,
-        };
-        if anchor > 0 {
-            let size = Size::of(&node);
-            self.anchors.insert(anchor, (node.clone(), size));
-            self.newest_anchor = self.newest_anchor.max(anchor);
-        }
-        Ok(node)
-    }
-
-    fn sequence(&mut self, depth: usize) -> Result<(Vec<Node>, TextPosition), YamlError> {
-        let mut items = Vec::new();
-        loop {
-            match self.next()? {
-                (Event::SequenceEnd, span) => return Ok((items, span)),
-                (event, span) => items.push(self.node(event, span, depth + 1)?),
-            }
-        }
-    }
-
-    fn mapping(&mut self, depth: usize) -> Result<(Vec<(Key, Node)>, TextPosition), YamlError> {
-        let mut fields: Vec<(Key, Node)> = Vec::new();
-        let mut names: HashSet<String> = HashSet::new();
-        let mut merged: Vec<(Key, Node)> = Vec::new();
-        loop {
-            let (event, span) = self.next()?;
-            if event == Event::MappingEnd {
-                // A field of this mapping has priority over a merged one, and among merged fields the first one has.
-                fields.extend(merged.into_iter().filter(|(key, _)| names.insert(key.name.clone())));
-                return Ok((fields, span));
-            }
-            let is_merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
-            let key = self.node(event, span, depth + 1)?;
-            let (event, value_span) = self.next()?;
-            let is_list = depth == 0 && matches!(&key.data, Data::Scalar(Value::String(name)) if name == "items");
-            let value = match event {
-                // A list with an anchor may be needed again.
-                Event::SequenceStart(0, _) if is_list && self.items.is_some() => self.streamed_items(value_span)?,
-                event => self.node(event, value_span, depth + 1)?,
-            };
-            if is_merge {
-                self.merge(value, value_span, &mut merged)?;
-                continue;
-            }
-            let name = match key.data {
-                Data::Scalar(Value::String(name)) => name,
-                Data::Scalar(other) => other.to_string(),
-                _ => return Err(self.error(span, "a list or an object can't be a key")),
-            };
-            if !names.insert(name.clone()) {
-                return Err(self.error(span, format!("duplicate key {name:?}")));
-            }
-            let Node { start, end, line, column, .. } = key;
-            fields.push((Key { name, start, end, line, column, merged: false }, value));
-        }
-    }
-
-    /// The items of a list, without those that were passed to `on_item` and not returned.
-    fn streamed_items(&mut self, start: TextPosition) -> Result<Node, YamlError> {
-        let mut kept = Vec::new();
-        loop {
-            let (event, span) = self.next()?;
-            if event == Event::SequenceEnd {
-                let (line, column) = (start.start.line, start.start.column);
-                let (start, end) = (start.start.index, span.end.index);
-                let data = Data::Sequence(kept);
-                return Ok(Node { data, start, end, line, column, aliased: false, flow: false });
-            }
-            let item = self.node(event, span, 2)?;
-            let document = self.document;
-            kept.extend(match &mut self.items {
-                Some(on_item) => on_item(item, document),
-                None => Some(item),
-            });
-        }
-    }
-
-    /// Handles `<<`: adds the fields of one or several other mappings that this mapping does not have itself.
-    fn merge(&self, value: Node, span: TextPosition, merged: &mut Vec<(Key, Node)>) -> Result<(), YamlError> {
-        let mappings = match value.data {
-            Data::Sequence(items) => items,
-            _ => vec![value],
-        };
-        for mapping in mappings {
-            let Data::Mapping(fields) = mapping.data else { return Err(self.error(span, "<< takes mappings only")) };
-            merged.extend(fields.into_iter().map(|(key, node)| (Key { merged: true, ..key }, node)));
-        }
-        Ok(())
-    }
-
-    fn alias(&mut self, anchor: usize, span: TextPosition, depth: usize) -> Result<Node, YamlError> {
-        let Some((node, size)) = self.anchors.get(&anchor) else {
-            let reason = if anchor <= self.newest_earlier_anchor {
-                "an alias can't refer to an anchor of an earlier document: write the value out in this document, too"
-            } else {
-                "an alias inside of the value it refers to"
-            };
-            return Err(self.error(span, reason));
-        };
-        self.aliased = self.aliased.plus(*size);
-        if self.aliased.values > MAX_ALIASED {
-            return Err(
-                self.error(span, format!("aliases add more than {MAX_ALIASED} values to all documents together"))
-            );
-        }
-        if self.aliased.bytes > MAX_ALIASED_MIB << 20 {
-            return Err(
-                self.error(span, format!("aliases add more than {MAX_ALIASED_MIB} MiB to all documents together"))
-            );
-        }
-        let node = node.clone();
-        if depth + height(&node) > DEEPEST {
-            return Err(self.error(span, format!("nested deeper than {DEEPEST} levels")));
-        }
-        let (start, end) = (span.start.index, span.end.index);
-        Ok(Node { start, end, line: span.start.line, column: span.start.column, aliased: true, ..node })
     }
 }

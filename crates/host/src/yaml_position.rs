@@ -2,7 +2,7 @@
 
 use saphyr_parser::{Marker, Span};
 
-use super::json_stream::Part;
+use super::text_parts::Part;
 
 /// A position in the whole text: the number of characters before it, its line from 1, and its column from 0.
 #[derive(Clone, Copy)]

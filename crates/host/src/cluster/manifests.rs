@@ -5,6 +5,7 @@
 //! | [`manifest_files`] | finds the manifests in files and folders |
 //! | [`json_list`] | reads a large JSON list item by item |
 //! | `read` | reads the text of a file or of standard input |
+//! | `on_all_processors` | reads a large text |
 //! | [`manifest_edit`] | writes addresses and blocks into the text of manifests |
 
 use std::cell::RefCell;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 pub mod json_list;
 pub mod manifest_edit;
 pub mod manifest_files;
+mod on_all_processors;
 mod read;
 
 use self::manifest_edit::{Fields, InsertionPoint};
@@ -194,7 +196,7 @@ pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut dyn FnMut(Man
 }
 
 /// What a text contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Content {
     /// No documents, or only empty ones.
     Nothing,
@@ -212,9 +214,21 @@ fn each_of(
     visit: &mut dyn FnMut(Manifest),
     errors: &mut Vec<ManifestError>,
 ) -> Content {
+    each_in(yaml::documents(&source.text), source, index, namespace, visit, errors)
+}
+
+/// As [`each_of`], for some documents of the source.
+fn each_in(
+    documents: impl Iterator<Item = Result<Node, YamlError>>,
+    source: &ManifestText,
+    index: usize,
+    namespace: &str,
+    visit: &mut dyn FnMut(Manifest),
+    errors: &mut Vec<ManifestError>,
+) -> Content {
     let mut content = Content::Nothing;
     let file: Arc<str> = source.name.as_str().into();
-    for (position, node) in yaml::documents(&source.text).enumerate() {
+    for (position, node) in documents.enumerate() {
         let node = match node {
             Ok(node) if node.is_null() => continue,
             Ok(node) => node,

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cluster::manifests::{self, Content, Manifest, ManifestError, ManifestErrors, ManifestText};
+use crate::cluster::manifests::{
+    self, Content, Manifest, ManifestError, ManifestErrors, ManifestText, on_all_processors,
+};
 use crate::object;
 
 /// The manifests of files, folders and standard input.
@@ -117,9 +119,12 @@ impl<'n> Files<'n> {
     /// Parses a text that may become the next source.
     fn parse(&self, source: &ManifestText) -> Parsed {
         let (Namespace::Default(namespace) | Namespace::Only(namespace)) = self.namespace;
+        let index = self.input.sources.len();
+        if let Some((content, manifests)) = on_all_processors::read(source, index, namespace) {
+            return Parsed { content, manifests, mistakes: Vec::new() };
+        }
         let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());
         let mut visit = |manifest| manifests.push(manifest);
-        let index = self.input.sources.len();
         let content = manifests::each_of(source, index, namespace, &mut visit, &mut mistakes);
         Parsed { content, manifests, mistakes }
     }

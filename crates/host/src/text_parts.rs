@@ -1,5 +1,10 @@
-//! Splits texts in which JSON objects follow each other without a document marker between them, as `kubectl get -o
-//! json` prints them when it is run several times, and as `kubectl apply` reads them. YAML has no such documents.
+//! Splits texts into parts that are YAML of their own.
+//!
+//! In some texts, JSON objects follow each other without a document marker between them, as `kubectl get -o json` prints
+//! them when it is run several times, and as `kubectl apply` reads them. YAML has no such documents. A large text is
+//! split at document markers, because its parts can be read at the same time.
+
+use std::collections::BTreeSet;
 
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
@@ -19,10 +24,27 @@ pub(super) struct Part<'t> {
 
 /// The parts of a text, in their order. A text without JSON objects that follow each other is one part.
 pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
+    split(text, cuts(text))
+}
+
+/// Parts of about the same size, at most `count`, which begin at document markers. In text that is not YAML, what looks
+/// like a marker may be none. Then a part is not YAML.
+pub(super) fn equal_parts(text: &str, count: usize) -> Vec<Part<'_>> {
+    let marker_behind = |nth: usize| {
+        let from = text.ceil_char_boundary(text.len() / count * nth);
+        let line_ends = text[from..].match_indices("\n---").map(|(offset, _)| from + offset + 1);
+        { line_ends }.find(|marker| is_marker(&text[*marker..]))
+    };
+    let cuts: BTreeSet<usize> = (1..count).filter_map(marker_behind).collect();
+    split(text, cuts)
+}
+
+/// The parts of a text between these positions in bytes, which are in order.
+fn split(text: &str, cuts: impl IntoIterator<Item = usize>) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let mut begin = Part::default();
     let mut from = 0;
-    for cut in cuts(text).into_iter().chain([text.len()]) {
+    for cut in cuts.into_iter().chain([text.len()]) {
         let part = Part { text: &text[from..cut], ..begin };
         begin = after(&part);
         from = cut;
@@ -133,6 +155,45 @@ mod tests {
             let texts: Vec<&str> = parts(text).iter().map(|part| part.text).collect();
             assert_eq!(texts, expected, "{name}");
         }
+    }
+
+    #[test]
+    fn text_is_split_at_the_markers_behind_equal_parts() {
+        struct Case {
+            name: &'static str,
+            text: &'static str,
+            expected: &'static [&'static str],
+        }
+        let cases = [
+            Case { name: "nothing", text: "", expected: &[""] },
+            Case { name: "no marker", text: "a: 1\nb: 2\n", expected: &["a: 1\nb: 2\n"] },
+            Case { name: "two documents", text: "a: 1\n---\nb: 2\n", expected: &["a: 1\n", "---\nb: 2\n"] },
+            Case {
+                name: "marker of one byte more",
+                text: "ää: ää\n---x\n--- # b\n",
+                expected: &["ää: ää\n---x\n", "--- # b\n"],
+            },
+            Case { name: "marker at the end", text: "a: 1\n---", expected: &["a: 1\n", "---"] },
+            Case {
+                name: "only the first half has markers",
+                text: "---\n---\na: 1234567890\n",
+                expected: &["---\n---\na: 1234567890\n"],
+            },
+            Case {
+                name: "more parts than documents",
+                text: "a: 1\n---\nb: 234567890\n",
+                expected: &["a: 1\n", "---\nb: 234567890\n"],
+            },
+        ];
+        for Case { name, text, expected } in cases {
+            for count in [2, 3] {
+                let texts: Vec<&str> = equal_parts(text, count).iter().map(|part| part.text).collect();
+                assert_eq!(texts, expected, "{name}, {count}");
+            }
+        }
+        let count = |text: &str, count| equal_parts(text, count).len();
+        assert_eq!(count("a\n---\nb\n---\nc\n---\nd\n", 1), 1);
+        assert_eq!(count("a\n---\nb\n---\nc\n---\nd\n", 4), 4);
     }
 
     #[test]

@@ -1,0 +1,128 @@
+//! Reads the documents of a large text on all processors.
+
+use std::num::NonZero;
+use std::thread::{self, available_parallelism};
+
+use super::{Content, Manifest, ManifestText, each_in};
+use crate::yaml::{self, Group};
+
+/// The size in bytes from which a text is large.
+const LARGE: usize = 1 << 20;
+
+/// The manifests of a large text with this index, in their order. `None` if the text is not large, or has a mistake,
+/// which [`super::each_of`] finds.
+pub(super) fn read(source: &ManifestText, index: usize, namespace: &str) -> Option<(Content, Vec<Manifest>)> {
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    if source.text.len() < LARGE || threads == 1 {
+        return None;
+    }
+    on_threads(source, index, namespace, threads)
+}
+
+/// What a group of documents contains.
+struct GroupContent {
+    content: Content,
+    manifests: Vec<Manifest>,
+    /// The number of its documents.
+    documents: usize,
+}
+
+fn on_threads(
+    source: &ManifestText,
+    index: usize,
+    namespace: &str,
+    threads: usize,
+) -> Option<(Content, Vec<Manifest>)> {
+    let read = |group: Group<'_>| {
+        let (mut manifests, mut errors, mut documents) = (Vec::new(), Vec::new(), 0);
+        let counted = group.documents().inspect(|_| documents += 1);
+        let mut visit = |manifest| manifests.push(manifest);
+        let content = each_in(counted, source, index, namespace, &mut visit, &mut errors);
+        errors.is_empty().then_some(GroupContent { content, manifests, documents })
+    };
+    let groups: Vec<Option<GroupContent>> = thread::scope(|scope| {
+        let groups = yaml::groups(&source.text, threads).into_iter();
+        let running: Vec<_> = groups.map(|group| scope.spawn(|| read(group))).collect();
+        running.into_iter().map(|group| group.join().ok().flatten()).collect()
+    });
+    let (mut content, mut all, mut before) = (Content::Nothing, Vec::new(), 0);
+    for group in groups {
+        let GroupContent { content: of_group, mut manifests, documents } = group?;
+        content = content.max(of_group);
+        manifests.iter_mut().for_each(|manifest| manifest.origin.document += before);
+        before += documents;
+        all.append(&mut manifests);
+    }
+    Some((content, all))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cluster::manifests::each_of;
+
+    /// Lines that are read differently in different places.
+    const LINES: [&str; 24] = [
+        "---",
+        "---",
+        "---",
+        "--- # comment",
+        "--- |",
+        "---x",
+        "...",
+        "",
+        "# --- comment",
+        "%TAG ! tag:example.com,2026:",
+        "{kind: A, apiVersion: v1, metadata: {name: ä}}",
+        "kind: A",
+        "apiVersion: v1",
+        "metadata: {name: b}",
+        "metadata: {name: \"",
+        "metadata: &anchor {name: c}",
+        "spec: *anchor",
+        "text: |",
+        "  --- text",
+        "other: \"",
+        "{\"kind\": \"B\", \"apiVersion\": \"v1\", \"metadata\": {\"name\": \"d\"}}",
+        "items: [",
+        "]",
+        "tagged: !value 1",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn text_without_mistakes_is_read_as_on_one_processor(
+            lines in proptest::collection::vec(proptest::sample::select(&LINES[..]), 0..20),
+            threads in 1..5_usize,
+        ) {
+            let source = ManifestText { name: "a.yaml".to_owned(), text: lines.join("\n") };
+            if let Some((content, manifests)) = on_threads(&source, 7, "shop", threads) {
+                let (mut expected, mut errors) = (Vec::new(), Vec::new());
+                let visited = each_of(&source, 7, "shop", &mut |manifest| expected.push(manifest), &mut errors);
+                prop_assert!(errors.is_empty(), "{errors:?}");
+                prop_assert_eq!(content, visited);
+                let shown = |manifests: &[Manifest]| -> Vec<_> {
+                    let shown = |manifest: &Manifest| (manifest.object.clone(), manifest.origin.clone(), manifest.slot.clone());
+                    manifests.iter().map(shown).collect()
+                };
+                prop_assert_eq!(shown(&manifests), shown(&expected));
+            }
+        }
+    }
+
+    #[test]
+    fn documents_are_counted_in_all_groups() {
+        let document = |name: usize| format!("kind: A\napiVersion: v1\nmetadata: {{name: n{name}}}\n");
+        let text = (0..10).map(document).collect::<Vec<_>>().join("---\n");
+        let source = ManifestText { name: "a.yaml".to_owned(), text };
+        let (content, manifests) = on_threads(&source, 0, "shop", 3).unwrap();
+        assert_eq!(content, Content::Objects);
+        let places: Vec<_> =
+            manifests.iter().map(|manifest| (manifest.origin.document, manifest.origin.line)).collect();
+        assert_eq!(places, (0..10).map(|nth| (nth + 1, nth * 4 + 1)).collect::<Vec<_>>());
+    }
+}
