@@ -114,6 +114,33 @@ async fn next_leader_keeps_the_grace_period_of_the_one_that_stopped() {
     end(&stage, &[before]).await;
 }
 
+/// The next leader can't list the records when it begins to lead. The Services show no trace of their moves.
+#[tokio::test(flavor = "multi_thread")]
+async fn next_leader_finds_moves_in_their_grace_period_although_the_list_fails_at_first() {
+    const FAILURES: usize = 4;
+    let plane = with_controller_manager();
+    let stage = Stage::on(&plane, "unlisted").await;
+    let (one, two) = (Proxy::start(&plane).await, Proxy::start(&plane).await);
+    let before = stage.service("web", json!({})).await;
+    let mut first = server(&stage, &one, "20").start().await;
+    eventually("the new address", async || {
+        let web = stage.stored("web").await;
+        let has_moved = addresses(&web).first().is_some_and(is_in_pool);
+        (has_moved && temporary_of(&stage, "new").await.is_none()).then_some(())
+    })
+    .await;
+    assert_eq!(first.terminate().await, 0);
+    let lists = |seen: &Seen| {
+        let label = seen.query.contains("record");
+        seen.method == Method::GET && seen.path.ends_with("/controllerrevisions") && label
+    };
+    let fault = Fault::Answer(500, "InternalError", "no list today".to_owned());
+    let failures = two.on_nth(0, FAILURES, lists, fault);
+    let _second = server(&stage, &two, "2").start().await;
+    end(&stage, &[before]).await;
+    assert_eq!(failures.count(), FAILURES);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn record_of_a_service_that_is_replaced_in_the_grace_period_is_deleted() {
     let plane = with_controller_manager();
