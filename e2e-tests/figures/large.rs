@@ -42,6 +42,16 @@ pub struct Start {
 /// The measurements of each round.
 pub struct Large(Vec<Start>);
 
+/// The bounds of times, in seconds.
+pub struct Bounds {
+    /// Until `/readyz` answers 200.
+    pub ready: Bound,
+    /// From the start of the process until every Service was examined.
+    pub examined: Bound,
+    /// From a change of the settings until every Service was examined again.
+    pub changed: Bound,
+}
+
 /// Fills the cluster, and starts a server in it several times.
 pub async fn measure(bench: &Bench) -> Large {
     WORKLOADS.create(bench).await;
@@ -133,7 +143,7 @@ impl Large {
     pub fn rows(&self, table: &mut Table, empty: &Start) {
         self.memory(table, Bound::AtMost(150.0));
         table.total("  in an empty cluster", empty.peak, "MB", Bound::None);
-        self.times(table, Bound::None, Bound::AtMost(1.0));
+        self.times(table, &Bounds { ready: Bound::None, examined: Bound::AtMost(1.0), changed: Bound::None });
     }
 
     /// Prints the peak of the memory.
@@ -141,16 +151,16 @@ impl Large {
         table.rounds("peak (VmHWM), first lists included", &self.of_each(|start| start.peak), "MB", bound);
     }
 
-    /// Prints how long the server takes until it is ready, how much longer until it has examined every Service, and how
-    /// long it takes to examine them again after a change of the settings.
-    pub fn times(&self, table: &mut Table, ready: Bound, examined: Bound) {
-        table.rounds("until /readyz answers 200", &self.of_each(|start| start.ready), "s", ready);
-        table.rounds("until every Service was examined", &self.of_each(|start| start.examined), "s", Bound::None);
+    /// Prints how long the server takes until it is ready, until it has examined every Service, and until it has examined
+    /// them again after a change of the settings.
+    pub fn times(&self, table: &mut Table, bounds: &Bounds) {
+        table.rounds("until /readyz answers 200", &self.of_each(|start| start.ready), "s", bounds.ready);
+        table.rounds("until every Service was examined", &self.of_each(|start| start.examined), "s", bounds.examined);
         table.rounds("  processor time until then", &self.of_each(|start| start.processor), "s", Bound::None);
         let later = self.of_each(|start| (start.examined - start.ready).max(0.0));
-        table.rounds("  longer than until /readyz answers 200", &later, "s", examined);
+        table.rounds("  longer than until /readyz answers 200", &later, "s", Bound::None);
         let changed = self.of_each(|start| start.changed);
-        table.rounds("the same, after a change of the settings", &changed, "s", examined);
+        table.rounds("the same, after a change of the settings", &changed, "s", bounds.changed);
         let processor = self.of_each(|start| start.processor_of_change);
         table.rounds("  processor time until then", &processor, "s", Bound::None);
     }

@@ -10,15 +10,8 @@ mod installation;
 mod kubewarden_cluster;
 mod registry;
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-
-use e2e_tests::support::whole_cluster::WholeCluster;
-use e2e_tests::{missing, support};
-use libtest_mimic::{Arguments, Trial, run};
-
-type Case = for<'c> fn(&'c WholeCluster) -> Pin<Box<dyn Future<Output = ()> + 'c>>;
+use e2e_tests::missing;
+use e2e_tests::support::cluster_cases::{Case, run_cases};
 
 const CASES: [(&str, Case); 4] = [
     ("documented_installation_places_the_shop_as_planned", |cluster| {
@@ -34,25 +27,9 @@ const CASES: [(&str, Case); 4] = [
 ];
 
 fn main() {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
     let lacking = kubewarden_cluster::lacking();
     if let Some((name, lacking)) = &lacking {
         missing::skip(name, &format!("the tests of Kubewarden need {lacking}"));
     }
-    support::use_ring();
-    let cluster = Arc::new(OnceLock::new());
-    let trials = CASES.iter().map(|(name, case)| {
-        let (cluster, case) = (Arc::clone(&cluster), *case);
-        let trial = Trial::test(*name, move || {
-            let cluster = cluster.get_or_init(kubewarden_cluster::start);
-            tokio::runtime::Runtime::new()?.block_on(case(cluster));
-            Ok(())
-        });
-        trial.with_ignored_flag(lacking.is_some())
-    });
-    let conclusion = run(&arguments, trials.collect());
-    // Waits until nothing is left of the cluster.
-    drop(cluster);
-    conclusion.exit()
+    run_cases(&CASES, lacking.is_none(), kubewarden_cluster::start)
 }

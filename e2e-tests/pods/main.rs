@@ -16,17 +16,11 @@ mod replicas;
 mod traffic;
 mod webhook;
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
-
+use e2e_tests::missing;
+use e2e_tests::support::cluster_cases::{Case, run_cases};
 use e2e_tests::support::whole_cluster::{WholeCluster, lacking, released_images};
-use e2e_tests::{missing, support};
-use libtest_mimic::{Arguments, Trial, run};
 
 const NODES: usize = 2;
-
-type Case = for<'c> fn(&'c WholeCluster) -> Pin<Box<dyn Future<Output = ()> + 'c>>;
 
 const CASES: [(&str, Case); 12] = [
     ("pods_answer_through_cluster_ip_node_port_and_name", |cluster| Box::pin(traffic::pods_answer(cluster))),
@@ -49,27 +43,11 @@ const CASES: [(&str, Case); 12] = [
 ];
 
 fn main() {
-    let mut arguments = Arguments::from_args();
-    arguments.test_threads = Some(1);
     let lacking = lacking().or_else(|| released_images().err());
     if let Some(lacking) = &lacking {
         missing::skip("pods", &format!("tests with real Pods need a cluster: {lacking}"));
     }
-    support::use_ring();
-    let cluster = Arc::new(OnceLock::new());
-    let trials = CASES.iter().map(|(name, case)| {
-        let (cluster, case) = (Arc::clone(&cluster), *case);
-        let trial = Trial::test(*name, move || {
-            let runtime = tokio::runtime::Runtime::new()?;
-            runtime.block_on(case(cluster.get_or_init(start)));
-            Ok(())
-        });
-        trial.with_ignored_flag(lacking.is_some())
-    });
-    let conclusion = run(&arguments, trials.collect());
-    // Waits until nothing is left of the cluster.
-    drop(cluster);
-    conclusion.exit()
+    run_cases(&CASES, lacking.is_none(), start)
 }
 
 fn start() -> WholeCluster {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 pub mod bad_client;
 pub mod cluster;
+#[cfg(target_os = "linux")]
+pub mod cluster_cases;
 pub mod control_plane;
 pub mod documented_steps;
 pub mod eventually;
