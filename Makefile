@@ -46,6 +46,8 @@ XTASK := cargo run --quiet --release --locked --package xtask --
 # Cargo unifies the features of the packages that are named together. Another selection of packages has other
 # features, and rebuilds most of the dependencies.
 HOSTED := --locked --release --workspace --exclude clusterip-core
+# `cargo bench` has the same profile, but knows no --release.
+BENCHED := $(filter-out --release,$(HOSTED))
 
 # Tools run for seconds: building them without optimisation saves minutes.
 INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
@@ -225,7 +227,7 @@ conformance: pod-images control-plane $(UPSTREAM_TESTS) ## Run Kubernetes' own t
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
 		CLUSTERIP_IMAGES=$(CURDIR)/target/images CLUSTERIP_UPSTREAM_TESTS=$(UPSTREAM_TESTS) \
-		cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench conformance
+		cargo bench --quiet $(BENCHED) --bench conformance
 
 .PHONY: chaos
 chaos: program control-plane ## Kill the program CHAOS (100) times while it works, and what it depends on, and print the results
@@ -346,22 +348,22 @@ test-windows: windows ## Run the program for Windows under wine 9 or newer, and 
 
 .PHONY: bench
 bench: build ## Print the figures
-	cargo bench --quiet --locked --package clusterip --bench figures
+	cargo bench --quiet $(BENCHED) --bench figures
 
 .PHONY: bench-scale
 bench-scale: build ## Print the figures of `clusterip plan` and `clusterip audit` for 100,000 Services
-	cargo bench --quiet --locked --package clusterip --bench figures -- scale
+	cargo bench --quiet $(BENCHED) --bench figures -- scale
 
 .PHONY: bench-cluster
 bench-cluster: program control-plane ## Print the figures of `clusterip serve` on a real control plane, in PAIRS (7) rounds
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) \
-		cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench cluster
+		cargo bench --quiet $(BENCHED) --bench cluster -- $(PARTS)
 
 .PHONY: bench-moves
 bench-moves: program control-plane load ## Print how many requests fail while Services move, with kube-proxy in mode PROXY
 	@scripts/install-programs $(NODE_PROGRAMS) || true
 	PROXY=$(PROXY) CLUSTERIP_LOAD=$(CURDIR)/$(LOAD) CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) \
-		KUBEBUILDER_ASSETS=$(ASSETS) cargo bench --quiet $(filter-out --release,$(HOSTED)) --bench moves
+		KUBEBUILDER_ASSETS=$(ASSETS) cargo bench --quiet $(BENCHED) --bench moves
 
 .PHONY: load
 load: | go

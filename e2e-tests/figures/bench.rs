@@ -29,8 +29,8 @@ pub const OTHERS: usize = 10_000;
 /// The path of the ServicePools.
 pub const SERVICE_POOLS: &str = "/apis/clusterip-policy.io/v1alpha1/servicepools";
 const FIRST_OF_OTHERS: Ipv4Addr = Ipv4Addr::new(172, 21, 66, 0);
-/// The beginning of the pool of Windows, without the static band.
-pub const FIRST_OF_WINDOWS: Ipv4Addr = Ipv4Addr::new(172, 21, 20, 0);
+/// The first address that bare requests give to a Windows Service. It is in the pool `windows`.
+pub const FIRST_OF_BARE: Ipv4Addr = Ipv4Addr::new(172, 21, 20, 0);
 
 /// The control plane of the measurements.
 pub struct Bench {

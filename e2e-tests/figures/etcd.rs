@@ -1,4 +1,4 @@
-//! Writes objects to etcd, as another API server would do it. For each Service that it creates, the API server of
+//! Writes objects directly to etcd, in the format of the API server. For each Service that it creates, the API server of
 //! Kubernetes 1.36 counts all `IPAddress` objects twice (`createIPAddress` in `pkg/registry/core/service/ipallocator`).
 //! Therefore it would need many hours to create 100,000 Services.
 
@@ -12,18 +12,20 @@ use serde_json::{Value, json};
 
 use super::bench::Bench;
 
-/// The number of objects that are written at a time. etcd accepts 128.
-const OBJECTS: usize = 100;
-/// The API server is at rest if it uses less than a tenth of a processor during this time.
-const LOOK: Duration = Duration::from_secs(5);
-const LOOKS: usize = 240;
+/// The number of objects that a transaction writes. etcd accepts 128.
+const OBJECTS_PER_TRANSACTION: usize = 100;
+/// The API server is idle if it uses less than a tenth of a processor during this time.
+const IDLE_PERIOD: Duration = Duration::from_secs(5);
+/// The number of periods within which the API server must become idle: 20 minutes.
+const MAX_PERIODS: usize = 240;
 
 /// Writes objects of a resource, which `path` names below `/registry`, such as `services/specs`.
-pub async fn store(bench: &Bench, path: &str, objects: impl Iterator<Item = Value>) {
+pub async fn write_objects(bench: &Bench, path: &str, objects: impl Iterator<Item = Value>) {
     let client = Client::try_from(Config::new(bench.plane().etcd().parse().unwrap())).unwrap();
     let mut objects = objects.enumerate().peekable();
     while objects.peek().is_some() {
-        let puts: Vec<Value> = objects.by_ref().take(OBJECTS).map(|(nth, object)| put(path, nth, object)).collect();
+        let puts: Vec<Value> =
+            objects.by_ref().take(OBJECTS_PER_TRANSACTION).map(|(nth, object)| put(path, nth, object)).collect();
         let request = Request::post("/v3/kv/txn").body(json!({"success": puts}).to_string().into_bytes()).unwrap();
         let answer: Value = client.request(request).await.unwrap();
         assert_eq!(answer["succeeded"], true, "{answer}");
@@ -33,7 +35,9 @@ pub async fn store(bench: &Bench, path: &str, objects: impl Iterator<Item = Valu
 /// The operation that writes an object with what the API server adds to a new object.
 fn put(path: &str, nth: usize, mut object: Value) -> Value {
     let metadata = &mut object["metadata"];
-    metadata["uid"] = format!("{:08x}-0000-4000-8000-{nth:012}", path.len()).into();
+    // The UIDs of a resource begin with the same digits, which no other resource has.
+    let resource = path.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    metadata["uid"] = format!("{resource:08x}-0000-4000-8000-{nth:012}").into();
     metadata["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
     let name = metadata["name"].as_str().unwrap();
     let key = match metadata["namespace"].as_str() {
@@ -44,18 +48,18 @@ fn put(path: &str, nth: usize, mut object: Value) -> Value {
 }
 
 /// Waits until the API server has processed what was written.
-pub async fn settled(bench: &Bench) {
+pub async fn wait_until_idle(bench: &Bench) {
     let mut before = 0.0;
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_PERIODS {
         let request = Request::get("/metrics").body(Vec::new()).unwrap();
         let metrics = bench.client().request_text(request).await.unwrap();
         let value = metrics.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total "));
         let now: f64 = value.unwrap().parse().unwrap();
-        if now - before < LOOK.as_secs_f64() / 10.0 {
+        if now - before < IDLE_PERIOD.as_secs_f64() / 10.0 {
             return;
         }
         before = now;
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(IDLE_PERIOD).await;
     }
-    panic!("the API server does not come to rest");
+    panic!("the API server does not become idle");
 }

@@ -95,7 +95,7 @@ async fn create_deployments(bench: &Bench) {
     }
 }
 
-/// Milliseconds of an admission without the API server, in rounds, each with a new server.
+/// Measures the time of an admission without the API server, in milliseconds, once with each of so many servers.
 pub async fn admission_without_api_server(bench: &Bench, rounds: usize) -> Vec<f64> {
     create_deployments(bench).await;
     let mut took = Vec::new();

@@ -109,32 +109,33 @@ pub fn single(text: &str) -> Result<Value, YamlError> {
 /// values are never needed at once. JSON objects that follow each other are documents of their own, as with `kubectl`.
 /// The first mistake ([`YamlError`]) is the last item.
 pub fn documents(text: &str) -> Documents<'_> {
-    Group { parts: text_parts::parts(text), aliased: Size::default() }.documents()
+    DocumentGroup { parts: text_parts::parts(text), reserved_aliases: Size::default() }.documents()
 }
 
-/// The documents of a text in at most `count` groups, which can be read at the same time. Aliases may add only a share
-/// of the limit to each group.
-pub fn groups(text: &str, count: usize) -> Vec<Group<'_>> {
+/// Splits the documents of a text into at most `count` groups, which can be parsed at the same time. A text in which JSON
+/// objects follow each other is one group. Each group has an equal share of the limits of aliases, so a group may fail
+/// although the whole text is valid.
+pub fn document_groups(text: &str, count: usize) -> Vec<DocumentGroup<'_>> {
     let parts = match text_parts::parts(text) {
         whole if whole.len() == 1 => text_parts::equal_parts(text, count),
-        objects => return vec![Group { parts: objects, aliased: Size::default() }],
+        objects => return vec![DocumentGroup { parts: objects, reserved_aliases: Size::default() }],
     };
-    let of_others = |limit: usize| limit - limit / parts.len();
-    let aliased = Size { values: of_others(MAX_ALIASED), bytes: of_others(MAX_ALIASED_MIB << 20) };
-    parts.into_iter().map(|part| Group { parts: vec![part], aliased }).collect()
+    let share_of_others = |limit: usize| limit - limit / parts.len();
+    let reserved_aliases = Size { values: share_of_others(MAX_ALIASED), bytes: share_of_others(MAX_ALIASED_MIB << 20) };
+    parts.into_iter().map(|part| DocumentGroup { parts: vec![part], reserved_aliases }).collect()
 }
 
 /// Some documents of a text that follow each other.
-pub struct Group<'t> {
+pub struct DocumentGroup<'t> {
     parts: Vec<Part<'t>>,
-    /// What aliases may not add.
-    aliased: Size,
+    /// The part of the limits of aliases that belongs to other groups.
+    reserved_aliases: Size,
 }
 
-impl<'t> Group<'t> {
+impl<'t> DocumentGroup<'t> {
     /// As [`documents`], for those of the group, which are counted from 1.
     pub fn documents(self) -> Documents<'t> {
-        Documents { composer: Composer::new(self.parts, self.aliased), ended: false }
+        Documents { composer: Composer::new(self.parts, self.reserved_aliases), ended: false }
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Composer<'t> {
 }
 
 impl<'t> Composer<'t> {
-    /// Reads these parts, after aliases have added this much.
+    /// A composer of these parts. `aliased` counts against the limits of aliases from the beginning.
     pub(super) fn new(parts: Vec<Part<'t>>, aliased: Size) -> Self {
         Self {
             parser: Parser::new_from_str(""),

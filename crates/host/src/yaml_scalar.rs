@@ -6,7 +6,8 @@ use serde_json::{Number, Value};
 /// Parses a scalar by the rules of YAML's core schema, on which the tools of Kubernetes agree.
 pub(super) fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, String> {
     let tag = tag.filter(|tag| tag.is_yaml_core_schema()).map(|tag| tag.suffix.as_str());
-    if tag == Some("str") || tag == Some("binary") || (style != ScalarStyle::Plain && tag.is_none()) {
+    let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+    if is_block || tag == Some("str") || tag == Some("binary") || (style != ScalarStyle::Plain && tag.is_none()) {
         return Ok(text.into());
     }
     Ok(match text {

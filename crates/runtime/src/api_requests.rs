@@ -73,6 +73,12 @@ pub(crate) fn unreachable(error: &kube::Error) -> Option<Unreachable> {
     causes(error).find_map(|cause| cause.downcast_ref::<RequestError>())?.unreachable()
 }
 
+/// Whether the API server did not answer within the time limit of a request.
+pub(crate) fn is_unanswered(error: &kube::Error) -> bool {
+    let mut errors = causes(error).filter_map(|cause| cause.downcast_ref::<RequestError>());
+    errors.any(|error| matches!(error, RequestError::NoAnswer { .. }))
+}
+
 /// A client whose requests have a time limit, and whose pages of lists have a maximum size.
 pub(crate) struct Bounded<S> {
     inner: S,
@@ -105,8 +111,9 @@ where
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let name = format!("{} {}{}", request.method(), self.server.url, request.uri().path());
         let sent = SentRequest { name, server: self.server.clone() };
+        let has_maximum_size = list_pages::has_maximum_size(request.uri());
         // The answer to a watch is empty as long as nothing changes. The watcher has a time limit of its own.
-        let (is_watch, is_large_page) = (is_watch(request.uri()), list_pages::is_large_page(request.uri()));
+        let is_watch = is_watch(request.uri());
         let (limit, answer, server) = (self.limit, self.inner.call(request), self.server.clone());
         Box::pin(async move {
             let answered = match limit {
@@ -115,10 +122,10 @@ where
             };
             let mut response = answered.map_err(|error| named(sent.clone(), error))?.map(Body::new);
             if let Some(limit) = limit.filter(|_| !is_watch) {
-                response = response.map(|body| bounded(body, sent, limit));
+                response = response.map(|body| with_time_limit(body, sent, limit));
             }
-            if is_large_page {
-                response = response.map(list_pages::limited);
+            if has_maximum_size {
+                response = response.map(list_pages::with_maximum_size);
             }
             refusal_named(response, &server).await
         })
@@ -175,7 +182,7 @@ fn no_answer(request: SentRequest, limit: Duration) -> BoxError {
 }
 
 /// The same body, which fails if its next part does not arrive within the limit.
-fn bounded(body: Body, request: SentRequest, limit: Duration) -> Body {
+fn with_time_limit(body: Body, request: SentRequest, limit: Duration) -> Body {
     Body::from_stream(stream::try_unfold(body.into_data_stream(), move |mut parts| {
         let request = request.clone();
         async move {

@@ -13,39 +13,47 @@ use thiserror::Error;
 use tower::BoxError;
 
 use crate::api_error::causes;
+use crate::api_requests;
 
-/// How many objects are requested at a time, as long as no page is too large.
-pub const PAGE: u32 = 500;
-/// A page of so many objects, or fewer, may have any size.
-const SMALL_PAGE: u32 = 25;
-/// The maximum size of a page of more than [`SMALL_PAGE`] objects, in bytes.
-const MAX_PAGE_SIZE: usize = 4 << 20;
+/// How many objects are requested at a time, as long as no page is too large. Pages of more objects have no maximum size:
+/// the watchers of kube request 500 objects by default, and can't request fewer of them later.
+pub const PAGE_OBJECTS: u32 = 400;
+/// A page of at most this many objects may have any size, so that every list ends.
+pub const SMALL_PAGE_OBJECTS: u32 = 25;
+/// The maximum size of other pages, in bytes.
+const MAX_PAGE_BYTES: usize = 4 << 20;
 
 /// A page of a list is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a page of the list is larger than {MAX_PAGE_SIZE} bytes")]
+#[error("a page of the list is larger than {MAX_PAGE_BYTES} bytes")]
 struct PageTooLarge;
 
-/// How many objects to request at a time after a page of `page` objects was too large.
-pub fn smaller_page(page: u32) -> u32 {
-    (page / 4).max(SMALL_PAGE)
+/// How many objects to request at a time after a page of so many objects was too large.
+pub fn fewer_objects(objects: u32) -> u32 {
+    (objects / 4).max(SMALL_PAGE_OBJECTS)
 }
 
-/// Whether a request failed because the requested page is too large. This can't happen after [`smaller_page`] was used
-/// a few times.
+/// Whether a request failed because its page is too large. Request the page again with [`fewer_objects`].
 pub fn is_page_too_large(error: &KubeError) -> bool {
     causes(error).any(<dyn std::error::Error>::is::<PageTooLarge>)
 }
 
-/// Whether this is the URI of a page of more than [`SMALL_PAGE`] objects.
-pub(crate) fn is_large_page(uri: &Uri) -> bool {
-    let limit = uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("limit=")));
-    limit.and_then(|limit| limit.parse().ok()).is_some_and(|limit: u32| limit > SMALL_PAGE)
+/// Whether a request failed because the API server did not answer in time. Fewer objects may take less time.
+pub fn is_too_slow(error: &KubeError) -> bool {
+    api_requests::is_unanswered(error)
 }
 
-/// The same body, which fails where it becomes too large for a page.
-pub(crate) fn limited(body: Body) -> Body {
-    let mut left = MAX_PAGE_SIZE;
+/// Whether the page that this URI requests has a maximum size.
+pub(crate) fn has_maximum_size(uri: &Uri) -> bool {
+    let limit = uri.query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("limit=")));
+    limit
+        .and_then(|limit| limit.parse().ok())
+        .is_some_and(|limit: u32| SMALL_PAGE_OBJECTS < limit && limit <= PAGE_OBJECTS)
+}
+
+/// The same body. Reading it fails with [`PageTooLarge`] after [`MAX_PAGE_BYTES`].
+pub(crate) fn with_maximum_size(body: Body) -> Body {
+    let mut left = MAX_PAGE_BYTES;
     Body::from_stream(body.into_data_stream().map(move |part| {
         let part = part?;
         left = left.checked_sub(part.len()).ok_or(PageTooLarge)?;
@@ -56,7 +64,7 @@ pub(crate) fn limited(body: Body) -> Body {
 /// Calls `visit` with each object that `parameters` select. `list` sends the request for one page.
 ///
 /// # Errors
-/// The error of the first request that fails. `visit` was called with the objects of the pages before.
+/// The error of the first request that fails for another reason than the size of its page. `visit` was called with the objects of the pages before.
 pub async fn visit_pages<T: Clone, P>(
     parameters: ListParams,
     list: impl Fn(ListParams) -> P,
@@ -65,11 +73,11 @@ pub async fn visit_pages<T: Clone, P>(
 where
     P: Future<Output = Result<ObjectList<T>, KubeError>>,
 {
-    let (mut parameters, mut page) = (parameters, PAGE);
+    let (mut parameters, mut objects) = (parameters, PAGE_OBJECTS);
     loop {
-        let found = match list(parameters.clone().limit(page)).await {
+        let found = match list(parameters.clone().limit(objects)).await {
             Err(error) if is_page_too_large(&error) => {
-                page = smaller_page(page);
+                objects = fewer_objects(objects);
                 continue;
             }
             found => found?,
@@ -93,26 +101,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pages_of_many_objects_are_limited() {
+    fn only_pages_that_can_be_smaller_have_a_maximum_size() {
         for (uri, expected) in [
-            ("/api/v1/services?limit=500", true),
+            ("/api/v1/services?limit=400", true),
+            ("/api/v1/services?limit=500", false),
             ("/api/v1/services?labelSelector=a&limit=26&continue=x", true),
             ("/api/v1/services?limit=25", false),
             ("/api/v1/services?limit=", false),
             ("/api/v1/services?resourceVersion=0", false),
             ("/api/v1/services", false),
         ] {
-            assert_eq!(is_large_page(&uri.parse().unwrap()), expected, "{uri}");
+            assert_eq!(has_maximum_size(&uri.parse().unwrap()), expected, "{uri}");
         }
     }
 
     #[tokio::test]
-    async fn body_is_read_up_to_the_limit() {
+    async fn body_is_read_up_to_the_maximum_size() {
         let parts = |last: usize| {
-            let parts = [MAX_PAGE_SIZE - 1, last].map(|length| Ok::<_, BoxError>(vec![0; length]));
-            limited(Body::from_stream(futures::stream::iter(parts)))
+            let parts = [MAX_PAGE_BYTES - 1, last].map(|length| Ok::<_, BoxError>(vec![0; length]));
+            with_maximum_size(Body::from_stream(futures::stream::iter(parts)))
         };
-        assert_eq!(to_bytes(parts(1), usize::MAX).await.unwrap().len(), MAX_PAGE_SIZE);
+        assert_eq!(to_bytes(parts(1), usize::MAX).await.unwrap().len(), MAX_PAGE_BYTES);
         let error = to_bytes(parts(2), usize::MAX).await.unwrap_err();
         assert!(is_page_too_large(&KubeError::Service(error.into())));
         assert!(!is_page_too_large(&KubeError::LinesCodecMaxLineLengthExceeded));
@@ -120,23 +129,23 @@ mod tests {
 
     #[tokio::test]
     async fn objects_of_a_large_page_are_listed_in_smaller_pages() {
-        // A page that begins at object 500 is too large if it has more than 30 objects.
+        // A page that begins at object 400 is too large if it has more than 30 objects.
         let requested = RefCell::new(Vec::new());
         let list = async |parameters: ListParams| {
             let first: u32 = parameters.continue_token.as_deref().map_or(0, |token| token.parse().unwrap());
             let limit = parameters.limit.unwrap();
             requested.borrow_mut().push((first, limit));
-            if first == 500 && limit > 30 {
+            if first == 400 && limit > 30 {
                 return Err(KubeError::Service(PageTooLarge.into()));
             }
-            let end = (first + limit).min(540);
-            let continue_ = (end < 540).then(|| end.to_string());
+            let end = (first + limit).min(440);
+            let continue_ = (end < 440).then(|| end.to_string());
             let metadata = ListMeta { continue_, ..ListMeta::default() };
             Ok(ObjectList { types: TypeMeta::default(), metadata, items: (first..end).collect() })
         };
         let mut visited = Vec::new();
         visit_pages(ListParams::default(), list, |number: u32| visited.push(number)).await.unwrap();
-        assert_eq!(visited, (0..540).collect::<Vec<_>>());
-        assert_eq!(*requested.borrow(), [(0, 500), (500, 500), (500, 125), (500, 31), (500, 25), (525, 25)]);
+        assert_eq!(visited, (0..440).collect::<Vec<_>>());
+        assert_eq!(*requested.borrow(), [(0, 400), (400, 400), (400, 100), (400, 25), (425, 25)]);
     }
 }

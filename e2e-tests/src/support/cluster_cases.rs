@@ -9,7 +9,7 @@ use libtest_mimic::{Arguments, Trial, run};
 use super::use_ring;
 use super::whole_cluster::WholeCluster;
 
-/// A test.
+/// A test, which gets the shared cluster.
 pub type Case = for<'c> fn(&'c WholeCluster) -> Pin<Box<dyn Future<Output = ()> + 'c>>;
 
 /// Runs the tests that the command line selects, and exits. The first one starts the cluster. Tests that can't run

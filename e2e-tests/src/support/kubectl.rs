@@ -1,4 +1,4 @@
-//! The result of a run of `kubectl`.
+//! What a run of `kubectl` returns, and how tests expect it to end.
 
 /// The output and the exit status of `kubectl`.
 #[derive(Clone, Debug, PartialEq, Eq)]

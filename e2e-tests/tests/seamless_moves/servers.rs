@@ -114,7 +114,8 @@ async fn next_leader_keeps_the_grace_period_of_the_one_that_stopped() {
     end(&stage, &[before]).await;
 }
 
-/// The next leader can't list the records when it begins to lead. The Services show no trace of their moves.
+/// The next leader can't list the records when it begins to lead. In its grace period, a Service has no annotation by
+/// which a leader could find the move.
 #[tokio::test(flavor = "multi_thread")]
 async fn next_leader_finds_moves_in_their_grace_period_although_the_list_fails_at_first() {
     const FAILURES: usize = 4;
@@ -131,10 +132,10 @@ async fn next_leader_finds_moves_in_their_grace_period_although_the_list_fails_a
     .await;
     assert_eq!(first.terminate().await, 0);
     let lists = |seen: &Seen| {
-        let label = seen.query.contains("record");
-        seen.method == Method::GET && seen.path.ends_with("/controllerrevisions") && label
+        let are_records = seen.query.contains("record");
+        seen.method == Method::GET && seen.path.ends_with("/controllerrevisions") && are_records
     };
-    let fault = Fault::Answer(500, "InternalError", "no list today".to_owned());
+    let fault = Fault::Answer(500, "InternalError", "the list fails".to_owned());
     let failures = two.on_nth(0, FAILURES, lists, fault);
     let _second = server(&stage, &two, "2").start().await;
     end(&stage, &[before]).await;

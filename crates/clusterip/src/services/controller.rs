@@ -54,8 +54,8 @@ use crate::leader::Leadership;
 
 /// How soon a Service is looked at again after its reconciliation panicked.
 const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(60);
-/// How many times the controller tries to list unfinished moves before it does anything else in a term. Later it tries
-/// once in each [`RECORD_INTERVAL`].
+/// How many times the controller tries to list unfinished moves at the beginning of a term. After that, it tries again
+/// at each [`RECORD_INTERVAL`].
 const LIST_TRIES: usize = 3;
 /// The pause between these tries.
 const LIST_PAUSE: Duration = Duration::from_secs(1);
@@ -118,8 +118,8 @@ impl Controller {
         let mut turns = FairQueue::default();
         let mut requests = pin!(self.reconciler.requests().follow(&self.client, &self.namespace));
         let (mut leads, mut applied_settings) = (false, None::<String>);
-        // Whether the moves that other leaders left unfinished are known in this term.
-        let mut left_moves_known = false;
+        // Whether the moves that other leaders left unfinished were listed in this term.
+        let mut left_moves_listed = false;
         // At most one, which runs beside this loop.
         let mut surveys = JoinSet::new();
         let mut record_interval = tokio::time::interval(RECORD_INTERVAL);
@@ -139,7 +139,7 @@ impl Controller {
                     } else if !before {
                         self.reconciler.brakes().examine();
                         self.show_settings().await;
-                        left_moves_known = self.begin_term(&mut turns, jobs).await;
+                        left_moves_listed = self.begin_term(&mut turns, jobs).await;
                         applied_settings = self.begin_survey(None, &mut surveys).await;
                     }
                 }
@@ -188,10 +188,7 @@ impl Controller {
                     }
                 }
                 _ = record_interval.tick(), if leads => {
-                    if !left_moves_known && let Some(ids) = self.left_moves(1).await {
-                        left_moves_known = true;
-                        ids.into_iter().for_each(|id| schedule(id, Duration::ZERO));
-                    }
+                    left_moves_listed = left_moves_listed || self.queue_left_moves(&mut turns, 1).await;
                     self.show_settings().await;
                     applied_settings = self.record_applied_settings(applied_settings.take()).await;
                 }
@@ -202,7 +199,7 @@ impl Controller {
         }
     }
 
-    /// Finishes the moves that other leaders left. Returns whether they are known.
+    /// Finishes the moves that other leaders left. Returns whether they could be listed.
     async fn begin_term(&self, turns: &mut FairQueue, jobs: &mut JoinSet<(ServiceKey, Next)>) -> bool {
         // The findings of another term may be outdated.
         self.reconciler.forget();
@@ -211,11 +208,10 @@ impl Controller {
             false => "reported, and moved only by `clusterip move`",
         };
         tracing::info!("leading: misplaced Services are {what}");
-        // Services with an unfinished move come first: they may have no address.
-        let left = self.left_moves(LIST_TRIES).await;
-        left.iter().flatten().for_each(|id| turns.push(id.clone()));
+        self.reconciler.forget_left_moves(&turns.running().cloned().collect());
+        let listed = self.queue_left_moves(turns, LIST_TRIES).await;
         self.take_turns(turns, jobs);
-        left.is_some()
+        listed
     }
 
     /// Starts to reconcile the Services whose turn it is.
@@ -238,19 +234,22 @@ impl Controller {
         stores.control_plane_services().wait_until_listed().await;
     }
 
-    /// The Services whose moves other leaders left unfinished, which may have no address. `None` if they can't be listed
-    /// in this number of tries.
-    async fn left_moves(&self, tries: usize) -> Option<Vec<ServiceKey>> {
+    /// Queues the Services whose moves other leaders left unfinished. They may have no address. Returns whether they
+    /// could be listed in this number of tries.
+    async fn queue_left_moves(&self, turns: &mut FairQueue, tries: usize) -> bool {
         for attempt in 0..tries {
             if attempt > 0 {
                 tokio::time::sleep(LIST_PAUSE).await;
             }
             match self.reconciler.find_left_moves().await {
-                Ok(ids) => return Some(ids),
+                Ok(ids) => {
+                    ids.into_iter().for_each(|id| turns.push(id));
+                    return true;
+                }
                 Err(error) => tracing::warn!(%error, "unfinished moves can't be listed"),
             }
         }
-        None
+        false
     }
 
     fn affected_services(&self, change: &Change) -> BTreeSet<ServiceKey> {

@@ -5,7 +5,7 @@
 //! | [`manifest_files`] | finds the manifests in files and folders |
 //! | [`json_list`] | reads a large JSON list item by item |
 //! | `read` | reads the text of a file or of standard input |
-//! | `on_all_processors` | reads a large text |
+//! | `parallel_parser` | parses a large text on all processors |
 //! | [`manifest_edit`] | writes addresses and blocks into the text of manifests |
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 pub mod json_list;
 pub mod manifest_edit;
 pub mod manifest_files;
-mod on_all_processors;
+mod parallel_parser;
 mod read;
 
 use self::manifest_edit::{Fields, InsertionPoint};
@@ -195,7 +195,7 @@ pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut dyn FnMut(Man
     if errors.is_empty() { Ok(()) } else { Err(ManifestErrors(errors)) }
 }
 
-/// What a text contains.
+/// What a text contains. In ascending order: a text contains the greatest of what its documents contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Content {
     /// No documents, or only empty ones.
@@ -214,11 +214,12 @@ fn each_of(
     visit: &mut dyn FnMut(Manifest),
     errors: &mut Vec<ManifestError>,
 ) -> Content {
-    each_in(yaml::documents(&source.text), source, index, namespace, visit, errors)
+    visit_documents(yaml::documents(&source.text), source, index, namespace, visit, errors)
 }
 
-/// As [`each_of`], for some documents of the source.
-fn each_in(
+/// Calls `visit` with each manifest of these documents of the source, and adds the mistakes to `errors`. The documents are
+/// counted from the first one that is given.
+fn visit_documents(
     documents: impl Iterator<Item = Result<Node, YamlError>>,
     source: &ManifestText,
     index: usize,

@@ -36,9 +36,9 @@ impl UnfinishedMoves {
         self.lock().entry(uid.to_owned()).or_insert_with(entry);
     }
 
-    /// Forgets all moves but those of the Services with these UIDs.
-    pub fn retain(&self, uids: &BTreeSet<String>) {
-        self.lock().retain(|uid, _| uids.contains(uid));
+    /// Forgets all moves but those of these Services.
+    pub fn retain(&self, ids: &BTreeSet<ServiceKey>) {
+        self.lock().retain(|_, entry| ids.contains(&entry.id));
     }
 
     /// When to go on with the move of the Service with this UID; `None` if none is unfinished.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cluster::manifests::{
-    self, Content, Manifest, ManifestError, ManifestErrors, ManifestText, on_all_processors,
+    self, Content, Manifest, ManifestError, ManifestErrors, ManifestText, parallel_parser,
 };
 use crate::object;
 
@@ -120,7 +120,7 @@ impl<'n> Files<'n> {
     fn parse(&self, source: &ManifestText) -> Parsed {
         let (Namespace::Default(namespace) | Namespace::Only(namespace)) = self.namespace;
         let index = self.input.sources.len();
-        if let Some((content, manifests)) = on_all_processors::read(source, index, namespace) {
+        if let Some((content, manifests)) = parallel_parser::parse(source, index, namespace) {
             return Parsed { content, manifests, mistakes: Vec::new() };
         }
         let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());

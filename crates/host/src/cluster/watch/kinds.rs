@@ -4,6 +4,7 @@ use std::iter::once;
 
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
+use clusterip_runtime::list_pages::{PAGE_OBJECTS, SMALL_PAGE_OBJECTS};
 use kube::Client;
 use kube::api::{ApiResource, GroupVersionKind};
 use kube::discovery::oneshot;
@@ -79,11 +80,17 @@ pub fn own_name(kind: &Kind) -> &'static str {
 /// # Errors
 /// If the API server does not answer.
 pub async fn resource(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
-    let is_own = !own_name(kind).is_empty() || WorkloadKind::known().iter().any(|known| of_workload(known) == *kind);
-    if is_own {
-        return Ok(Some(regular(kind)));
-    }
-    discovered(client, kind).await
+    if is_built_in(kind) { Ok(Some(regular(kind))) } else { discovered(client, kind).await }
+}
+
+/// How many objects of a kind are listed at a time. The schema of a built-in kind limits how much memory the parsed
+/// objects of a page need. A custom kind may have no schema.
+pub fn page_objects(kind: &Kind) -> u32 {
+    if is_built_in(kind) { PAGE_OBJECTS } else { SMALL_PAGE_OBJECTS }
+}
+
+fn is_built_in(kind: &Kind) -> bool {
+    !own_name(kind).is_empty() || WorkloadKind::known().iter().any(|known| of_workload(known) == *kind)
 }
 
 /// As [`resource`], but the API server is asked about every kind. `None` if it does not know the kind.

@@ -13,7 +13,6 @@ use clusterip_core::external::stored::in_use;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_runtime::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
-use clusterip_runtime::list_pages::{PAGE, is_page_too_large, smaller_page};
 use clusterip_runtime::watch::send_if_changed;
 use futures::StreamExt;
 use kube::api::{ApiResource, ListParams};
@@ -23,8 +22,10 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, watch};
 
+mod lists;
 mod watch_state;
 
+use self::lists::Lists;
 pub use self::watch_state::State;
 use super::control_plane_services::ControlPlaneServices;
 use super::kinds::{self, Kind, own_name};
@@ -75,14 +76,6 @@ struct Inner {
     lists: Semaphore,
     /// Is called with every address that is seen on a Service or as an `IPAddress`.
     seen: Box<dyn Fn(IpAddr) + Send + Sync>,
-}
-
-/// The lists of a kind so far.
-struct Lists {
-    /// Whether the kind was listed completely at least once.
-    complete: bool,
-    /// How many objects the next list requests at a time.
-    page: u32,
 }
 
 /// How the watch of a kind ended.
@@ -262,7 +255,7 @@ impl Inner {
     async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
         let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
         let mut backoff = RetryBackoff::default();
-        let mut lists = Lists { complete: false, page: PAGE };
+        let mut lists = Lists::new(kind);
         loop {
             let begin = Instant::now();
             match self.follow_once(kind, &api, &mut lists).await {
@@ -279,7 +272,7 @@ impl Inner {
 
     /// Watches a kind from one list to the next.
     async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, lists: &mut Lists) -> Ended {
-        let config = watcher::Config::default().page_size(lists.page);
+        let config = watcher::Config::default().page_size(lists.page_objects);
         let mut list = self.lists.acquire().await.ok();
         let begin = tokio::time::Instant::now();
         let mut events = pin!(watcher(api.clone(), config));
@@ -308,7 +301,7 @@ impl Inner {
                 Some(Ok(Event::InitDone)) => {
                     list = None;
                     self.forget_others(kind, &listed.take().unwrap_or_default());
-                    lists.complete = true;
+                    lists.completed(kind);
                     if own_name(kind) == "ServiceCIDR" {
                         self.learn_service_cidrs();
                     }
@@ -327,10 +320,7 @@ impl Inner {
                     self.set_absent(kind);
                     return Ended::Absent;
                 }
-                Some(Err(watcher::Error::InitialListFailed(error))) if is_page_too_large(&error) => {
-                    lists.page = smaller_page(lists.page);
-                    return Ended::ListAgain;
-                }
+                Some(Err(watcher::Error::InitialListFailed(error))) if lists.failed(&error) => return Ended::ListAgain,
                 Some(Err(error)) => {
                     self.set_failing(kind, &error);
                     return Ended::Failed;

@@ -1,6 +1,6 @@
 //! Finishes moves that another leader left unfinished, and handles Services that look half moved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,22 +41,26 @@ pub(super) enum AfterLeft {
 }
 
 impl Reconciler {
-    /// Lists the moves that other leaders left unfinished, and returns their Services. Each move is finished when its
-    /// Service is reconciled.
+    /// Forgets the unfinished moves that this process knows, because another leader may have finished them. Those of the
+    /// Services `at_work` are kept: this process carries them out.
+    pub fn forget_left_moves(&self, at_work: &BTreeSet<ServiceKey>) {
+        self.mover.unfinished().retain(at_work);
+        self.left().retain(|id, _| at_work.contains(id));
+    }
+
+    /// Lists the recorded moves, and returns their Services. Other leaders left these moves unfinished, or this process
+    /// knows them already. Each move is finished when its Service is reconciled.
     ///
     /// # Errors
     /// [`RecordError`] if the records can't be listed.
     pub async fn find_left_moves(&self) -> Result<Vec<ServiceKey>, RecordError> {
         let recorded = self.mover.records().list().await?;
         let since = Instant::now();
-        let found: BTreeMap<ServiceKey, Left> =
-            recorded.into_iter().map(|(id, uid)| (id, Left { uid, since, due: since })).collect();
-        // Another leader may have finished moves that this process knows.
-        self.mover.unfinished().retain(&found.values().map(|left| left.uid.clone()).collect());
-        found.iter().for_each(|(id, left)| self.mover.unfinished().add(&left.uid, id, false));
-        let ids = found.keys().cloned().collect();
-        *self.left() = found;
-        Ok(ids)
+        for (id, uid) in &recorded {
+            self.mover.unfinished().add(uid, id, false);
+            self.left().entry(id.clone()).or_insert_with(|| Left { uid: uid.clone(), since, due: since });
+        }
+        Ok(recorded.into_iter().map(|(id, _)| id).collect())
     }
 
     /// Lists the Services with an unfinished move, each with its UID, and remembers their temporary Services. Without

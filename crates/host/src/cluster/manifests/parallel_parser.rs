@@ -1,22 +1,22 @@
-//! Reads the documents of a large text on all processors.
+//! Parses the documents of a large text on all processors.
 
 use std::num::NonZero;
 use std::thread::{self, available_parallelism};
 
-use super::{Content, Manifest, ManifestText, each_in};
-use crate::yaml::{self, Group};
+use super::{Content, Manifest, ManifestText, visit_documents};
+use crate::yaml::{self, DocumentGroup};
 
-/// The size in bytes from which a text is large.
-const LARGE: usize = 1 << 20;
+/// The size from which a text is large, in bytes.
+const MIN_SIZE: usize = 1 << 20;
 
-/// The manifests of a large text with this index, in their order. `None` if the text is not large, or has a mistake,
-/// which [`super::each_of`] finds.
-pub(super) fn read(source: &ManifestText, index: usize, namespace: &str) -> Option<(Content, Vec<Manifest>)> {
-    let threads = available_parallelism().map_or(1, NonZero::get);
-    if source.text.len() < LARGE || threads == 1 {
+/// Parses the large source with this index. Returns the manifests in their order, or `None` if the text is small or has
+/// a mistake. Then the caller parses it with [`super::each_of`], which reports the mistakes.
+pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Option<(Content, Vec<Manifest>)> {
+    if source.text.len() < MIN_SIZE {
         return None;
     }
-    on_threads(source, index, namespace, threads)
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    if threads > 1 { parse_on_threads(source, index, namespace, threads) } else { None }
 }
 
 /// What a group of documents contains.
@@ -27,27 +27,28 @@ struct GroupContent {
     documents: usize,
 }
 
-fn on_threads(
+fn parse_on_threads(
     source: &ManifestText,
     index: usize,
     namespace: &str,
     threads: usize,
 ) -> Option<(Content, Vec<Manifest>)> {
-    let read = |group: Group<'_>| {
+    let parse = |group: DocumentGroup<'_>| {
         let (mut manifests, mut errors, mut documents) = (Vec::new(), Vec::new(), 0);
         let counted = group.documents().inspect(|_| documents += 1);
         let mut visit = |manifest| manifests.push(manifest);
-        let content = each_in(counted, source, index, namespace, &mut visit, &mut errors);
+        let content = visit_documents(counted, source, index, namespace, &mut visit, &mut errors);
         errors.is_empty().then_some(GroupContent { content, manifests, documents })
     };
-    let groups: Vec<Option<GroupContent>> = thread::scope(|scope| {
-        let groups = yaml::groups(&source.text, threads).into_iter();
-        let running: Vec<_> = groups.map(|group| scope.spawn(|| read(group))).collect();
-        running.into_iter().map(|group| group.join().ok().flatten()).collect()
+    let groups: Option<Vec<GroupContent>> = thread::scope(|scope| {
+        // The system may refuse further threads.
+        let spawn = |group| thread::Builder::new().spawn_scoped(scope, || parse(group)).ok();
+        let groups = yaml::document_groups(&source.text, threads).into_iter();
+        let running: Option<Vec<_>> = groups.map(spawn).collect();
+        running?.into_iter().map(|group| group.join().ok().flatten()).collect()
     });
     let (mut content, mut all, mut before) = (Content::Nothing, Vec::new(), 0);
-    for group in groups {
-        let GroupContent { content: of_group, mut manifests, documents } = group?;
+    for GroupContent { content: of_group, mut manifests, documents } in groups? {
         content = content.max(of_group);
         manifests.iter_mut().for_each(|manifest| manifest.origin.document += before);
         before += documents;
@@ -64,13 +65,14 @@ mod tests {
     use super::*;
     use crate::cluster::manifests::each_of;
 
-    /// Lines that are read differently in different places.
-    const LINES: [&str; 24] = [
+    /// Lines whose meaning depends on the lines before them.
+    const LINES: [&str; 25] = [
         "---",
         "---",
         "---",
         "--- # comment",
         "--- |",
+        "--- !!null |",
         "---x",
         "...",
         "",
@@ -95,12 +97,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn text_without_mistakes_is_read_as_on_one_processor(
+        fn text_without_mistakes_is_parsed_as_on_one_processor(
             lines in proptest::collection::vec(proptest::sample::select(&LINES[..]), 0..20),
             threads in 1..5_usize,
         ) {
             let source = ManifestText { name: "a.yaml".to_owned(), text: lines.join("\n") };
-            if let Some((content, manifests)) = on_threads(&source, 7, "shop", threads) {
+            if let Some((content, manifests)) = parse_on_threads(&source, 7, "shop", threads) {
                 let (mut expected, mut errors) = (Vec::new(), Vec::new());
                 let visited = each_of(&source, 7, "shop", &mut |manifest| expected.push(manifest), &mut errors);
                 prop_assert!(errors.is_empty(), "{errors:?}");
@@ -119,7 +121,7 @@ mod tests {
         let document = |name: usize| format!("kind: A\napiVersion: v1\nmetadata: {{name: n{name}}}\n");
         let text = (0..10).map(document).collect::<Vec<_>>().join("---\n");
         let source = ManifestText { name: "a.yaml".to_owned(), text };
-        let (content, manifests) = on_threads(&source, 0, "shop", 3).unwrap();
+        let (content, manifests) = parse_on_threads(&source, 0, "shop", 3).unwrap();
         assert_eq!(content, Content::Objects);
         let places: Vec<_> =
             manifests.iter().map(|manifest| (manifest.origin.document, manifest.origin.line)).collect();
