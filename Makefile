@@ -25,6 +25,8 @@ KWCTL ?= kwctl
 # The program that runs programs for Windows.
 WINE ?= wine
 FUZZ_SECONDS ?= 60
+# The parts of `make bench-cluster`: all except `huge` if it is empty.
+PARTS ?=
 # How many times `make chaos` kills the program at work.
 CHAOS ?= 100
 # The nodes of `make cluster`, and the mode of kube-proxy: nftables or iptables. Without nodes, the control plane runs alone.
