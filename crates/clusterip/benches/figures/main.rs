@@ -14,6 +14,7 @@ mod module;
 mod parallel;
 mod plan;
 mod process;
+mod program;
 mod scale;
 mod table;
 
@@ -27,6 +28,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     table.head("The module");
     module::figures(&mut table)?;
+    table.head("The program");
+    program::figures(&mut table)?;
     table.head("One evaluation, instance included, order: spread, pool half full");
     evaluation::figures(&mut table)?;
     table.head("Refused of Services created together on the same state, pool half full");
