@@ -18,25 +18,27 @@ const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 const NOT_TEMPORARY: &str = "server-services: Service NAME has no label clusterip-policy/temporary with the value new, \
                              old or trigger, so the account of clusterip may not create or delete it; use another \
-                             account, or the policy of the same version as clusterip";
+                             account, or apply the ValidatingAdmissionPolicy of the same version as clusterip";
 const LABEL_OF_ANOTHER: &str = "server-services: Service NAME exists, so the account of clusterip may not add, change \
-                                or remove its label clusterip-policy/temporary; use another account, or the policy of \
-                                the same version as clusterip";
+                                or remove its label clusterip-policy/temporary; use another account, or apply the \
+                                ValidatingAdmissionPolicy of the same version as clusterip";
 const MANAGER: &str = "server-services: Service NAME must have the label app.kubernetes.io/managed-by: clusterip, \
-                       because it is temporary; use another account, or the policy of the same version as clusterip";
+                       because it is temporary; use another account, or apply the ValidatingAdmissionPolicy of the \
+                       same version as clusterip";
 const OWNER: &str = "server-services: Service NAME must have one owner, the Service that moves, which is not its \
-                     controller, because it is temporary; use another account, or the policy of the same version as \
-                     clusterip";
+                     controller, because it is temporary; use another account, or apply the ValidatingAdmissionPolicy \
+                     of the same version as clusterip";
 const OTHER_OWNER: &str = "server-services: Service NAME is temporary, so the account of clusterip may not change its \
-                           owner; use another account, or the policy of the same version as clusterip";
+                           owner; use another account, or apply the ValidatingAdmissionPolicy of the same version as \
+                           clusterip";
 const TYPE: &str = "server-services: Service NAME must have the type ClusterIP, because it is temporary; use another \
-                    account, or the policy of the same version as clusterip";
+                    account, or apply the ValidatingAdmissionPolicy of the same version as clusterip";
 const EXTERNAL: &str = "server-services: Service NAME may have no external address, no field of a load balancer and no \
-                        node port, because it is temporary; use another account, or the policy of the same version as \
-                        clusterip";
+                        node port, because it is temporary; use another account, or apply the \
+                        ValidatingAdmissionPolicy of the same version as clusterip";
 const TRIGGER: &str = "server-services: Service NAME must be in the namespace of clusterip and without a selector, \
-                       because it triggers kube-proxy; use another account, or the policy of the same version as \
-                       clusterip";
+                       because it triggers kube-proxy; use another account, or apply the ValidatingAdmissionPolicy of \
+                       the same version as clusterip";
 pub(super) const NOT_BY_CLUSTERIP: &str = "temporary-services: Service NAME is temporary because of the label \
                                            clusterip-policy/temporary, so only clusterip may create or change it; \
                                            leave the label out, or change the Service that moves";
@@ -47,7 +49,8 @@ const FINALIZER: &str = "temporary-services: Service NAME is temporary and must 
 fn named(role: &str) -> String {
     format!(
         "server-services: Service NAME must be named clusterip-{role}- and ten hexadecimal digits, because its label \
-         clusterip-policy/temporary is {role}; use another account, or the policy of the same version as clusterip"
+         clusterip-policy/temporary is {role}; use another account, or apply the ValidatingAdmissionPolicy of the same \
+         version as clusterip"
     )
 }
 
@@ -336,8 +339,8 @@ fn writes() -> Vec<Write> {
             before: || temporary("old", "web"),
             change: None,
             by_server: "server-services: Service NAME must be named clusterip-old- and ten hexadecimal digits, because \
-                        its label clusterip-policy/temporary is old; use another account, or the policy of the same \
-                        version as clusterip",
+                        its label clusterip-policy/temporary is old; use another account, or apply the \
+                        ValidatingAdmissionPolicy of the same version as clusterip",
             by_tenant: "allowed",
         },
     ]
