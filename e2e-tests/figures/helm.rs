@@ -84,6 +84,8 @@ pub async fn measure(bench: &Bench, rounds: usize) -> [Moves; 2] {
             if is_bare {
                 for (way, moves) in WAYS.iter().zip(&mut moves) {
                     moves.bare_p95.push(bare_requests(bench, way).await);
+                    // Both ways use the same addresses.
+                    clear(bench, way).await;
                 }
             } else {
                 let server = bench.serve("memory").await;
