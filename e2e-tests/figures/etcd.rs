@@ -1,6 +1,6 @@
-//! Writes objects directly to etcd, in the format of the API server. For each Service that it creates, the API server of
-//! Kubernetes 1.36 counts all `IPAddress` objects twice (`createIPAddress` in `pkg/registry/core/service/ipallocator`).
-//! Therefore it would need many hours to create 100,000 Services.
+//! Writes objects directly to etcd, in the format of the API server. For each Service that it creates, the API server
+//! of Kubernetes 1.36 counts all `IPAddress` objects twice (`createIPAddress` in
+//! `pkg/registry/core/service/ipallocator`). Therefore it would need many hours to create 100,000 Services.
 
 use std::time::Duration;
 

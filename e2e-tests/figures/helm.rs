@@ -93,9 +93,9 @@ pub async fn measure(bench: &Bench, rounds: usize) -> [Moves; 2] {
                     round(bench, way, moves).await;
                 }
                 bench.end(server).await;
-            }
-            for way in &WAYS {
-                clear(bench, way).await;
+                for way in &WAYS {
+                    clear(bench, way).await;
+                }
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Measures starts and admissions in a cluster of 100,000 Services. The API server needs some gigabytes of memory for them, so
-//! this part is measured only if it is selected.
+//! Measures starts and admissions in a cluster of 100,000 Services. The API server needs some gigabytes of memory for
+//! them, so this part is measured only if it is selected.
 
 use std::net::Ipv4Addr;
 

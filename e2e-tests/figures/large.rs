@@ -159,8 +159,8 @@ impl Large {
         table.rounds("peak (VmHWM), first lists included", &self.of_each(|start| start.peak), "MB", bound);
     }
 
-    /// Prints how long the server takes until it is ready, until it has examined every Service, and until it has examined
-    /// them again after a change of the settings.
+    /// Prints how long the server takes until it is ready, until it has examined every Service, and until it has
+    /// examined them again after a change of the settings.
     pub fn times(&self, table: &mut Table, bounds: &Bounds) {
         table.rounds("until /readyz answers 200", &self.of_each(|start| start.ready), "s", bounds.ready);
         table.rounds("until every Service was examined", &self.of_each(|start| start.examined), "s", bounds.examined);

@@ -1,8 +1,8 @@
 //! Splits texts into parts that are YAML of their own.
 //!
-//! In some texts, JSON objects follow each other without a document marker between them, as `kubectl get -o json` prints
-//! them when it is run several times, and as `kubectl apply` reads them. YAML has no such documents. A large text is
-//! split at document markers, because its parts can be read at the same time.
+//! In some texts, JSON objects follow each other without a document marker between them, as `kubectl get -o json`
+//! prints them when it is run several times, and as `kubectl apply` reads them. YAML has no such documents. A large text
+//! is split at document markers, because its parts can be read at the same time.
 
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
@@ -25,8 +25,8 @@ pub(super) fn parts(text: &str) -> Vec<Part<'_>> {
     split(text, cuts(text))
 }
 
-/// Parts of about the same size, at most `count`, which begin at document markers. In invalid YAML, such as after an open
-/// quote, a line that looks like a marker may be none. Then one of the parts is invalid too.
+/// Parts of about the same size, at most `count`, which begin at document markers. In invalid YAML, such as after an
+/// open quote, a line that looks like a marker may be none. Then one of the parts is invalid too.
 pub(super) fn equal_parts(text: &str, count: usize) -> Vec<Part<'_>> {
     let mut cuts = Vec::new();
     let mut last = 0;
@@ -46,14 +46,12 @@ pub(super) fn equal_parts(text: &str, count: usize) -> Vec<Part<'_>> {
 
 /// The parts of a text between these positions in bytes, which are in order.
 fn split(text: &str, cuts: impl IntoIterator<Item = usize>) -> Vec<Part<'_>> {
-    let mut parts = Vec::new();
-    let mut begin = Part::default();
+    let mut parts: Vec<Part<'_>> = Vec::new();
     let mut from = 0;
     for cut in cuts.into_iter().chain([text.len()]) {
-        let part = Part { text: &text[from..cut], ..begin };
-        begin = after(&part);
+        let begin = parts.last().map(after).unwrap_or_default();
+        parts.push(Part { text: &text[from..cut], ..begin });
         from = cut;
-        parts.push(part);
     }
     parts
 }
@@ -132,13 +130,22 @@ fn further_objects(document: &str) -> Vec<usize> {
 mod tests {
     use super::*;
 
+    struct Case {
+        name: &'static str,
+        text: &'static str,
+        /// The texts of the parts.
+        expected: &'static [&'static str],
+    }
+
+    impl Case {
+        fn check(&self, parts: &[Part<'_>]) {
+            let texts: Vec<&str> = parts.iter().map(|part| part.text).collect();
+            assert_eq!(texts, self.expected, "{}, {} parts", self.name, parts.len());
+        }
+    }
+
     #[test]
     fn only_objects_that_follow_each_other_are_split() {
-        struct Case {
-            name: &'static str,
-            text: &'static str,
-            expected: &'static [&'static str],
-        }
         let cases = [
             Case { name: "nothing", text: "", expected: &[""] },
             Case { name: "YAML", text: "a: 1\n---\nb: 2\n", expected: &["a: 1\n---\nb: 2\n"] },
@@ -156,19 +163,13 @@ mod tests {
             Case { name: "braces of YAML", text: "{a: 1}\n{b: 2}\n", expected: &["{a: 1}\n{b: 2}\n"] },
             Case { name: "torn", text: "{}\n{\"a\":", expected: &["{}\n{\"a\":"] },
         ];
-        for Case { name, text, expected } in cases {
-            let texts: Vec<&str> = parts(text).iter().map(|part| part.text).collect();
-            assert_eq!(texts, expected, "{name}");
+        for case in cases {
+            case.check(&parts(case.text));
         }
     }
 
     #[test]
     fn text_is_split_at_the_first_marker_behind_each_share() {
-        struct Case {
-            name: &'static str,
-            text: &'static str,
-            expected: &'static [&'static str],
-        }
         let cases = [
             Case { name: "nothing", text: "", expected: &[""] },
             Case { name: "no marker", text: "a: 1\nb: 2\n", expected: &["a: 1\nb: 2\n"] },
@@ -189,10 +190,9 @@ mod tests {
                 expected: &["---\n---\na: 1234567890\n"],
             },
         ];
-        for Case { name, text, expected } in cases {
+        for case in cases {
             for count in [2, 3] {
-                let texts: Vec<&str> = equal_parts(text, count).iter().map(|part| part.text).collect();
-                assert_eq!(texts, expected, "{name}, {count}");
+                case.check(&equal_parts(case.text, count));
             }
         }
         let four = "a\n---\nb\n---\nc\n---\nd\n";

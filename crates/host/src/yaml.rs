@@ -112,9 +112,9 @@ pub fn documents(text: &str) -> Documents<'_> {
     DocumentGroup { parts: text_parts::parts(text), reserved_aliases: Size::default() }.documents()
 }
 
-/// Splits the documents of a text into at most `count` groups, which can be parsed at the same time. A text in which JSON
-/// objects follow each other is one group. Each group has an equal share of the limits of aliases, so a group may fail
-/// although the whole text is valid.
+/// Splits the documents of a text into at most `count` groups, which can be parsed at the same time. A text in which
+/// JSON objects follow each other is one group. Each group has an equal share of the limits of aliases, so a group may
+/// fail although the whole text is valid.
 pub fn document_groups(text: &str, count: usize) -> Vec<DocumentGroup<'_>> {
     let parts = match text_parts::parts(text) {
         whole if whole.len() == 1 => text_parts::equal_parts(text, count),

@@ -15,8 +15,8 @@ use tower::BoxError;
 use crate::api_error::causes;
 use crate::api_requests;
 
-/// How many objects are requested at a time, as long as no page is too large. Pages of more objects have no maximum size:
-/// the watchers of kube request 500 objects by default, and can't request fewer of them later.
+/// How many objects are requested at a time, as long as no page is too large. Pages of more objects have no maximum
+/// size: the watchers of kube request 500 objects by default, and can't request fewer of them later.
 pub const PAGE_OBJECTS: u32 = 400;
 /// A page of at most this many objects may have any size, so that every list ends.
 pub const SMALL_PAGE_OBJECTS: u32 = 25;
@@ -64,7 +64,8 @@ pub(crate) fn with_maximum_size(body: Body) -> Body {
 /// Calls `visit` with each object that `parameters` select. `list` sends the request for one page.
 ///
 /// # Errors
-/// The error of the first request that fails for another reason than the size of its page. `visit` was called with the objects of the pages before.
+/// The error of the first request that fails for another reason than the size of its page. `visit` was called with the
+/// objects of the pages before.
 pub async fn visit_pages<T: Clone, P>(
     parameters: ListParams,
     list: impl Fn(ListParams) -> P,

@@ -1,7 +1,7 @@
 //! Time and peak memory of `clusterip audit` of a snapshot, measured on the whole process.
 
+use std::fs;
 use std::net::Ipv4Addr;
-use std::{env, fs, process};
 
 use serde_json::{Value, json};
 
@@ -20,8 +20,8 @@ const SETTINGS: &str = "services:
 ";
 
 pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
-    let folder = env::temp_dir().join(format!("clusterip-audit-figures-{}", process::id()));
-    fs::create_dir_all(&folder)?;
+    let temporary = tempfile::tempdir()?;
+    let folder = temporary.path();
     fs::write(folder.join("settings.yaml"), SETTINGS)?;
     for (services, seconds_bound, megabytes_bound) in [(10_000, None, None), (20_000, Some(8.0), Some(300.0))] {
         let (json, yaml) = (folder.join("snapshot.json"), folder.join("snapshot.yaml"));
@@ -45,8 +45,6 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
             table.row("", median(megabytes), "MB", megabytes_bound);
         }
     }
-    // Files that remain in the folder for temporary files do no harm.
-    let _ = fs::remove_dir_all(&folder);
     Ok(())
 }
 

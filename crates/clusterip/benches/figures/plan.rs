@@ -1,8 +1,10 @@
 //! Time and peak memory of `clusterip plan`, measured on the whole process.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{env, fs, process};
+
+use tempfile::TempDir;
 
 use crate::layout::median;
 use crate::process::{Run, program};
@@ -126,34 +128,26 @@ spec:
     }
 }
 
-/// A folder that is removed when the value is dropped.
-struct Folder(PathBuf);
+/// A folder with settings and manifests.
+struct Folder(TempDir);
 
 impl Folder {
     fn new() -> std::io::Result<Self> {
-        let folder = env::temp_dir().join(format!("clusterip-figures-{}", process::id()));
-        fs::create_dir_all(&folder)?;
-        fs::write(folder.join("settings.yaml"), SETTINGS)?;
-        fs::write(folder.join("lowest.yaml"), SETTINGS.replace("services:\n", "services:\n  order: lowest\n"))?;
+        let folder = tempfile::tempdir()?;
+        fs::write(folder.path().join("settings.yaml"), SETTINGS)?;
+        fs::write(folder.path().join("lowest.yaml"), SETTINGS.replace("services:\n", "services:\n  order: lowest\n"))?;
         Ok(Self(folder))
     }
 
     fn write(&self, input: &Input) -> Result<PathBuf, Box<dyn std::error::Error>> {
         let Input { services, namespaces, deployments } = input;
-        let file = self.0.join(format!("{services}-{namespaces}-{deployments}.yaml"));
+        let file = self.0.path().join(format!("{services}-{namespaces}-{deployments}.yaml"));
         fs::write(&file, input.yaml()?)?;
         Ok(file)
     }
 
     fn plan(&self, settings: &str, manifests: &Path, output: &str) -> Result<Run, Box<dyn std::error::Error>> {
-        let settings = self.0.join(settings);
+        let settings = self.0.path().join(settings);
         Run::of(program().args(["plan", "--output", output, "--settings"]).args([&settings, manifests]))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Files that remain in the folder for temporary files do no harm.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

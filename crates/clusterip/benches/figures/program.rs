@@ -1,8 +1,8 @@
 //! The size of the program, and plans whose cost is not that of their Services.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{env, fs, process};
 
 use crate::layout::median;
 use crate::process::{Run, program};
@@ -24,10 +24,9 @@ nodes:
 ";
 
 pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
-    let folder = env::temp_dir().join(format!("clusterip-program-figures-{}", process::id()));
-    fs::create_dir_all(&folder)?;
+    let folder = tempfile::tempdir()?;
     let file = |name: &str, text: &str| -> std::io::Result<PathBuf> {
-        let file = folder.join(name);
+        let file = folder.path().join(name);
         fs::write(&file, text).map(|()| file)
     };
     table.row("size", fs::metadata(program().get_program())?.len() as f64 / 1e6, "MB", Some(25.0));
@@ -51,8 +50,6 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
         runs.map(|runs| median(runs.into_iter().map(|run| run.seconds).collect()))
     };
     table.row("plan of 5,000 Nodes that have blocks", plan(&settings, &nodes)?, "s", Some(2.0));
-    // Files that remain in the folder for temporary files do no harm.
-    let _ = fs::remove_dir_all(&folder);
     Ok(())
 }
 
@@ -61,8 +58,8 @@ fn nodes() -> Result<String, std::fmt::Error> {
     for number in 0..NODES {
         writeln!(
             yaml,
-            "---\n{{apiVersion: v1, kind: Node, metadata: {{name: node-{number:04}, labels: {{kubernetes.io/os: linux}}}}, \
-             spec: {{podCIDR: 10.{}.{}.0/24}}}}",
+            "---\n{{apiVersion: v1, kind: Node, metadata: {{name: node-{number:04}, labels: {{kubernetes.io/os: linux}}}}, spec: \
+             {{podCIDR: 10.{}.{}.0/24}}}}",
             number / 256,
             number % 256
         )?;

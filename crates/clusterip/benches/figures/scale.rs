@@ -1,11 +1,10 @@
 //! Time and memory of `clusterip plan` and `clusterip audit` for a large cluster, measured on the whole process:
 //! `make bench-scale`.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufWriter, Result, Write};
 use std::net::Ipv4Addr;
 use std::path::Path;
-use std::{env, fs, process};
 
 use serde_json::{Value, json};
 
@@ -27,10 +26,9 @@ const SETTINGS: &str = "services:
 ";
 
 pub fn figures(table: &mut Table) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let folder = env::temp_dir().join(format!("clusterip-scale-figures-{}", process::id()));
-    fs::create_dir_all(&folder)?;
+    let folder = tempfile::tempdir()?;
     let [settings, manifests, snapshot] =
-        ["settings.yaml", "manifests.yaml", "snapshot.json"].map(|file| folder.join(file));
+        ["settings.yaml", "manifests.yaml", "snapshot.json"].map(|file| folder.path().join(file));
     fs::write(&settings, SETTINGS)?;
     write_manifests(&manifests)?;
     write_snapshot(&snapshot)?;
@@ -50,8 +48,6 @@ pub fn figures(table: &mut Table) -> std::result::Result<(), Box<dyn std::error:
         table.row("  memory", run.megabytes, "MB", megabytes_bound);
         table.row("  output", run.printed_megabytes, "MB", None);
     }
-    // Files that remain in the folder for temporary files do no harm.
-    let _ = fs::remove_dir_all(&folder);
     Ok(())
 }
 

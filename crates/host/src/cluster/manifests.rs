@@ -217,8 +217,8 @@ fn each_of(
     visit_documents(yaml::documents(&source.text), source, index, namespace, visit, errors)
 }
 
-/// Calls `visit` with each manifest of these documents of the source, and adds the mistakes to `errors`. The documents are
-/// counted from the first one that is given.
+/// Calls `visit` with each manifest of these documents of the source, and adds the mistakes to `errors`. The documents
+/// are counted from the first one that is given.
 fn visit_documents(
     documents: impl Iterator<Item = Result<Node, YamlError>>,
     source: &ManifestText,

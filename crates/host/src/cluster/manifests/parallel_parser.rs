@@ -107,11 +107,9 @@ mod tests {
                 let visited = each_of(&source, 7, "shop", &mut |manifest| expected.push(manifest), &mut errors);
                 prop_assert!(errors.is_empty(), "{errors:?}");
                 prop_assert_eq!(content, visited);
-                let shown = |manifests: &[Manifest]| -> Vec<_> {
-                    let shown = |manifest: &Manifest| (manifest.object.clone(), manifest.origin.clone(), manifest.slot.clone());
-                    manifests.iter().map(shown).collect()
-                };
-                prop_assert_eq!(shown(&manifests), shown(&expected));
+                let shown = |Manifest { object, origin, slot, .. }: Manifest| (object, origin, slot);
+                let all = |manifests: Vec<Manifest>| manifests.into_iter().map(shown).collect::<Vec<_>>();
+                prop_assert_eq!(all(manifests), all(expected));
             }
         }
     }

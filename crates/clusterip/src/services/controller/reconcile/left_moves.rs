@@ -41,8 +41,8 @@ pub(super) enum AfterLeft {
 }
 
 impl Reconciler {
-    /// Forgets the unfinished moves that this process knows, because another leader may have finished them. Those of the
-    /// Services `at_work` are kept: this process carries them out.
+    /// Forgets the unfinished moves that this process knows, because another leader may have finished them. Those of
+    /// the Services `at_work` are kept: this process carries them out.
     pub fn forget_left_moves(&self, at_work: &BTreeSet<ServiceKey>) {
         self.mover.unfinished().retain(at_work);
         self.left().retain(|id, _| at_work.contains(id));

@@ -1,10 +1,10 @@
-//! The lists of a kind, of which each watch begins with one.
+//! How a kind is listed. Each watch begins with a list.
 
 use clusterip_runtime::list_pages::{fewer_objects, is_page_too_large, is_too_slow};
 
 use super::super::kinds::{self, Kind};
 
-/// What is known from the lists of a kind so far.
+/// The progress of the lists of one kind. It decides how the next list is requested.
 pub(super) struct Lists {
     /// Whether the kind was listed completely at least once.
     pub(super) complete: bool,
