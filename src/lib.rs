@@ -8,10 +8,18 @@ pub mod list;
 /// The entry points that a waPC host calls. They exist in the Wasm module only: a native build has no host.
 #[cfg(target_arch = "wasm32")]
 mod entry_points {
+    use std::cell::RefCell;
+
+    use clusterip_core::validate::{LastSettings, validate_with};
     use kubewarden_policy_sdk::{protocol_version_guest, wapc_guest};
     use wapc_guest::{CallResult, host_call, register_function};
 
     use crate::kubewarden_cluster::KubewardenCluster;
+
+    thread_local! {
+        /// Of the last request. Some hosts use an instance for many requests.
+        static LAST_SETTINGS: RefCell<LastSettings> = RefCell::default();
+    }
 
     /// The host calls this once for each instance, before any other function.
     #[expect(unsafe_code, reason = "the host finds the function by its name")]
@@ -26,7 +34,8 @@ mod entry_points {
         let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
             host_call("kubewarden", "kubernetes", operation, request).map_err(|error| error.to_string())
         });
-        Ok(serde_json::to_vec(&clusterip_core::validate(payload, &cluster))?)
+        let answer = LAST_SETTINGS.with_borrow_mut(|last| validate_with(last, payload, &cluster));
+        Ok(serde_json::to_vec(&answer)?)
     }
 
     fn validate_settings(payload: &[u8]) -> CallResult {

@@ -148,7 +148,7 @@ fn invalid_name(service: &Value) -> Option<String> {
 
 /// The error for a type that does not exist.
 fn invalid_type(service: &Value) -> Option<String> {
-    let kind = service.pointer("/spec/type").filter(|kind| !kind.is_null() && **kind != "")?;
+    let kind = service.get("spec")?.get("type").filter(|kind| !kind.is_null() && **kind != "")?;
     let is_known = kind.as_str().is_some_and(|kind| TYPES.contains(&kind));
     (!is_known).then(|| format!("spec.type: {kind} is not one of {}", TYPES.join(", ")))
 }
@@ -174,8 +174,9 @@ fn own_addresses(service: &Value) -> Vec<IpAddr> {
 
 /// The values of `clusterIP` and `clusterIPs` with their paths.
 fn values(service: &Value) -> Vec<(String, &Value)> {
-    let primary = service.pointer("/spec/clusterIP").filter(|value| !value.is_null() && **value != "");
-    let all = service.pointer("/spec/clusterIPs").and_then(Value::as_array).into_iter().flatten();
+    let Some(spec) = service.get("spec") else { return Vec::new() };
+    let primary = spec.get("clusterIP").filter(|value| !value.is_null() && **value != "");
+    let all = spec.get("clusterIPs").and_then(Value::as_array).into_iter().flatten();
     let all = all.enumerate().map(|(index, value)| (format!("spec.clusterIPs[{index}]"), value));
     primary.map(|value| ("spec.clusterIP".to_owned(), value)).into_iter().chain(all).collect()
 }

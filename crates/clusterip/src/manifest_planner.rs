@@ -2,9 +2,9 @@
 //! gives them external addresses if the settings have pools of them, and gives blocks to their Nodes if there are
 //! pools for Nodes.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::num::NonZero;
+use std::sync::mpsc::sync_channel;
 use std::thread::{self, available_parallelism};
 
 use clusterip_core::answer::Outcome;
@@ -123,11 +123,10 @@ impl<'m> Planner<'m> {
         let has_pools = !settings.nodes.pools.is_empty();
         // Made before the manifests are known, because Nodes of the cluster keep the blocks that they have.
         let mut nodes = has_pools.then(|| NodePlanner::new(module, document, settings, snapshot));
-        for manifest in manifests {
-            let object = manifest.object.value();
-            planned.api_server.add_namespace(&object);
-            evaluator.add(&object, manifest);
-        }
+        each_object(manifests, |manifest, object| {
+            planned.api_server.add_namespace(object);
+            evaluator.add(object, manifest);
+        });
         if let Some(nodes) = &mut nodes {
             nodes.learn(manifests);
         }
@@ -176,32 +175,18 @@ impl PlannedServices {
     ) -> Result<Vec<Row>, PlanError> {
         let mut rows = Vec::with_capacity(services.len());
         let mut series = evaluator.module.series();
-        let mut batches = services.chunks(early_answers::BATCH).peekable();
-        let mut answers = batches.peek().map(|first| evaluator.early_answers(first)).unwrap_or_default();
-        // The Services that were planned while those of a batch were evaluated.
-        let mut before = BTreeSet::new();
-        while let Some(batch) = batches.next() {
-            let next = batches.peek().copied().unwrap_or_default();
-            let (mut planned, mut next_answers) = (BTreeSet::new(), Vec::new());
-            thread::scope(|scope| {
-                scope.spawn(|| next_answers = evaluator.early_answers(next));
-                for (&(index, manifest), early) in batch.iter().zip(answers.drain(..)) {
-                    // A second manifest of a Service updates the first one.
-                    let is_first = |id: &ServiceKey| !before.contains(id) && !planned.contains(id);
-                    let early = early.filter(|early| is_first(&early.answered.id) && early.holds());
-                    let (row, id) = self.plan_service(evaluator, index, manifest, early, &mut series)?;
-                    planned.insert(id);
-                    rows.push(row);
-                    progress(rows.len() as u64);
-                }
-                Ok::<(), PlanError>(())
-            })?;
-            (before, answers) = (planned, next_answers);
-        }
-        Ok(rows)
+        thread::scope(|scope| {
+            let mut early_answers = evaluator.early_answers(scope, services);
+            for &(index, manifest) in services {
+                let early = early_answers.next();
+                rows.push(self.plan_service(evaluator, index, manifest, early, &mut series)?);
+                progress(rows.len() as u64);
+            }
+            Ok(rows)
+        })
     }
 
-    /// Plans the Service of a manifest. Returns its row, and its key as the manifest has it.
+    /// Plans the Service of a manifest.
     fn plan_service(
         &mut self,
         evaluator: &PlanEvaluator<'_>,
@@ -209,9 +194,9 @@ impl PlannedServices {
         manifest: &Manifest,
         early: Option<EarlyAnswer>,
         series: &mut Series<'_>,
-    ) -> Result<(Row, ServiceKey), PlanError> {
-        let answered = match early {
-            Some(early) => early.answered,
+    ) -> Result<Row, PlanError> {
+        let answered = match early.and_then(|early| early.if_current(evaluator)) {
+            Some(answered) => answered,
             None => self.evaluate(evaluator, index, manifest, series)?,
         };
         let AnsweredService { id, object, old, placed, row } = answered;
@@ -233,7 +218,7 @@ impl PlannedServices {
             }
             evaluator.add_planned(&id, placed, (!is_generated).then_some(&manifest.origin));
         }
-        Ok((row, id))
+        Ok(row)
     }
 
     fn evaluate(
@@ -254,6 +239,22 @@ impl PlannedServices {
             }
         }
     }
+}
+
+/// Calls `visit` with each manifest and its object. The objects are parsed on another thread.
+fn each_object(manifests: &[Manifest], mut visit: impl FnMut(&Manifest, &Value)) {
+    thread::scope(|scope| {
+        let (sender, parsed) = sync_channel::<Vec<Value>>(4);
+        scope.spawn(move || {
+            for group in manifests.chunks(64) {
+                // Sending fails only if `visit` has panicked.
+                let _ = sender.send(group.iter().map(|manifest| manifest.object.value()).collect());
+            }
+        });
+        for (manifest, object) in manifests.iter().zip(parsed.into_iter().flatten()) {
+            visit(manifest, &object);
+        }
+    });
 }
 
 /// The key of a planned Service. If its name is yet to be generated, the key contains a text that can't be the name of

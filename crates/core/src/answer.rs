@@ -78,6 +78,11 @@ impl Outcome {
             Self::Denied => "denied",
         }
     }
+
+    fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
+        let decision = annotations.get("decision")?;
+        [Self::Allocated, Self::Unchanged, Self::Denied].into_iter().find(|outcome| outcome.name() == decision)
+    }
 }
 
 impl Audit {
@@ -105,11 +110,8 @@ impl Audit {
 
     /// Parses audit annotations; `None` if they are not from this policy.
     pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        let outcome = [Outcome::Allocated, Outcome::Unchanged, Outcome::Denied]
-            .into_iter()
-            .find(|outcome| annotations.get("decision").is_some_and(|name| name == outcome.name()))?;
         Some(Self {
-            outcome,
+            outcome: Outcome::from_annotations(annotations)?,
             pool: annotations.get("pool").cloned(),
             evidence: annotations.get("evidence").and_then(|text| serde_json::from_str(text).ok()),
             reason: annotations.get("reason").cloned(),
@@ -185,8 +187,9 @@ impl Answer {
 
     /// The outcome. Answers of another policy have no audit annotations; then it is derived from the answer itself.
     pub fn outcome(&self) -> Outcome {
-        match (self.audit(), self.accepted, &self.mutated_object) {
-            (Some(audit), ..) => audit.outcome,
+        let annotated = self.audit_annotations.as_ref().and_then(Outcome::from_annotations);
+        match (annotated, self.accepted, &self.mutated_object) {
+            (Some(outcome), ..) => outcome,
             (None, false, _) => Outcome::Denied,
             (None, true, Some(_)) => Outcome::Allocated,
             (None, true, None) => Outcome::Unchanged,

@@ -58,8 +58,8 @@
 //!
 //! # Promises
 //!
-//! - Pure: the cluster is read through the port [`lookups::Cluster`] only. There is no clock, no randomness, no log and
-//!   no memory between calls.
+//! - Pure: the cluster is read through the port [`lookups::Cluster`] only. There is no clock, no randomness and no log.
+//!   Calls share nothing but [`LastSettings`](validate::LastSettings), which change no answer.
 //! - Deterministic: the same request, settings and cluster give the same bytes.
 //! - Total: no input panics, however malformed.
 

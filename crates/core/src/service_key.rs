@@ -23,8 +23,9 @@ impl ServiceKey {
 
     /// The key of a Service as the API server stores it.
     pub fn of(service: &Value) -> Self {
-        let text = |pointer| service.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        Self::new(text("/metadata/namespace"), text("/metadata/name"))
+        let metadata = service.get("metadata");
+        let text = |key| metadata.and_then(|metadata| metadata.get(key)).and_then(Value::as_str).unwrap_or_default();
+        Self::new(text("namespace"), text("name"))
     }
 }
 

@@ -136,8 +136,9 @@ impl Evaluator {
         let object = request.get("object").unwrap_or(&Value::Null);
         let lookups = WatchedLookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, object);
         let lookups = Arc::new(lookups.under(&settings.settings));
+        let objects = ["object", "oldObject"].map(|key| request.get(key));
         let begin = Instant::now();
-        let answered = if admission_state::concerns(&settings.settings.external, request) {
+        let answered = if admission_state::concerns(&settings.settings.external, objects) {
             self.evaluate_with_held(request, subject, &settings, &lookups)
         } else {
             let answer = self.module.validate(request, &settings.document, lookups.clone());

@@ -3,12 +3,14 @@
 //! Services are planned one after the other, because an address that one of them gets is not free for the next one. But
 //! the policy's answer depends only on the request, the settings and the answers to its look-ups, and most evaluations
 //! look up different addresses. Therefore Services are evaluated while those before them are planned. When it is the
-//! turn of a Service, its early answer counts only if all look-ups would still have the same answers. Otherwise the
-//! Service is evaluated again. So the plan is the same for every number of threads.
+//! turn of a Service, its early answer counts only if the request and the answers to all look-ups would still be the
+//! same. Otherwise the Service is evaluated again. So the plan is the same for every number of threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::Scope;
+use std::vec;
 
 use clusterip_core::address::Order;
 use clusterip_core::prefetched::Prefetched;
@@ -20,45 +22,77 @@ use clusterip_host::policy::recorded_lookups::RecordedLookups;
 
 use super::plan_evaluator::{AnsweredService, PlanEvaluator};
 
-/// How many Services are evaluated while as many others are planned. With more of them, the threads would wait less for
-/// each other, but more answers would be out of date.
-pub(super) const BATCH: usize = 256;
+/// How many Services a thread evaluates one after the other. It sends their answers together.
+const GROUP: usize = 32;
+/// How many groups of a thread may wait for their turn. With more of them, more answers would be out of date.
+const WAITING_GROUPS: usize = 4;
 
 /// An answer that was given before it was the turn of its Service.
 pub(super) struct EarlyAnswer {
-    pub(super) answered: AnsweredService,
+    answered: AnsweredService,
     lookups: Arc<EarlyLookups>,
 }
 
 impl EarlyAnswer {
-    /// Whether all look-ups of the evaluation would have the same answers now.
-    pub(super) fn holds(&self) -> bool {
+    /// The answer, if the policy would give the same one now.
+    pub(super) fn if_current(self, evaluator: &PlanEvaluator<'_>) -> Option<AnsweredService> {
         let EarlyLookups { calls, recorded, has_listed } = &*self.lookups;
-        !has_listed.load(Ordering::Relaxed) && recorded.hold(calls)
+        let is_current = !has_listed.load(Ordering::Relaxed)
+            && evaluator.old(&self.answered.id) == self.answered.old
+            && recorded.hold(calls);
+        is_current.then_some(self.answered)
+    }
+}
+
+/// A result for each Service of a plan, in their order. It is `None` if the Service must be evaluated when it is its
+/// turn.
+pub(super) struct EarlyAnswers {
+    /// The threads, which evaluate the groups in turn. Empty if no Service is evaluated early.
+    threads: Vec<Receiver<Vec<Option<EarlyAnswer>>>>,
+    /// How many groups were received.
+    groups: usize,
+    group: vec::IntoIter<Option<EarlyAnswer>>,
+}
+
+impl EarlyAnswers {
+    /// The result for the next Service.
+    pub(super) fn next(&mut self) -> Option<EarlyAnswer> {
+        if self.group.as_slice().is_empty() && !self.threads.is_empty() {
+            let thread = &self.threads[self.groups % self.threads.len()];
+            // Receiving fails only if the thread has panicked. Then the scope panics in the end, too.
+            self.group = thread.recv().unwrap_or_default().into_iter();
+            self.groups += 1;
+        }
+        self.group.next().flatten()
     }
 }
 
 impl PlanEvaluator<'_> {
-    /// Evaluates Services before it is their turn. The results are in the order of `services`; a result is `None` if
-    /// the Service must be evaluated when it is its turn.
-    pub(super) fn early_answers(&self, services: &[(usize, &Manifest)]) -> Vec<Option<EarlyAnswer>> {
-        let mut answers: Vec<Option<EarlyAnswer>> = services.iter().map(|_| None).collect();
+    /// Begins to evaluate Services before it is their turn. The threads end after the last Service, or when the result
+    /// is dropped.
+    pub(super) fn early_answers<'s>(
+        &'s self,
+        scope: &'s Scope<'s, '_>,
+        services: &'s [(usize, &'s Manifest)],
+    ) -> EarlyAnswers {
         // With `lowest`, every Service looks up the address that the one before it gets.
-        if self.threads < 2 || services.len() < 2 || self.settings.order == Order::Lowest {
-            return answers;
-        }
-        let share = services.len().div_ceil(self.threads);
-        thread::scope(|scope| {
-            for (services, answers) in services.chunks(share).zip(answers.chunks_mut(share)) {
-                scope.spawn(move || {
-                    let mut series = self.module.series();
-                    for (&(index, manifest), answer) in services.iter().zip(answers) {
-                        *answer = self.early_answer(index, manifest, &mut series);
+        let is_early = self.threads > 1 && services.len() > 1 && self.settings.order != Order::Lowest;
+        let threads = if is_early { self.threads.min(services.len().div_ceil(GROUP)) } else { 0 };
+        let spawn = |first: usize| {
+            let (sender, receiver) = sync_channel(WAITING_GROUPS);
+            scope.spawn(move || {
+                let mut series = self.module.series();
+                for group in services.chunks(GROUP).skip(first).step_by(threads) {
+                    let answer =
+                        |&(index, manifest): &(usize, &Manifest)| self.early_answer(index, manifest, &mut series);
+                    if sender.send(group.iter().map(answer).collect()).is_err() {
+                        break;
                     }
-                });
-            }
-        });
-        answers
+                }
+            });
+            receiver
+        };
+        EarlyAnswers { threads: (0..threads).map(spawn).collect(), groups: 0, group: Vec::new().into_iter() }
     }
 
     fn early_answer(&self, index: usize, manifest: &Manifest, series: &mut Series<'_>) -> Option<EarlyAnswer> {
@@ -68,7 +102,7 @@ impl PlanEvaluator<'_> {
         }
         let lookups = Arc::new(EarlyLookups::new(self.calls(&service)));
         // If the policy does not answer now, the Service is evaluated again, and the error is reported in its turn.
-        let answer = series.validate(&service.request, &self.document, lookups.clone()).ok()?;
+        let answer = series.validate(&service.request(), &self.document, lookups.clone()).ok()?;
         Some(EarlyAnswer { answered: service.answered(answer), lookups })
     }
 }

@@ -10,6 +10,7 @@ use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests::{Manifest, Origin};
 use clusterip_host::external::admission_state::concerns;
+use clusterip_host::object::Packed;
 use clusterip_host::policy::module::{Module, ModuleError, Series};
 use clusterip_host::policy::service_request::ServiceRequest;
 use serde_json::{Value, json};
@@ -30,14 +31,15 @@ pub(super) struct PlanEvaluator<'m> {
     pub(super) threads: usize,
 }
 
-/// A Service of the manifests, and the request about it.
+/// A Service of the manifests that is to be evaluated.
 pub(super) struct PendingService {
     pub(super) id: ServiceKey,
     pub(super) object: Value,
     /// The existing Service, if the request is an update.
     old: Option<Value>,
     warnings: Vec<String>,
-    pub(super) request: Value,
+    /// The UID of the request.
+    uid: String,
 }
 
 /// A Service after the policy has answered.
@@ -52,6 +54,12 @@ pub(super) struct AnsweredService {
 }
 
 impl PendingService {
+    /// The request about the Service.
+    pub(super) fn request(&self) -> ServiceRequest<'_> {
+        let Self { object, old, uid, .. } = self;
+        ServiceRequest { uid, username: "clusterip-plan", object, old: old.as_ref(), dry_run: true }
+    }
+
     pub(super) fn answered(self, answer: Answer) -> AnsweredService {
         let Self { id, object, old, warnings, .. } = self;
         let row = Row::new(&object, old.as_ref(), &answer, warnings);
@@ -79,24 +87,25 @@ impl<'m> PlanEvaluator<'m> {
         Self { threads, ..self }
     }
 
-    /// The Service of a manifest, and the request about it in the present state.
+    /// The Service of a manifest in the present state.
     pub(super) fn pending(&self, index: usize, manifest: &Manifest) -> PendingService {
-        let (mut object, mut old, mut warnings) = (manifest.object.value(), None, Vec::new());
+        let mut object = manifest.object.value();
         let id = ServiceKey::of(&object);
-        let first = self.existing().get(&id).cloned();
-        if let Some(first) = first.filter(|_| !id.name.is_empty()) {
-            old = self.get(&id);
-            if let Some(old) = &old {
-                keep_addresses(&mut object, old);
-            }
+        let old = self.old(&id);
+        let mut warnings = Vec::new();
+        if let Some(old) = &old {
+            keep_addresses(&mut object, old);
+            let first = self.existing().get(&id).cloned().flatten();
             warnings.extend(first.map(|first| format!("the same Service as in {first}")));
         }
         warnings.extend(misspelled_fields(&object));
-        let uid = format!("plan-{index}");
-        let request =
-            ServiceRequest { uid: &uid, username: "clusterip-plan", object: &object, old: old.as_ref(), dry_run: true };
-        let request = request.to_value();
-        PendingService { id, object, old, warnings, request }
+        PendingService { id, object, old, warnings, uid: format!("plan-{index}") }
+    }
+
+    /// The existing Service with this key, which a request for the key updates.
+    pub(super) fn old(&self, id: &ServiceKey) -> Option<Value> {
+        let exists = !id.name.is_empty() && self.existing().contains_key(id);
+        if exists { self.get(id) } else { None }
     }
 
     /// Evaluates a Service. `held` are the external addresses of the plan, if the request [`Self::is_external`].
@@ -108,8 +117,8 @@ impl<'m> PlanEvaluator<'m> {
     ) -> Result<Answer, ModuleError> {
         let calls = Arc::new(self.calls(service));
         match held {
-            Some(held) => self.module.evaluate_with_held(&service.request, &self.document, held, calls),
-            None => series.validate(&service.request, &self.document, calls),
+            Some(held) => self.module.evaluate_with_held(&service.request(), &self.document, held, calls),
+            None => series.validate(&service.request(), &self.document, calls),
         }
     }
 
@@ -121,7 +130,7 @@ impl<'m> PlanEvaluator<'m> {
 
     /// Whether a request may be about external addresses.
     pub(super) fn is_external(&self, service: &PendingService) -> bool {
-        concerns(&self.settings.external, &service.request)
+        concerns(&self.settings.external, [Some(&service.object), service.old.as_ref()])
     }
 
     /// Adds an object of the manifests that is not planned. A Service that exists keeps its address, whatever its
@@ -138,7 +147,7 @@ impl<'m> PlanEvaluator<'m> {
             let mut existing = self.existing.write().unwrap_or_else(PoisonError::into_inner);
             existing.entry(id.clone()).or_insert_with(|| Some(origin.clone()));
         }
-        self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(service);
+        Snapshot::share_in(&self.snapshot, &service, Packed::new(&service));
     }
 
     fn existing(&self) -> RwLockReadGuard<'_, BTreeMap<ServiceKey, Option<Origin>>> {

@@ -17,7 +17,8 @@ use crate::service::Service;
 pub fn read(object: &Value) -> Service {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let spec = |key: &str| object.get("spec").and_then(|spec| spec.get(key));
-    let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten();
+    let metadata = |key: &str| object.get("metadata").and_then(|metadata| metadata.get(key));
+    let annotations = metadata("annotations").and_then(Value::as_object).into_iter().flatten();
     let external_ips = spec("externalIPs").and_then(Value::as_array).into_iter().flatten();
     Service {
         annotations: annotations.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
@@ -26,7 +27,7 @@ pub fn read(object: &Value) -> Service {
         load_balancer_class: spec("loadBalancerClass").and_then(text),
         load_balancer_ip: spec("loadBalancerIP").and_then(text),
         external_ips: external_ips.filter_map(|item| item.as_str().map(str::to_owned)).collect(),
-        deleting: object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()),
+        deleting: metadata("deletionTimestamp").is_some_and(|time| !time.is_null()),
         ..Service::default()
     }
 }
@@ -63,7 +64,8 @@ pub fn claimed(service: &Service) -> Vec<IpAddr> {
 /// ascending order and without duplicates.
 pub fn in_use(object: &Value) -> Vec<IpAddr> {
     let mut found = claimed(&read(object));
-    found.extend(shown(object.pointer("/status/loadBalancer/ingress")));
+    let balancer = object.get("status").and_then(|status| status.get("loadBalancer"));
+    found.extend(shown(balancer.and_then(|balancer| balancer.get("ingress"))));
     sorted(found)
 }
 

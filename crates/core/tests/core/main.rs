@@ -25,6 +25,7 @@ mod external_stored;
 mod external_updates;
 mod families;
 mod families_updates;
+mod last_settings;
 mod node_allocation_state;
 mod node_blocks;
 mod node_places;

@@ -11,13 +11,14 @@ use serde_json::Value;
 use crate::cluster::lookups::snapshot::Snapshot;
 use crate::cluster::reservations::ledger::Ledger;
 
-/// Whether a request may be about external addresses. If so, the decision needs the held addresses.
-pub fn concerns(settings: &ExternalSettings, request: &Value) -> bool {
+/// Whether a request with these objects, the new and the old one, may be about external addresses. If so, the decision
+/// needs the held addresses.
+pub fn concerns(settings: &ExternalSettings, objects: [Option<&Value>; 2]) -> bool {
     let concerns = |object: &Value| {
         let service = read(object);
         service.load_balancer || !claimed(&service).is_empty()
     };
-    !settings.pools.is_empty() && ["object", "oldObject"].iter().filter_map(|key| request.get(key)).any(concerns)
+    !settings.pools.is_empty() && objects.into_iter().flatten().any(concerns)
 }
 
 /// The held addresses of the pools and their Services, from the Services in `snapshot` and from those in flight.

@@ -190,7 +190,7 @@ impl Module {
     /// As [`Self::validate`].
     pub fn evaluate_with_held(
         &self,
-        request: &Value,
+        request: &impl Serialize,
         settings: &Value,
         held: &Held,
         calls: Arc<dyn HostCalls>,

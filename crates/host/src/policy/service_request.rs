@@ -1,6 +1,7 @@
 //! Admission requests about Services that this program makes itself, to find out what the policy would answer.
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::object;
 
@@ -22,22 +23,67 @@ pub struct ServiceRequest<'o> {
 impl ServiceRequest<'_> {
     /// The request in the format of the API server.
     pub fn to_value(&self) -> Value {
-        let kind = json!({"group": "", "version": "v1", "kind": "Service"});
-        let resource = json!({"group": "", "version": "v1", "resource": "services"});
-        json!({
-            "uid": self.uid,
-            "kind": kind,
-            "requestKind": kind,
-            "resource": resource,
-            "requestResource": resource,
-            "namespace": object::namespace(self.object),
-            "name": object::name(self.object),
-            "operation": if self.old.is_some() { "UPDATE" } else { "CREATE" },
-            "userInfo": {"username": self.username},
-            "object": self.object,
-            "oldObject": self.old,
-            "dryRun": self.dry_run,
-            "options": null,
-        })
+        // Serializing can't fail: the keys of an object are strings, and its numbers are finite.
+        serde_json::to_value(self).unwrap_or_default()
     }
+}
+
+/// Serializes in the format of the API server.
+impl Serialize for ServiceRequest<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { uid, username, object, old, dry_run } = *self;
+        let kind = GroupVersionKind { group: "", version: "v1", kind: "Service" };
+        let resource = GroupVersionResource { group: "", version: "v1", resource: "services" };
+        let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
+        let (namespace, name) = (object::namespace(object), object::name(object));
+        let user_info = UserInfo { username };
+        let request = AdmissionRequest {
+            uid,
+            kind,
+            resource,
+            namespace,
+            name,
+            operation,
+            user_info,
+            object,
+            old_object: old,
+            dry_run,
+        };
+        request.serialize(serializer)
+    }
+}
+
+/// The fields of an `AdmissionRequest` of `admission.k8s.io/v1` that these requests have.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AdmissionRequest<'o> {
+    uid: &'o str,
+    kind: GroupVersionKind,
+    resource: GroupVersionResource,
+    namespace: &'o str,
+    name: &'o str,
+    operation: &'static str,
+    user_info: UserInfo<'o>,
+    object: &'o Value,
+    old_object: Option<&'o Value>,
+    dry_run: bool,
+}
+
+#[derive(Serialize)]
+struct GroupVersionKind {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+}
+
+#[derive(Serialize)]
+struct GroupVersionResource {
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+}
+
+#[derive(Serialize)]
+struct UserInfo<'o> {
+    username: &'o str,
 }

@@ -1,6 +1,6 @@
 //! The state of a cluster at one moment, and Kubewarden's answers about it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::net::IpAddr;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
@@ -100,25 +100,50 @@ impl Snapshot {
 
     /// As [`Self::insert`], for a packed object that has other users too.
     pub fn share(&mut self, object: &Value, whole: Packed) -> Shared {
+        let present = self.same_name(object);
+        if present == Some(&whole) {
+            return Shared::Same;
+        }
+        let replaced = present.map(Packed::value);
+        self.put(object, whole, replaced.as_ref());
+        Shared::Changed(replaced)
+    }
+
+    /// As [`Self::share`], for a snapshot that other threads read. They wait only while its indexes change.
+    pub fn share_in(snapshot: &RwLock<Self>, object: &Value, whole: Packed) -> Shared {
+        let present = Self::read(snapshot).same_name(object).cloned();
+        if present.as_ref() == Some(&whole) {
+            return Shared::Same;
+        }
+        let replaced = present.as_ref().map(Packed::value);
+        let mut snapshot = snapshot.write().unwrap_or_else(PoisonError::into_inner);
+        if snapshot.same_name(object) != present.as_ref() {
+            // Another thread has changed the object meanwhile.
+            return snapshot.share(object, whole);
+        }
+        snapshot.put(object, whole, replaced.as_ref());
+        Shared::Changed(replaced)
+    }
+
+    /// The object with the same kind, namespace and name.
+    fn same_name(&self, object: &Value) -> Option<&Packed> {
+        let (api_version, kind) = (object::api_version(object), object::kind(object));
+        self.packed(api_version, kind, object::namespace(object), object::name(object))
+    }
+
+    /// Puts an object in the place of `replaced`, the one with the same kind, namespace and name.
+    fn put(&mut self, object: &Value, whole: Packed, replaced: Option<&Value>) {
         let kind = Kind::new(object::api_version(object), object::kind(object));
         let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
         let objects = self.kinds.entry(kind).or_default();
-        let shared = Object { whole, listed: OnceLock::new() };
-        let replaced = match objects.by_name.entry(id.clone()) {
-            btree_map::Entry::Vacant(place) => {
-                place.insert(shared);
-                None
-            }
-            btree_map::Entry::Occupied(place) if place.get().whole == shared.whole => return Shared::Same,
-            btree_map::Entry::Occupied(mut place) => Some(place.insert(shared).value()),
-        };
-        if let Some(replaced) = &replaced {
+        objects.by_name.insert(id.clone(), Object { whole, listed: OnceLock::new() });
+        if let Some(replaced) = replaced {
             objects.forget(&id, replaced);
         }
         for label in index_labels(object) {
             objects.by_label.entry(id.0.clone()).or_default().entry(label).or_default().insert(id.1.clone());
         }
-        if let Some(replaced) = &replaced {
+        if let Some(replaced) = replaced {
             self.forget(replaced);
         }
         if object::is_service(object) {
@@ -128,7 +153,6 @@ impl Snapshot {
             self.blocks.add(object);
         }
         self.revise(object::kind(object), &id.0);
-        Shared::Changed(replaced)
     }
 
     /// Removes an object and returns it.
@@ -334,4 +358,38 @@ pub fn map(object: &Value, path: &[&str]) -> Labels {
     let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
     let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
     found.into_iter().flatten().filter_map(strings).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn shared_object_replaces_the_one_with_its_name_in_all_indexes() {
+        let service = |name: &str, last: u8| {
+            let spec = json!({"clusterIP": format!("10.0.0.{last}"), "selector": {"app": format!("app-{last}")}});
+            let metadata = json!({"namespace": "shop", "name": name});
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+        };
+        let shared = RwLock::new(Snapshot::default());
+        let share = |object: &Value| Snapshot::share_in(&shared, object, Packed::new(object));
+        assert_eq!(share(&service("web", 1)), Shared::Changed(None));
+        assert_eq!(share(&service("web", 1)), Shared::Same);
+        assert_eq!(share(&service("db", 2)), Shared::Changed(None));
+        assert_eq!(share(&service("web", 3)), Shared::Changed(Some(service("web", 1))));
+        let snapshot = shared.into_inner().unwrap();
+        let found = [1, 2, 3].map(|last| {
+            let labels = Labels::from([("app".to_owned(), format!("app-{last}"))]);
+            let owners = snapshot.owners(Ipv4Addr::new(10, 0, 0, last).into());
+            let owners: Vec<&str> = owners.map(|key| key.name.as_str()).collect();
+            (owners, snapshot.services_selecting("shop", &labels).into_iter().collect::<Vec<_>>())
+        });
+        let of = |names: &[&'static str]| (names.to_vec(), names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(found, [of(&[]), of(&["db"]), of(&["web"])]);
+    }
 }

@@ -335,7 +335,7 @@ impl Inner {
         let (kind, object) = (projection.kind(), projection.keep(object)?);
         let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
         let after = Packed::new(&object);
-        let shared = self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(&object, after);
+        let shared = Snapshot::share_in(&self.snapshot, &object, after);
         let Shared::Changed(before) = shared else { return Some(id) };
         match own_name(kind) {
             "Service" => addresses(&object).into_iter().chain(in_use(&object)).for_each(|address| (self.seen)(address)),

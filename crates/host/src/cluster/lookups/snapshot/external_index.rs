@@ -20,8 +20,8 @@ impl ExternalIndex {
     /// Adds a Service, if it may have external addresses.
     pub(super) fn add(&mut self, service: &Value) {
         let addresses = in_use(service);
-        let has_record =
-            || service.pointer("/metadata/annotations").and_then(|all| all.get(RECORD_ANNOTATION)).is_some();
+        let annotations = || service.get("metadata").and_then(|metadata| metadata.get("annotations"));
+        let has_record = || annotations().is_some_and(|annotations| annotations.get(RECORD_ANNOTATION).is_some());
         if !addresses.is_empty() || text(service, &["spec", "type"]) == "LoadBalancer" || has_record() {
             self.0.insert(ServiceKey::of(service), addresses);
         }
