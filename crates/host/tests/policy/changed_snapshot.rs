@@ -7,7 +7,8 @@ use std::sync::{Arc, RwLock};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Snapshot, SnapshotCalls};
+use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Shared, Snapshot, SnapshotCalls};
+use clusterip_host::object::Packed;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -134,24 +135,28 @@ proptest! {
 
     #[test]
     fn changed_snapshot_equals_a_new_one(ops in proptest::collection::vec(op(), 0..40)) {
-        let (mut changed, mut left) = (Snapshot::default(), BTreeMap::new());
+        let (changed, mut left) = (RwLock::new(Snapshot::default()), BTreeMap::new());
         for op in ops {
             match op {
                 Op::Insert(object) => {
                     let text =
                         |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-                    left.insert((text("/kind"), text("/metadata/namespace"), text("/metadata/name")), object.clone());
-                    changed.insert(object);
+                    let id = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
+                    let expected = match left.insert(id, object.clone()) {
+                        Some(replaced) if replaced == object => Shared::Same,
+                        replaced => Shared::Changed(replaced),
+                    };
+                    prop_assert_eq!(Snapshot::share_in(&changed, &object, Packed::new(&object)), expected);
                 }
                 Op::Remove(api_version, kind, namespace, name) => {
-                    let removed = changed.remove(api_version, kind, &namespace, &name);
+                    let removed = changed.write().unwrap().remove(api_version, kind, &namespace, &name);
                     prop_assert_eq!(removed, left.remove(&(kind.to_owned(), namespace, name)));
                 }
             }
         }
         let mut made = Snapshot::default();
         left.into_values().for_each(|object| made.insert(object));
-        prop_assert_eq!(asked(changed), asked(made));
+        prop_assert_eq!(asked(changed.into_inner().unwrap()), asked(made));
     }
 }
 
@@ -176,5 +181,29 @@ fn forged_move_annotation_reserves_no_address() {
         snapshot.insert(service(&moving));
         assert_eq!(snapshot.addresses().collect::<Vec<_>>(), own, "{moving}");
         assert!(!snapshot.has_ip_address("10.0.7.1".parse().unwrap()), "{moving}");
+    }
+}
+
+#[test]
+fn revision_changes_with_the_objects_that_decide_the_pool_of_a_service() {
+    struct Case {
+        api_version: &'static str,
+        kind: &'static str,
+        changes: bool,
+    }
+    let cases = [
+        Case { api_version: "v1", kind: "Service", changes: false },
+        Case { api_version: "serving.knative.dev/v1", kind: "Service", changes: true },
+        Case { api_version: "v1", kind: "Pod", changes: true },
+        Case { api_version: "apps/v1", kind: "Deployment", changes: true },
+        Case { api_version: "discovery.k8s.io/v1", kind: "EndpointSlice", changes: false },
+        Case { api_version: "networking.k8s.io/v1", kind: "IPAddress", changes: false },
+    ];
+    for Case { api_version, kind, changes } in cases {
+        let mut snapshot = Snapshot::default();
+        let before = snapshot.revision("shop");
+        let metadata = json!({"name": "web", "namespace": "shop"});
+        snapshot.insert(json!({"apiVersion": api_version, "kind": kind, "metadata": metadata}));
+        assert_eq!(snapshot.revision("shop") != before, changes, "{api_version} {kind}");
     }
 }

@@ -100,7 +100,7 @@ impl Snapshot {
 
     /// As [`Self::insert`], for a packed object that has other users too.
     pub fn share(&mut self, object: &Value, whole: Packed) -> Shared {
-        let present = self.same_name(object);
+        let present = self.present(object);
         if present == Some(&whole) {
             return Shared::Same;
         }
@@ -109,15 +109,16 @@ impl Snapshot {
         Shared::Changed(replaced)
     }
 
-    /// As [`Self::share`], for a snapshot that other threads read. They wait only while its indexes change.
+    /// As [`Self::share`], for a snapshot that other threads read. The replaced object is parsed before the snapshot is
+    /// locked for writing, unless another thread changes that object meanwhile.
     pub fn share_in(snapshot: &RwLock<Self>, object: &Value, whole: Packed) -> Shared {
-        let present = Self::read(snapshot).same_name(object).cloned();
+        let present = Self::read(snapshot).present(object).cloned();
         if present.as_ref() == Some(&whole) {
             return Shared::Same;
         }
         let replaced = present.as_ref().map(Packed::value);
         let mut snapshot = snapshot.write().unwrap_or_else(PoisonError::into_inner);
-        if snapshot.same_name(object) != present.as_ref() {
+        if snapshot.present(object) != present.as_ref() {
             // Another thread has changed the object meanwhile.
             return snapshot.share(object, whole);
         }
@@ -125,8 +126,8 @@ impl Snapshot {
         Shared::Changed(replaced)
     }
 
-    /// The object with the same kind, namespace and name.
-    fn same_name(&self, object: &Value) -> Option<&Packed> {
+    /// The object that this one would replace: it has the same kind, namespace and name.
+    fn present(&self, object: &Value) -> Option<&Packed> {
         let (api_version, kind) = (object::api_version(object), object::kind(object));
         self.packed(api_version, kind, object::namespace(object), object::name(object))
     }
@@ -152,7 +153,7 @@ impl Snapshot {
         } else if object::is_node(object) {
             self.blocks.add(object);
         }
-        self.revise(object::kind(object), &id.0);
+        self.revise(object::api_version(object), object::kind(object), &id.0);
     }
 
     /// Removes an object and returns it.
@@ -162,7 +163,7 @@ impl Snapshot {
         let removed = objects.by_name.remove(&id)?.value();
         objects.forget(&id, &removed);
         self.forget(&removed);
-        self.revise(kind, namespace);
+        self.revise(api_version, kind, namespace);
         Some(removed)
     }
 
@@ -183,9 +184,17 @@ impl Snapshot {
         (of(""), of(namespace))
     }
 
-    fn revise(&mut self, kind: &str, namespace: &str) {
-        // Excluded are the Services themselves, and the kinds that only tell which addresses exist or are used.
-        if !matches!(kind, "Service" | "EndpointSlice" | "IPAddress" | "ServiceCIDR" | "Lease") {
+    fn revise(&mut self, api_version: &str, kind: &str, namespace: &str) {
+        // Excluded are the Services themselves, and the kinds that only tell which addresses exist or are used. A kind
+        // of the same name in another API, such as a Service of Knative, may be a workload.
+        let decides_no_pool = matches!(
+            (api_version, kind),
+            ("v1", "Service")
+                | ("discovery.k8s.io/v1", "EndpointSlice")
+                | ("networking.k8s.io/v1", "IPAddress" | "ServiceCIDR")
+                | ("coordination.k8s.io/v1", "Lease")
+        );
+        if !decides_no_pool {
             *self.revisions.entry(namespace.to_owned()).or_default() += 1;
         }
     }
@@ -193,13 +202,13 @@ impl Snapshot {
     /// Marks a kind as unknown to the cluster, so that look-ups of it fail.
     pub fn remove_api(&mut self, api_version: &str, kind: &str) {
         self.absent.insert(Kind::new(api_version, kind));
-        self.revise(kind, "");
+        self.revise(api_version, kind, "");
     }
 
     /// Marks a kind as known again.
     pub fn add_api(&mut self, api_version: &str, kind: &str) {
         if self.absent.remove(&Kind::new(api_version, kind)) {
-            self.revise(kind, "");
+            self.revise(api_version, kind, "");
         }
     }
 
@@ -358,38 +367,4 @@ pub fn map(object: &Value, path: &[&str]) -> Labels {
     let found = path.iter().try_fold(object, |value, key| value.get(key)).and_then(Value::as_object);
     let strings = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
     found.into_iter().flatten().filter_map(strings).collect()
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn shared_object_replaces_the_one_with_its_name_in_all_indexes() {
-        let service = |name: &str, last: u8| {
-            let spec = json!({"clusterIP": format!("10.0.0.{last}"), "selector": {"app": format!("app-{last}")}});
-            let metadata = json!({"namespace": "shop", "name": name});
-            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
-        };
-        let shared = RwLock::new(Snapshot::default());
-        let share = |object: &Value| Snapshot::share_in(&shared, object, Packed::new(object));
-        assert_eq!(share(&service("web", 1)), Shared::Changed(None));
-        assert_eq!(share(&service("web", 1)), Shared::Same);
-        assert_eq!(share(&service("db", 2)), Shared::Changed(None));
-        assert_eq!(share(&service("web", 3)), Shared::Changed(Some(service("web", 1))));
-        let snapshot = shared.into_inner().unwrap();
-        let found = [1, 2, 3].map(|last| {
-            let labels = Labels::from([("app".to_owned(), format!("app-{last}"))]);
-            let owners = snapshot.owners(Ipv4Addr::new(10, 0, 0, last).into());
-            let owners: Vec<&str> = owners.map(|key| key.name.as_str()).collect();
-            (owners, snapshot.services_selecting("shop", &labels).into_iter().collect::<Vec<_>>())
-        });
-        let of = |names: &[&'static str]| (names.to_vec(), names.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert_eq!(found, [of(&[]), of(&["db"]), of(&["web"])]);
-    }
 }
