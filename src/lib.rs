@@ -10,14 +10,15 @@ pub mod list;
 mod entry_points {
     use std::cell::RefCell;
 
-    use clusterip_core::validate::{LastSettings, validate_with};
+    use clusterip_core::validate::{LastSettings, validate_reusing};
     use kubewarden_policy_sdk::{protocol_version_guest, wapc_guest};
     use wapc_guest::{CallResult, host_call, register_function};
 
     use crate::kubewarden_cluster::KubewardenCluster;
 
     thread_local! {
-        /// Of the last request. Some hosts use an instance for many requests.
+        /// The settings of the last request. `clusterip` evaluates many requests with one instance, for example in a
+        /// plan.
         static LAST_SETTINGS: RefCell<LastSettings> = RefCell::default();
     }
 
@@ -34,7 +35,10 @@ mod entry_points {
         let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
             host_call("kubewarden", "kubernetes", operation, request).map_err(|error| error.to_string())
         });
-        let answer = LAST_SETTINGS.with_borrow_mut(|last| validate_with(last, payload, &cluster));
+        // They are not borrowed during the evaluation, because a trap would leave them borrowed.
+        let mut last_settings = LAST_SETTINGS.take();
+        let answer = validate_reusing(&mut last_settings, payload, &cluster);
+        LAST_SETTINGS.set(last_settings);
         Ok(serde_json::to_vec(&answer)?)
     }
 

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-/// Plans and audits allocate many small values, on several threads. They take a tenth less time than with the allocator
-/// of glibc.
+/// The allocator of all commands. Plans and audits allocate many small values on several threads, and take a tenth less
+/// time than with the allocator of glibc.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

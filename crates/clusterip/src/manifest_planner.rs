@@ -21,7 +21,7 @@ mod early_answers;
 mod plan_evaluator;
 mod rows;
 
-use self::early_answers::EarlyAnswer;
+use self::early_answers::{EarlyAnswer, GROUP, WAITING_GROUPS};
 use self::plan_evaluator::{AnsweredService, PlanEvaluator};
 use self::rows::shown_name;
 pub use self::rows::{AddressSource, ExternalRow, Row};
@@ -241,17 +241,18 @@ impl PlannedServices {
     }
 }
 
-/// Calls `visit` with each manifest and its object. The objects are parsed on another thread.
+/// Calls `visit` with each manifest and its object, in their order. Meanwhile another thread parses the next objects.
 fn each_object(manifests: &[Manifest], mut visit: impl FnMut(&Manifest, &Value)) {
     thread::scope(|scope| {
-        let (sender, parsed) = sync_channel::<Vec<Value>>(4);
+        let (sender, receiver) = sync_channel::<Vec<Value>>(WAITING_GROUPS);
         scope.spawn(move || {
-            for group in manifests.chunks(64) {
-                // Sending fails only if `visit` has panicked.
-                let _ = sender.send(group.iter().map(|manifest| manifest.object.value()).collect());
+            for group in manifests.chunks(GROUP) {
+                if sender.send(group.iter().map(|manifest| manifest.object.value()).collect()).is_err() {
+                    break;
+                }
             }
         });
-        for (manifest, object) in manifests.iter().zip(parsed.into_iter().flatten()) {
+        for (manifest, object) in manifests.iter().zip(receiver.into_iter().flatten()) {
             visit(manifest, &object);
         }
     });

@@ -18,7 +18,12 @@ mod program;
 mod scale;
 mod table;
 
+use mimalloc::MiMalloc;
 use table::Table;
+
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut table = Table::default();

@@ -22,10 +22,11 @@ use clusterip_host::policy::recorded_lookups::RecordedLookups;
 
 use super::plan_evaluator::{AnsweredService, PlanEvaluator};
 
-/// How many Services a thread evaluates one after the other. It sends their answers together.
-const GROUP: usize = 32;
-/// How many groups of a thread may wait for their turn. With more of them, more answers would be out of date.
-const WAITING_GROUPS: usize = 4;
+/// How many Services are in a group. A thread evaluates them one after the other, and sends their answers together.
+pub(super) const GROUP: usize = 32;
+/// How many groups of all threads may wait for their turn, besides those that the threads evaluate or send. With more
+/// of them, more answers would be out of date.
+pub(super) const WAITING_GROUPS: usize = 8;
 
 /// An answer that was given before it was the turn of its Service.
 pub(super) struct EarlyAnswer {
@@ -34,36 +35,36 @@ pub(super) struct EarlyAnswer {
 }
 
 impl EarlyAnswer {
-    /// The answer, if the policy would give the same one now.
+    /// The answer, if it is certain that the policy would give the same one now.
     pub(super) fn if_current(self, evaluator: &PlanEvaluator<'_>) -> Option<AnsweredService> {
         let EarlyLookups { calls, recorded, has_listed } = &*self.lookups;
         let is_current = !has_listed.load(Ordering::Relaxed)
-            && evaluator.old(&self.answered.id) == self.answered.old
+            && evaluator.updated_service(&self.answered.id) == self.answered.old
             && recorded.hold(calls);
         is_current.then_some(self.answered)
     }
 }
 
-/// A result for each Service of a plan, in their order. It is `None` if the Service must be evaluated when it is its
-/// turn.
+/// The early answers of a plan, in the order of its Services.
 pub(super) struct EarlyAnswers {
-    /// The threads, which evaluate the groups in turn. Empty if no Service is evaluated early.
-    threads: Vec<Receiver<Vec<Option<EarlyAnswer>>>>,
-    /// How many groups were received.
-    groups: usize,
-    group: vec::IntoIter<Option<EarlyAnswer>>,
+    /// One receiver for each thread, which send the groups in turn. Empty if no Service is evaluated early.
+    receivers: Vec<Receiver<Vec<Option<EarlyAnswer>>>>,
+    /// How many groups have been received.
+    received: usize,
+    /// The answers of the last group that were not taken yet.
+    rest: vec::IntoIter<Option<EarlyAnswer>>,
 }
 
 impl EarlyAnswers {
-    /// The result for the next Service.
+    /// The early answer of the next Service; `None` if the Service must be evaluated in its turn.
     pub(super) fn next(&mut self) -> Option<EarlyAnswer> {
-        if self.group.as_slice().is_empty() && !self.threads.is_empty() {
-            let thread = &self.threads[self.groups % self.threads.len()];
-            // Receiving fails only if the thread has panicked. Then the scope panics in the end, too.
-            self.group = thread.recv().unwrap_or_default().into_iter();
-            self.groups += 1;
+        if self.rest.as_slice().is_empty() && !self.receivers.is_empty() {
+            let receiver = &self.receivers[self.received % self.receivers.len()];
+            // Receiving fails only if the thread has panicked. Then there is no plan: the scope panics when it ends.
+            self.rest = receiver.recv().unwrap_or_default().into_iter();
+            self.received += 1;
         }
-        self.group.next().flatten()
+        self.rest.next().flatten()
     }
 }
 
@@ -76,10 +77,10 @@ impl PlanEvaluator<'_> {
         services: &'s [(usize, &'s Manifest)],
     ) -> EarlyAnswers {
         // With `lowest`, every Service looks up the address that the one before it gets.
-        let is_early = self.threads > 1 && services.len() > 1 && self.settings.order != Order::Lowest;
-        let threads = if is_early { self.threads.min(services.len().div_ceil(GROUP)) } else { 0 };
+        let evaluates_early = self.threads > 1 && services.len() > 1 && self.settings.order != Order::Lowest;
+        let threads = if evaluates_early { self.threads.min(services.len().div_ceil(GROUP)) } else { 0 };
         let spawn = |first: usize| {
-            let (sender, receiver) = sync_channel(WAITING_GROUPS);
+            let (sender, receiver) = sync_channel((WAITING_GROUPS / threads).max(1));
             scope.spawn(move || {
                 let mut series = self.module.series();
                 for group in services.chunks(GROUP).skip(first).step_by(threads) {
@@ -92,7 +93,7 @@ impl PlanEvaluator<'_> {
             });
             receiver
         };
-        EarlyAnswers { threads: (0..threads).map(spawn).collect(), groups: 0, group: Vec::new().into_iter() }
+        EarlyAnswers { receivers: (0..threads).map(spawn).collect(), received: 0, rest: Vec::new().into_iter() }
     }
 
     fn early_answer(&self, index: usize, manifest: &Manifest, series: &mut Series<'_>) -> Option<EarlyAnswer> {

@@ -38,8 +38,7 @@ pub(super) struct PendingService {
     /// The existing Service, if the request is an update.
     old: Option<Value>,
     warnings: Vec<String>,
-    /// The UID of the request.
-    uid: String,
+    request_uid: String,
 }
 
 /// A Service after the policy has answered.
@@ -56,7 +55,7 @@ pub(super) struct AnsweredService {
 impl PendingService {
     /// The request about the Service.
     pub(super) fn request(&self) -> ServiceRequest<'_> {
-        let Self { object, old, uid, .. } = self;
+        let Self { object, old, request_uid: uid, .. } = self;
         ServiceRequest { uid, username: "clusterip-plan", object, old: old.as_ref(), dry_run: true }
     }
 
@@ -87,11 +86,11 @@ impl<'m> PlanEvaluator<'m> {
         Self { threads, ..self }
     }
 
-    /// The Service of a manifest in the present state.
+    /// The Service of a manifest, with the Service that its request would update in the present state of the plan.
     pub(super) fn pending(&self, index: usize, manifest: &Manifest) -> PendingService {
         let mut object = manifest.object.value();
         let id = ServiceKey::of(&object);
-        let old = self.old(&id);
+        let old = self.updated_service(&id);
         let mut warnings = Vec::new();
         if let Some(old) = &old {
             keep_addresses(&mut object, old);
@@ -99,11 +98,11 @@ impl<'m> PlanEvaluator<'m> {
             warnings.extend(first.map(|first| format!("the same Service as in {first}")));
         }
         warnings.extend(misspelled_fields(&object));
-        PendingService { id, object, old, warnings, uid: format!("plan-{index}") }
+        PendingService { id, object, old, warnings, request_uid: format!("plan-{index}") }
     }
 
-    /// The existing Service with this key, which a request for the key updates.
-    pub(super) fn old(&self, id: &ServiceKey) -> Option<Value> {
+    /// The Service that a request with this key would update; `None` if the request would create a Service.
+    pub(super) fn updated_service(&self, id: &ServiceKey) -> Option<Value> {
         let exists = !id.name.is_empty() && self.existing().contains_key(id);
         if exists { self.get(id) } else { None }
     }
@@ -137,7 +136,7 @@ impl<'m> PlanEvaluator<'m> {
     /// manifest says about it.
     pub(super) fn add(&self, object: &Value, manifest: &Manifest) {
         if !manifest.is_service() || !self.has(object) {
-            self.snapshot.write().unwrap_or_else(PoisonError::into_inner).share(object, manifest.object.clone());
+            Snapshot::share_in(&self.snapshot, object, manifest.object.clone());
         }
     }
 

@@ -109,7 +109,11 @@ proptest! {
     #[test]
     fn the_plan_is_the_same_for_every_number_of_threads(
         existing in prop::collection::vec(fields(), 0..8),
-        services in prop::collection::vec(fields(), 2..60),
+        // The longer plans have several groups of Services for each thread.
+        services in prop_oneof![
+            3 => prop::collection::vec(fields(), 2..60),
+            1 => prop::collection::vec(fields(), 300..500),
+        ],
         windows_namespaces in 0_usize..3,
         order in prop::sample::select(vec!["spread", "spread", "lowest"]),
         when_full in prop::sample::select(vec!["deny", "unmanaged"]),

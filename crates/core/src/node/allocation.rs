@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::json::{Located, TypeMismatch};
 
-/// The state of the pools of Nodes. The policy has no memory, so the host sends this state with each request for blocks
-/// and records the blocks that it gets.
+/// The state of the pools of Nodes. The policy keeps no blocks between requests, so the host sends this state with each
+/// request for blocks, and records the blocks that it gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
     /// The blocks in use. An entry may also be a part of a block or a larger range; any order.

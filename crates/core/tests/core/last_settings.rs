@@ -4,7 +4,7 @@
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use clusterip_core::lookups::EmptyCluster;
-use clusterip_core::validate::{LastSettings, validate, validate_with};
+use clusterip_core::validate::{LastSettings, validate, validate_reusing};
 use serde_json::{Value, json};
 
 use crate::support::created;
@@ -29,7 +29,7 @@ fn answer_does_not_depend_on_the_payloads_before() {
     ];
     let mut last = LastSettings::default();
     for payload in &payloads {
-        let answer = validate_with(&mut last, payload.as_bytes(), &EmptyCluster);
+        let answer = validate_reusing(&mut last, payload.as_bytes(), &EmptyCluster);
         assert_eq!(answer, validate(payload.as_bytes(), &EmptyCluster), "{payload}");
     }
 }

@@ -81,8 +81,7 @@ fn ask_policy(
     calls: Arc<dyn HostCalls>,
     object: &Value,
 ) -> Result<Answer, ModuleError> {
-    let request =
-        ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true }.to_value();
+    let request = ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true };
     // The other addresses of the Service are decided about elsewhere, so the policy gets no settings for them.
     let document = json!({"external": settings.document.get("external").unwrap_or(&Value::Null)});
     module.evaluate_with_held(&request, &document, &Held::default(), calls)

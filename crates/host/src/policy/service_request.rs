@@ -1,7 +1,7 @@
 //! Admission requests about Services that this program makes itself, to find out what the policy would answer.
 
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::object;
 
@@ -32,11 +32,11 @@ impl ServiceRequest<'_> {
 impl Serialize for ServiceRequest<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { uid, username, object, old, dry_run } = *self;
-        let kind = GroupVersionKind { group: "", version: "v1", kind: "Service" };
-        let resource = GroupVersionResource { group: "", version: "v1", resource: "services" };
+        let kind = json!({"group": "", "version": "v1", "kind": "Service"});
+        let resource = json!({"group": "", "version": "v1", "resource": "services"});
         let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
         let (namespace, name) = (object::namespace(object), object::name(object));
-        let user_info = UserInfo { username };
+        let user_info = json!({"username": username});
         let request = AdmissionRequest {
             uid,
             kind,
@@ -53,37 +53,18 @@ impl Serialize for ServiceRequest<'_> {
     }
 }
 
-/// The fields of an `AdmissionRequest` of `admission.k8s.io/v1` that these requests have.
+/// An `AdmissionRequest` of `admission.k8s.io/v1`, without the optional fields that the policy does not read.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AdmissionRequest<'o> {
     uid: &'o str,
-    kind: GroupVersionKind,
-    resource: GroupVersionResource,
+    kind: Value,
+    resource: Value,
     namespace: &'o str,
     name: &'o str,
     operation: &'static str,
-    user_info: UserInfo<'o>,
+    user_info: Value,
     object: &'o Value,
     old_object: Option<&'o Value>,
     dry_run: bool,
-}
-
-#[derive(Serialize)]
-struct GroupVersionKind {
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
-}
-
-#[derive(Serialize)]
-struct GroupVersionResource {
-    group: &'static str,
-    version: &'static str,
-    resource: &'static str,
-}
-
-#[derive(Serialize)]
-struct UserInfo<'o> {
-    username: &'o str,
 }
