@@ -303,14 +303,18 @@ async fn agent_writes_only_the_leases_of_its_own_node() {
 async fn agents_take_over_from_a_dead_agent() {
     const NODES: [&str; 2] = ["takes-over-1", "takes-over-2"];
     let plane = deployed().await;
-    let assignment = Assignment {
-        service: ServiceKey::new("shop", "web"),
-        ports: [(Protocol::Tcp, 443)].into(),
-        nodes: NODES.iter().map(|node| (*node).to_owned()).collect(),
+    let assigned = |nodes_of: &dyn Fn(usize) -> &'static [&'static str]| -> Arc<Assignments> {
+        let assignment = |number: u8| Assignment {
+            service: ServiceKey::new("shop", "web"),
+            ports: [(Protocol::Tcp, 443)].into(),
+            nodes: nodes_of(number.into()).iter().map(|node| (*node).to_owned()).collect(),
+        };
+        let address = |number: u8| IpAddr::from(Ipv4Addr::new(10, 0, 8, number));
+        Arc::new((0..8).map(|number| (address(number), assignment(number))).collect())
     };
-    let assigned: Assignments =
-        (0..8).map(|last| (IpAddr::from(Ipv4Addr::new(10, 0, 8, last)), assignment.clone())).collect();
-    let (network, assignments) = (FakeNetwork::default(), watch::Sender::new(Arc::new(assigned)));
+    // At first each address belongs to one node: an agent that begins earlier would keep all that both may have.
+    let (network, assignments) =
+        (FakeNetwork::default(), watch::Sender::new(assigned(&|number| &NODES[number % 2..][..1])));
     let mut running = Vec::new();
     for node in NODES {
         let agent = AddressAgent {
@@ -341,6 +345,7 @@ async fn agents_take_over_from_a_dead_agent() {
         network.assert_no_conflicts();
     };
     held_by(60, &NODES).await;
+    assignments.send_replace(assigned(&|_| &NODES));
     // As SIGKILL does. The API server may learn a moment later that the heartbeat was ended.
     running[0].0.abort();
     held_by(28, &NODES[1..]).await;
