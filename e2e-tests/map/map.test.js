@@ -401,7 +401,7 @@ describe("the card", () => {
     ["one that is misplaced, among the reserved ones", "172.21.0.21", {
       Address: "172.21.0.21", Pool: "linux", State: "misplaced, among the reserved ones", Service: "returns",
       Namespace: "shop", "Belongs to": "pool windows", Evidence: "os=windows (Deployment shop/returns)", "Set by hand": "no",
-      Finding: '172.21.0.21 lies in pool "linux", expected pool "windows"; `clusterip serve` moves it as its --move allows, and `clusterip move` moves it at once',
+      Finding: '172.21.0.21 lies in pool "linux", expected pool "windows"; `clusterip move --seamless` moves it; `clusterip serve` moves it by itself if no ready endpoint can be reached at its address',
     }],
     ["one that is free", "172.21.0.101", { Address: "172.21.0.101", Pool: "linux", State: "free" }],
     ["one that is reserved", "172.21.0.3", { Address: "172.21.0.3", Pool: "linux", State: "reserved" }],

@@ -117,7 +117,8 @@ pub fn addresses_in_pools_condition(
 ) -> Condition {
     /// More names than these make a condition hard to read, and change it often.
     const SHOWN: usize = 3;
-    const REMEDY: &str = "add a pool with this range, or create the Service again";
+    const REMEDY: &str =
+        "add a pool with this range, or run `clusterip move --seamless`, which moves the Services that a pool matches";
     let names: Vec<String> = outside.iter().take(SHOWN).map(ServiceKey::to_string).collect();
     let (names, others) = (names.join(", "), outside.len().saturating_sub(SHOWN));
     let (reason, message) = match outside.len() {

@@ -292,11 +292,13 @@ impl Moving {
     }
 }
 
-/// Whether a Service looks as if its move had begun and not ended: it has [`MOVING_ANNOTATION`], or its external name
-/// is [`MOVING_NAME`]. Every user who may edit the Service can make it look so; only a record proves it.
+/// Whether a Service looks as if its move had begun and not ended: it has [`MOVING_ANNOTATION`], or it is an alias of
+/// [`MOVING_NAME`]. Every user who may edit the Service can make it look so; only a record proves it. The external name
+/// of a Service of another type has no effect, so it tells nothing.
 pub fn looks_half_moved(service: &Value) -> bool {
-    let external_name = service.get("spec").and_then(|spec| spec.get("externalName")?.as_str());
-    Moving::is_on(service) || external_name == Some(MOVING_NAME)
+    let spec = |field: &str| service.get("spec").and_then(|spec| spec.get(field)?.as_str());
+    let is_alias = spec("type") == Some("ExternalName") && spec("externalName") == Some(MOVING_NAME);
+    Moving::is_on(service) || is_alias
 }
 
 /// The annotation of an object with this key.

@@ -71,6 +71,8 @@ pub enum Unmoved {
     LoadBalancer,
     /// The address was set by hand after the move was ordered.
     SetByHand,
+    /// An endpoint of the Service can be reached at its present addresses. It became ready after the move was ordered.
+    Reachable,
     /// The Service has no address. The API server never leaves a Service like that.
     WithoutAddress,
     /// The Service has the ordered addresses already.
@@ -175,6 +177,9 @@ impl fmt::Display for Unmoved {
             Self::Headless => f.write_str("it is headless"),
             Self::ExternalName => f.write_str("it is of type ExternalName"),
             Self::SetByHand => f.write_str("its address was set by hand meanwhile"),
+            Self::Reachable => {
+                f.write_str("an endpoint that can be reached at its present address became ready meanwhile")
+            }
             Self::LoadBalancer => f.write_str("it is a load balancer, which is moved only on request"),
             Self::WithoutAddress => f.write_str("it has no address"),
             Self::There => f.write_str("it already has that address"),

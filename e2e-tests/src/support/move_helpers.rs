@@ -49,6 +49,10 @@ impl Targets for These {
         Box::pin(ready(Ok(())))
     }
 
+    fn is_reachable(&self, _: &[Value]) -> bool {
+        true
+    }
+
     fn may_show(&self, _: &Map<String, Value>) -> bool {
         true
     }
@@ -93,6 +97,7 @@ pub fn order(service: &Value, addresses: &[IpAddr]) -> MoveOrder {
         reason: None,
         load_balancers: true,
         seamless: None,
+        interrupts: true,
     }
 }
 

@@ -46,6 +46,7 @@ pub mod requests;
 pub mod settings_in_use;
 pub mod survey;
 
+use self::brakes::WouldMove;
 use self::fair_queue::FairQueue;
 use self::reconcile::{Next, Reconciler};
 use self::settings_in_use::{SettingsInUse, SettingsOrigin};
@@ -301,27 +302,32 @@ impl Controller {
             }),
         };
         if self.is_carried_out(carried_out.as_ref()) {
-            self.reconciler.brakes().settings_changed(BTreeSet::new(), 0);
+            self.reconciler.brakes().settings_changed(WouldMove::new(), 0);
         }
-        let (reconciler, ids) = (Arc::clone(&self.reconciler), self.all_services());
+        let (reconciler, ids, is_first) = (Arc::clone(&self.reconciler), self.all_services(), carried_out.is_none());
         *surveys = JoinSet::new();
-        surveys.spawn(async move { (ids.len(), Survey::in_parts(reconciler, ids).await) });
+        surveys.spawn(async move { (ids.len(), Survey::in_parts(reconciler, ids, is_first).await) });
         carried_out
     }
 
     /// Sets the brake for settings that were not carried out yet. Returns the hash of the settings that were carried
     /// out, and the Services to reconcile.
     async fn end_survey(&self, survey: Survey, carried_out: Option<String>) -> (Option<String>, Vec<ServiceKey>) {
-        let Survey { open, misplaced, managed } = survey;
+        let Survey { open, would_move, managed } = survey;
         if self.is_carried_out(carried_out.as_ref()) {
             return (carried_out, open);
         }
-        let count = misplaced.len();
-        if self.reconciler.brakes().settings_changed(misplaced, managed) {
+        let (count, ready) = (would_move.len(), would_move.values().filter(|waits| **waits).count());
+        let waits = self.reconciler.brakes().settings_changed(would_move, managed);
+        if waits {
+            let waiting = self.reconciler.brakes().waiting();
             tracing::warn!(
                 misplaced = count,
                 managed,
-                "the settings would move a large part of the Services: the moves wait for `clusterip move`"
+                waiting,
+                with_ready_endpoints = ready,
+                "the settings would move Services that have ready endpoints, or a large part of the Services: these moves \
+                 wait for `clusterip move`"
             );
         }
         (self.record_applied_settings(carried_out).await, open)

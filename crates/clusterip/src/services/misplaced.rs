@@ -19,6 +19,7 @@ use thiserror::Error;
 use super::controller::requests::Request;
 use super::endpoints;
 use super::mover::journal::Journal;
+use super::mover::seamless::method::{Method, method};
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, skip_reason};
 use crate::services::service_metrics::StayReason;
 
@@ -27,8 +28,10 @@ use crate::services::service_metrics::StayReason;
 pub struct Allowed {
     /// Whether any are moved. If not, only those move that an administrator asks for.
     pub any: bool,
-    /// Whether Services move although they have ready endpoints that can be reached at their present address.
+    /// Whether Services move plainly although they have ready endpoints that can be reached at their present address.
     pub ready: bool,
+    /// Whether Services with ready endpoints move seamlessly, if they can.
+    pub seamless: bool,
     /// Whether Services of type `LoadBalancer` move.
     pub load_balancers: bool,
 }
@@ -66,6 +69,8 @@ pub struct Misplaced {
     pub evidence: String,
     /// Who asked for the move.
     pub asked_by: AskedBy,
+    /// What a move by the controller does to the clients.
+    pub impact: Impact,
     /// Whether the Service moves, or why not.
     pub verdict: Verdict,
 }
@@ -80,6 +85,18 @@ pub enum AskedBy {
     Author,
     /// An administrator, by a [`Request`] or by `clusterip move`. The move skips every brake, too.
     Administrator,
+}
+
+/// What a move by the controller does to the clients of a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Impact {
+    /// Nothing: no endpoint is ready.
+    Unnoticed,
+    /// Nothing: the Service has ready endpoints, and moves seamlessly.
+    Seamless,
+    /// The Service has ready endpoints, and moves plainly: because none of them can be reached at its present address,
+    /// or because it moves in spite of them.
+    Plain,
 }
 
 /// What is done about a misplaced Service.
@@ -142,8 +159,15 @@ pub fn inspect(
         (None, _) => AskedBy::Controller,
     };
     let report = |reason, detail: String| Verdict::Report { reason, detail };
-    let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
-    let disturbed = endpoints::disturbed(&evaluator.stores().read_snapshot(), namespace, name, &lies_in);
+    let endpoints = endpoints::stored(evaluator.stores(), settings, service);
+    let new = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
+    let to = settings.pool(&pool).map(|pool| merge(pool, &placement.addresses, &new)).unwrap_or_default();
+    let impact = match endpoints.ready {
+        0 => Impact::Unnoticed,
+        _ if allowed.seamless && method(service, &to, true) == Method::Seamless => Impact::Seamless,
+        _ => Impact::Plain,
+    };
+    let interrupts = impact == Impact::Plain && endpoints.reachable > 0;
     let verdict = if !allowed.any && asked_by != AskedBy::Administrator {
         report(StayReason::Never, "this server moves nothing".to_owned())
     } else if annotation == Some(Move::Never) {
@@ -155,8 +179,8 @@ pub fn inspect(
         )
     } else if let Some(detail) = control_plane(evaluator, namespace, name, request) {
         report(StayReason::ControlPlane, detail)
-    } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Controller {
-        report(StayReason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached at its present address"))
+    } else if interrupts && !allowed.ready && asked_by == AskedBy::Controller {
+        report(StayReason::ReadyEndpoints, reachable(endpoints.reachable))
     } else if answer.mutated_object.is_none() {
         report(StayReason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
     } else {
@@ -171,8 +195,15 @@ pub fn inspect(
         pool,
         evidence: placement.evidence.unwrap_or_default(),
         asked_by,
+        impact,
         verdict,
     })))
+}
+
+/// Why a Service with this number of endpoints within reach stays, and the remedy.
+fn reachable(endpoints: usize) -> String {
+    let endpoints = if endpoints == 1 { "1 ready endpoint".to_owned() } else { format!("{endpoints} ready endpoints") };
+    format!("{endpoints} can be reached at its present address; `clusterip move --seamless` moves it")
 }
 
 /// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request

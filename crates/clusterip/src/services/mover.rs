@@ -9,6 +9,8 @@
 //! # Guarantees
 //! - The Service is never deleted or created. Its UID stays, and so does everything that depends on it.
 //! - Nothing is changed if the API server refuses the first write, which is tried by a dry run.
+//! - Unless the order says so, no plain move begins while an endpoint can be reached at the present addresses. The API
+//!   server is asked directly before the first write to the Service.
 //! - A move may be cut off anywhere. [`Mover::resume`] finishes it from the record. It may be called again, and does
 //!   nothing if nothing is left to do. Before it restores an address or an external address, it asks the policy.
 //! - Nothing is written to a Service without a record of its move, whatever the Service itself says.
@@ -68,6 +70,7 @@ pub use self::move_error::MoveError;
 use self::outcome::{MAX_SERVICE_BYTES, Outcome, Unmoved, shown};
 use self::plan_method::PlannedMethod;
 use self::records::Records;
+use self::release::Release;
 use self::seamless::progress::Progress;
 use self::targets::Targets;
 use self::unfinished::UnfinishedMoves;
@@ -93,6 +96,8 @@ pub struct MoveOrder {
     pub load_balancers: bool,
     /// The options of a seamless move; `None` for a plain move.
     pub seamless: Option<SeamlessOptions>,
+    /// Whether to move the Service plainly although its endpoints can be reached at its present addresses.
+    pub interrupts: bool,
 }
 
 /// The options of a seamless move.
@@ -303,8 +308,10 @@ impl<'m> Run<'m> {
                     PlannedMethod::Prevented(reason) => return Ok(Outcome::Unmoved(Unmoved::NotPrepared { reason })),
                 };
                 self.ordered = Some(to.clone());
-                if let Some((released, journal)) = self.release(&service, &to, order, plan).await? {
-                    return self.finish(released, &journal, targets).await;
+                match self.release(&service, &to, (order, plan), targets).await? {
+                    Release::Done(released, journal) => return self.finish(released, &journal, targets).await,
+                    Release::Unmoved(unmoved) => return Ok(Outcome::Unmoved(unmoved)),
+                    Release::ReadAgain => {}
                 }
             }
             match self.read("read").await? {

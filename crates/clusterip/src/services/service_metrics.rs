@@ -34,7 +34,7 @@ label_values! {
         Moving = "moving",
         /// The address was set by hand.
         ByHand = "by_hand",
-        /// The Service has ready endpoints with the present address.
+        /// The Service has ready endpoints that can be reached at its present address.
         ReadyEndpoints = "ready_endpoints",
         /// The Service is a load balancer.
         LoadBalancer = "load_balancer",
@@ -48,6 +48,8 @@ label_values! {
         ControlPlane = "control_plane",
         /// The Service looks half moved, but no move of it is recorded.
         NotRecorded = "not_recorded",
+        /// The Service is so large that its move would take too much memory.
+        TooLarge = "too_large",
     }
 }
 

@@ -255,7 +255,7 @@ fn callers_of_a_misplaced_service_are_named_in_the_finding() {
             service: service("other", "172.21.0.70", on("windows")),
             more: vec![hook.clone(), own.clone()],
             called: false,
-            remedy: "`clusterip serve` moves it as its --move allows, and `clusterip move` moves it at once",
+            remedy: "`clusterip move --seamless` moves it; `clusterip serve` moves it by itself if no ready endpoint can be reached at its address",
             notes: 0,
         },
         Row {
@@ -292,7 +292,7 @@ fn move_is_recommended_only_if_it_accepts_the_settings() {
         Case {
             name: "the pools are in the range of the cluster",
             range: "172.21.0.0/16",
-            remedy: "`clusterip serve` moves it as its --move allows, and `clusterip move` moves it at once",
+            remedy: "`clusterip move --seamless` moves it; `clusterip serve` moves it by itself if no ready endpoint can be reached at its address",
             moves: "moves it to 172.21.1.",
         },
         Case {

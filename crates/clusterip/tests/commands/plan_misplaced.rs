@@ -6,7 +6,7 @@ use crate::command::service_snapshot::{SETTINGS, by_hand, cluster, list, on, ser
 use crate::command::{Done, Folder, service_manifest};
 
 /// The remedy for a Service that nothing protects.
-const MOVES: &str = "`clusterip serve` moves it as its --move allows, and `clusterip move` moves it at once";
+const MOVES: &str = "`clusterip move --seamless` moves it; `clusterip serve` moves it by itself if no ready endpoint can be reached at its address";
 
 /// The objects of a snapshot besides its Services. With an APIService, a snapshot shows which Services the control plane
 /// calls.
@@ -121,8 +121,8 @@ fn existing_services_outside_of_their_pool_are_listed() {
                 "a load balancer",
                 service("web", "172.21.0.70", on_windows(json!({"spec": {"type": "LoadBalancer"}}))),
                 in_linux(
-                    "`clusterip serve --move-load-balancers` moves it as its --move allows, and `clusterip move \
-                     --load-balancers` moves it at once",
+                    "`clusterip move --load-balancers` moves it; `clusterip serve --move-load-balancers` moves it by itself \
+                     if no ready endpoint can be reached at its address",
                     true,
                 ),
             ),

@@ -208,10 +208,8 @@ pub fn remedy(service: &Value, by_hand: Option<bool>, called: bool, refused: boo
     if refused {
         return REFUSED.to_owned();
     }
-    let (of_server, of_command) = match text(service, &["spec", "type"]) == "LoadBalancer" {
-        true => (" --move-load-balancers", " --load-balancers"),
-        false => ("", ""),
-    };
+    let is_load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
+    let of_command = if is_load_balancer { " --load-balancers" } else { "" };
     if called {
         // A server never moves such a Service.
         return format!(
@@ -219,8 +217,12 @@ pub fn remedy(service: &Value, by_hand: Option<bool>, called: bool, refused: boo
              moment"
         );
     }
+    // A load balancer does not move seamlessly.
+    let (of_server, of_command) =
+        if is_load_balancer { (" --move-load-balancers", of_command) } else { ("", " --seamless") };
     format!(
-        "`clusterip serve{of_server}` moves it as its --move allows, and `clusterip move{of_command}` moves it at once"
+        "`clusterip move{of_command}` moves it; `clusterip serve{of_server}` moves it by itself if no ready endpoint can be \
+         reached at its address"
     )
 }
 

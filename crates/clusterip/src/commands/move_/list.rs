@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::object::{name, namespace, text};
+use clusterip_host::object::text;
 use clusterip_runtime::api_error::error_message;
 use serde_json::Value;
 
@@ -107,9 +107,9 @@ fn unfinished_row(id: &ServiceKey, journal: &Journal) -> Row {
 
 /// How a Service is moved.
 fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
-    let snapshot = reconciler.evaluator().stores().read_snapshot();
-    let has_ready = endpoints::has_ready(&snapshot, namespace(service), name(service));
-    match method(service, to, has_ready) {
+    let evaluator = reconciler.evaluator();
+    let endpoints = endpoints::stored(evaluator.stores(), &evaluator.settings().settings, service);
+    match method(service, to, endpoints.ready > 0) {
         Method::Seamless if !is_seamless => Method::Plain(WhyPlain::NotAsked),
         method => method,
     }

@@ -71,6 +71,7 @@ impl Startup<'_> {
         let allowed = Allowed {
             any: self.arguments.moves != Moves::Never,
             ready: self.arguments.moves == Moves::Always,
+            seamless: false,
             load_balancers: self.arguments.move_load_balancers,
         };
         let metrics = self.metrics.services.clone();

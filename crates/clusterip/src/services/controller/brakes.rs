@@ -1,6 +1,6 @@
 //! The brakes of the controller: limits on how many Services it moves at once, and how often.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
@@ -16,8 +16,8 @@ pub const MAX_NAMESPACE_MOVES_PER_MINUTE: usize = 100;
 pub const MIN_MOVES_PER_NAMESPACE: usize = 10;
 /// How long a Service stays where it is after a move.
 pub const COOLDOWN: Duration = Duration::from_secs(60);
-/// How many Services new settings may move without the consent of an administrator. More may move without consent
-/// if they are at most [`MAX_PERCENT_WITHOUT_CONSENT`] percent of all that are managed.
+/// How many Services of a namespace new settings may move without the consent of an administrator. More may move without
+/// consent if they are at most [`MAX_PERCENT_WITHOUT_CONSENT`] percent of all that are managed.
 const MAX_MOVES_WITHOUT_CONSENT: usize = 20;
 /// See [`MAX_MOVES_WITHOUT_CONSENT`].
 const MAX_PERCENT_WITHOUT_CONSENT: usize = 10;
@@ -37,9 +37,23 @@ pub enum Brake {
         /// When another Service may move.
         until: Instant,
     },
-    /// The settings changed so that a large part of the Services would move. An administrator must confirm the moves.
-    Settings,
+    /// The settings are new, and an administrator must confirm the moves.
+    Settings(Why),
 }
+
+/// Why an administrator must confirm a move that new settings cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The Service has ready endpoints. They answered with the settings before, so they may answer in spite of these.
+    Ready,
+    /// Many Services of its namespace would move. Other namespaces don't wait for them.
+    Namespace,
+    /// Many Services of several namespaces would move.
+    Cluster,
+}
+
+/// The Services that new settings would move, each with whether it must wait whatever the number is.
+pub type WouldMove = BTreeMap<ServiceKey, bool>;
 
 /// When a Service was moved.
 #[derive(Clone, Copy)]
@@ -57,7 +71,7 @@ pub struct Brakes {
     /// The last move of each Service in its cooldown.
     moved: HashMap<ServiceKey, LastMove>,
     /// The Services that new settings would move, and that wait for the consent of an administrator.
-    waiting: BTreeSet<ServiceKey>,
+    waiting: BTreeMap<ServiceKey, Why>,
     /// Whether it is not known yet which Services new settings would move.
     is_undecided: bool,
 }
@@ -83,8 +97,8 @@ impl Brakes {
         self.recent.retain(|(at, _)| now.saturating_duration_since(*at) < MINUTE);
         self.moved.retain(|_, last| now.saturating_duration_since(last.at) < COOLDOWN);
         if asked_by != AskedBy::Administrator {
-            if self.waiting.contains(id) {
-                return Err(Brake::Settings);
+            if let Some(why) = self.waiting.get(id) {
+                return Err(Brake::Settings(*why));
             }
             if let Some(last) = self.moved.get(id).filter(|_| asked_by == AskedBy::Controller) {
                 return Err(Brake::Cooldown { until: last.at + COOLDOWN });
@@ -119,14 +133,33 @@ impl Brakes {
         }
     }
 
-    /// Notes that new settings are in force, by which `misplaced` of `managed` Services would move. Returns whether
-    /// these Services must wait.
-    pub fn settings_changed(&mut self, misplaced: BTreeSet<ServiceKey>, managed: usize) -> bool {
-        let too_many = misplaced.len() > MAX_MOVES_WITHOUT_CONSENT
-            && misplaced.len() * 100 > managed * MAX_PERCENT_WITHOUT_CONSENT;
-        self.waiting = if too_many { misplaced } else { BTreeSet::new() };
+    /// Notes that new settings are in force, which would move these of `managed` Services. Returns whether some of the
+    /// Services must wait.
+    ///
+    /// A namespace with too many Services that would move waits alone. The Services of all namespaces wait if those of
+    /// the others are too many without those of any single namespace. So nobody who may write in one namespace can make
+    /// others wait.
+    pub fn settings_changed(&mut self, would_move: WouldMove, managed: usize) -> bool {
+        let too_many =
+            |count: usize| count > MAX_MOVES_WITHOUT_CONSENT && count * 100 > managed * MAX_PERCENT_WITHOUT_CONSENT;
+        let mut of_namespaces: BTreeMap<String, usize> = BTreeMap::new();
+        for (id, _) in would_move.iter().filter(|(_, waits)| !**waits) {
+            *of_namespaces.entry(id.namespace.clone()).or_default() += 1;
+        }
+        let others = of_namespaces.values().copied().filter(|count| !too_many(*count));
+        let (most, all) = (others.clone().max().unwrap_or_default(), others.sum::<usize>());
+        let all_wait = too_many(all - most);
+        let why = |(id, waits): (ServiceKey, bool)| {
+            let is_large = of_namespaces.get(&id.namespace).is_some_and(|count| too_many(*count));
+            match (waits, is_large) {
+                (true, _) => Some((id, Why::Ready)),
+                (false, true) => Some((id, Why::Namespace)),
+                (false, false) => all_wait.then_some((id, Why::Cluster)),
+            }
+        };
+        self.waiting = would_move.into_iter().filter_map(why).collect();
         self.is_undecided = false;
-        too_many
+        !self.waiting.is_empty()
     }
 
     /// Stops the wait of a Service that is in place or gone.
@@ -135,8 +168,8 @@ impl Brakes {
     }
 
     /// The Services that wait for the consent of an administrator.
-    pub fn waiting_services(&self) -> &BTreeSet<ServiceKey> {
-        &self.waiting
+    pub fn waiting_services(&self) -> impl Iterator<Item = &ServiceKey> {
+        self.waiting.keys()
     }
 
     /// How many Services wait for the consent of an administrator.
@@ -220,32 +253,94 @@ mod tests {
         assert_eq!(brakes.take(&id(998), Controller, begin + MINUTE), Err(Brake::Rate { until }), "every move counts");
     }
 
+    /// Services of this namespace that would move.
+    fn some(namespace: &str, count: usize) -> WouldMove {
+        (0..count).map(|number| (ServiceKey::new(namespace, format!("web-{number}")), false)).collect()
+    }
+
     #[test]
     fn settings_that_move_many_services_wait_for_consent() {
+        use Why::{Cluster, Namespace};
         struct Case {
             name: &'static str,
-            misplaced: usize,
+            would_move: &'static [(&'static str, usize)],
             managed: usize,
-            waits: bool,
+            waiting: &'static [(&'static str, Why)],
         }
         let cases = [
-            Case { name: "20 of 20", misplaced: 20, managed: 20, waits: false },
-            Case { name: "more than 20, more than a tenth", misplaced: 21, managed: 100, waits: true },
-            Case { name: "more than 20, a tenth", misplaced: 21, managed: 210, waits: false },
-            Case { name: "more than 20, a little more than a tenth", misplaced: 22, managed: 210, waits: true },
+            Case { name: "20 of 20", would_move: &[("a", 20)], managed: 20, waiting: &[] },
+            Case {
+                name: "more than 20, more than a tenth",
+                would_move: &[("a", 21)],
+                managed: 100,
+                waiting: &[("a", Namespace)],
+            },
+            Case { name: "more than 20, a tenth", would_move: &[("a", 21)], managed: 210, waiting: &[] },
+            Case {
+                name: "more than 20, a little more than a tenth",
+                would_move: &[("a", 22)],
+                managed: 210,
+                waiting: &[("a", Namespace)],
+            },
+            Case {
+                name: "a large namespace waits alone",
+                would_move: &[("a", 3), ("b", 150), ("c", 20)],
+                managed: 200,
+                waiting: &[("b", Namespace)],
+            },
+            Case {
+                name: "and so do two of them",
+                would_move: &[("a", 3), ("b", 150), ("c", 150)],
+                managed: 400,
+                waiting: &[("b", Namespace), ("c", Namespace)],
+            },
+            Case {
+                name: "a namespace with as many as allowed",
+                would_move: &[("a", 18), ("b", 20)],
+                managed: 40,
+                waiting: &[],
+            },
+            Case {
+                name: "many in small namespaces",
+                would_move: &[("a", 11), ("b", 10), ("c", 11)],
+                managed: 200,
+                waiting: &[("a", Cluster), ("b", Cluster), ("c", Cluster)],
+            },
+            Case {
+                name: "many in small namespaces, and at most a tenth",
+                would_move: &[("a", 11), ("b", 10), ("c", 11)],
+                managed: 210,
+                waiting: &[],
+            },
         ];
-        for Case { name, misplaced, managed, waits } in cases {
+        for Case { name, would_move, managed, waiting } in cases {
             let mut brakes = Brakes::default();
-            assert_eq!(brakes.settings_changed((0..misplaced).map(id).collect(), managed), waits, "{name}");
-            let taken = brakes.take(&id(3), AskedBy::Author, Instant::now());
-            assert_eq!(taken, if waits { Err(Brake::Settings) } else { Ok(()) }, "{name}");
+            let all = would_move.iter().flat_map(|(namespace, count)| some(namespace, *count)).collect();
+            assert_eq!(brakes.settings_changed(all, managed), !waiting.is_empty(), "{name}");
+            for (namespace, count) in would_move {
+                let why = waiting.iter().find(|(waiting, _)| waiting == namespace);
+                let expected = why.map_or(Ok(()), |(_, why)| Err(Brake::Settings(*why)));
+                let last = ServiceKey::new(*namespace, format!("web-{}", count - 1));
+                assert_eq!(brakes.take(&last, AskedBy::Author, Instant::now()), expected, "{name}: {namespace}");
+            }
         }
         let mut brakes = Brakes::default();
-        brakes.settings_changed((0..30).map(id).collect(), 30);
+        brakes.settings_changed(some("shop", 30), 30);
         assert_eq!(brakes.take(&id(3), AskedBy::Administrator, Instant::now()), Ok(()), "an administrator asks for it");
         brakes.stop_waiting(&id(3));
         assert_eq!(brakes.waiting(), 29);
         assert_eq!(brakes.take(&id(30), AskedBy::Controller, Instant::now()), Ok(()), "misplaced later");
+    }
+
+    #[test]
+    fn services_that_must_wait_wait_whatever_their_number_and_do_not_count() {
+        let mut brakes = Brakes::default();
+        let mut would_move = some("shop", 20);
+        would_move.insert(id(100), true);
+        assert!(brakes.settings_changed(would_move, 21));
+        assert_eq!(brakes.take(&id(100), AskedBy::Controller, Instant::now()), Err(Brake::Settings(Why::Ready)));
+        assert_eq!(brakes.take(&id(3), AskedBy::Controller, Instant::now()), Ok(()));
+        assert_eq!(brakes.waiting(), 1);
     }
 
     #[test]
@@ -254,7 +349,7 @@ mod tests {
         assert!(!brakes.is_undecided());
         brakes.examine();
         assert!(brakes.is_undecided());
-        brakes.settings_changed(BTreeSet::new(), 0);
+        brakes.settings_changed(WouldMove::new(), 0);
         assert!(!brakes.is_undecided());
     }
 }

@@ -27,6 +27,7 @@ use super::brakes::Brakes;
 use super::replicas::Agreement;
 use super::requests::{self, Requests};
 use crate::services::misplaced::{self, Allowed, AskedBy, Inspection, Misplaced, NoTarget, Verdict};
+use crate::services::mover::outcome::{MAX_SERVICE_BYTES, Unmoved};
 use crate::services::mover::{Mover, SeamlessOptions};
 use crate::services::service_metrics::{ServiceMetrics, StayReason};
 
@@ -36,6 +37,8 @@ const UNFINISHED: Duration = Duration::from_secs(2);
 const STALE: Duration = Duration::from_millis(200);
 /// How soon a Service is looked at again if it can't move for a reason that no watch reports.
 const REPORTED: Duration = Duration::from_secs(60);
+/// How soon a Service is looked at again if it stays for a reason of which the watches report almost every change.
+const WATCHED: Duration = Duration::from_secs(600);
 /// How often the controller tries to remove the annotation that asked for a move, while other clients change the
 /// Service.
 const ANSWER_TRIES: usize = 3;
@@ -132,7 +135,8 @@ impl Reconciler {
 
     /// Makes the reconciler move Services with ready endpoints seamlessly, with these options.
     pub fn seamless(self, options: Option<SeamlessOptions>) -> Self {
-        Self { seamless: options, ..self }
+        let allowed = Allowed { seamless: options.is_some(), ..self.allowed };
+        Self { seamless: options, allowed, ..self }
     }
 
     fn agrees(&self) -> bool {
@@ -284,6 +288,13 @@ impl Reconciler {
             }
             (Ok(live), Verdict::Move) => live,
         };
+        // The stores do not know how large the Service is.
+        let bytes = live.to_string().len();
+        if bytes > MAX_SERVICE_BYTES {
+            self.brakes().stop_waiting(id);
+            let detail = Unmoved::TooLarge { bytes }.to_string();
+            return self.report_stay(id, service, &misplaced, StayReason::TooLarge, &detail).await;
+        }
         let braked = self.brakes().take(id, misplaced.asked_by, Instant::now());
         if let Err(brake) = braked {
             return self.report_brake(id, service, &misplaced, brake).await;

@@ -4,7 +4,6 @@
 //! A tenant may have many Services that take long. Therefore a survey runs beside the controller, and in parts, between
 //! which other long work gets its turn.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
@@ -14,9 +13,10 @@ use clusterip_host::evaluator::EvaluationError;
 use clusterip_runtime::background;
 use serde_json::Value;
 
+use super::brakes::WouldMove;
 use super::reconcile::Reconciler;
 use crate::service_placement::{Skip, skip_reason};
-use crate::services::misplaced::{self, Inspection, Verdict};
+use crate::services::misplaced::{self, Impact, Inspection, Verdict};
 
 /// How many Services are examined before other long work gets its turn.
 const PART: usize = 32;
@@ -26,22 +26,23 @@ const PART: usize = 32;
 pub struct Survey {
     /// The Services to reconcile. All others are in place or ignored, and nothing about them has to be written.
     pub open: Vec<ServiceKey>,
-    /// The Services that would move.
-    pub misplaced: BTreeSet<ServiceKey>,
+    /// The Services that would move now, each with whether it must wait for the consent of an administrator.
+    pub would_move: WouldMove,
     /// How many Services are managed.
     pub managed: usize,
 }
 
 impl Survey {
-    /// Examines these Services part by part. If a part can't be examined, its Services are reconciled.
-    pub async fn in_parts(reconciler: Arc<Reconciler>, ids: Vec<ServiceKey>) -> Self {
+    /// Examines these Services part by part. If a part can't be examined, its Services are reconciled. `is_first` is
+    /// whether no leader has carried out any settings yet.
+    pub async fn in_parts(reconciler: Arc<Reconciler>, ids: Vec<ServiceKey>, is_first: bool) -> Self {
         let mut survey = Self::default();
         for part in ids.chunks(PART) {
             let (reconciler, examined) = (Arc::clone(&reconciler), part.to_vec());
-            match background::run_long(move || Self::of(&reconciler, &examined)).await {
-                Ok(Self { open, misplaced, managed }) => {
+            match background::run_long(move || Self::of(&reconciler, &examined, is_first)).await {
+                Ok(Self { open, would_move, managed }) => {
                     survey.open.extend(open);
-                    survey.misplaced.extend(misplaced);
+                    survey.would_move.extend(would_move);
                     survey.managed += managed;
                 }
                 Err(_) => survey.open.extend_from_slice(part),
@@ -52,7 +53,7 @@ impl Survey {
 
     /// Examines these Services. No address is reserved, because Services are created meanwhile. So if a pool has fewer
     /// free addresses than Services that would move to it, all of them count.
-    pub fn of(reconciler: &Reconciler, ids: &[ServiceKey]) -> Self {
+    pub fn of(reconciler: &Reconciler, ids: &[ServiceKey], is_first: bool) -> Self {
         let evaluator = reconciler.evaluator();
         let settings = evaluator.settings();
         let mut survey = Self::default();
@@ -63,7 +64,17 @@ impl Survey {
             }
             let is_managed = skip_reason(&settings.settings, &service) != Some(Skip::Unmanaged);
             let inspection = misplaced::inspect(evaluator, &service, reconciler.allowed(), None);
-            survey.add(id, &service, is_managed, inspection);
+            // Services with ready endpoints answered before these settings came, so they may answer in spite of them.
+            let waits = |impact| match impact {
+                Impact::Unnoticed => false,
+                Impact::Seamless => is_first,
+                Impact::Plain => is_first || !reconciler.allowed().ready,
+            };
+            survey.add(id, &service, is_managed, inspection, waits);
+            // A Service that is known not to be able to move must not make others wait.
+            if reconciler.is_stuck(id) {
+                survey.would_move.remove(id);
+            }
         }
         survey
     }
@@ -74,6 +85,7 @@ impl Survey {
         service: &Value,
         is_managed: bool,
         inspection: Result<Inspection, EvaluationError>,
+        waits: impl Fn(Impact) -> bool,
     ) {
         // A Service in place may still have the annotation that asks for a move. The reconciler removes it.
         if !matches!(inspection, Ok(Inspection::InPlace)) || Move::of(service) == Some(Move::Now) {
@@ -88,7 +100,7 @@ impl Survey {
             && found.verdict == Verdict::Move
             && !may_be_set_by_hand(service)
         {
-            self.misplaced.insert(id.clone());
+            self.would_move.insert(id.clone(), waits(found.impact));
         }
     }
 }

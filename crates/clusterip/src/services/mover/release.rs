@@ -7,23 +7,34 @@ use serde_json::Value;
 
 use super::journal::Journal;
 use super::move_error::MoveError;
+use super::outcome::Unmoved;
 use super::records::RecordError;
 use super::refusal::Refusal;
 use super::seamless::Plan;
 use super::seamless::progress::Progress;
 use super::step;
+use super::targets::Targets;
 use super::{MoveOrder, Run};
 
+/// What came of [`Run::release`].
+pub(super) enum Release {
+    /// The Service is released: the Service as it is now, and the journal.
+    Done(Value, Box<Journal>),
+    /// The Service was changed meanwhile, and must be read again.
+    ReadAgain,
+    /// The Service stays as it is.
+    Unmoved(Unmoved),
+}
+
 impl Run<'_> {
-    /// Records the move, and releases the address. A seamless move does not release the address yet. Returns `None` if
-    /// the Service was changed meanwhile and must be read again.
+    /// Records the move, and releases the address. A seamless move does not release the address yet.
     pub(super) async fn release(
         &mut self,
         service: &Value,
         to: &[IpAddr],
-        order: &MoveOrder,
-        plan: Option<Plan>,
-    ) -> Result<Option<(Value, Journal)>, MoveError> {
+        (order, plan): (&MoveOrder, Option<Plan>),
+        targets: &dyn Targets,
+    ) -> Result<Release, MoveError> {
         let mut journal = step::beginning(service, to, &order.why);
         journal.reason.clone_from(&order.reason);
         journal.seamless = plan;
@@ -40,10 +51,14 @@ impl Run<'_> {
         }
         if journal.seamless.is_some() {
             self.progress = Progress::of_first_run();
-            return Ok(Some((service.clone(), journal)));
+            return Ok(Release::Done(service.clone(), Box::new(journal)));
+        }
+        // The endpoints may have become ready since the Service was looked at. Only here no other request is between.
+        if !order.interrupts && self.is_reachable(targets).await? {
+            return Ok(Release::Unmoved(Unmoved::Reachable));
         }
         match self.put("", &body).await {
-            Ok(written) => Ok(Some((written, journal))),
+            Ok(written) => Ok(Release::Done(written, Box::new(journal))),
             Err(refusal) => {
                 self.uncertain |= matches!(refusal, Refusal::Trouble(_));
                 self.unreleased(&refusal).await
@@ -52,12 +67,12 @@ impl Run<'_> {
     }
 
     /// Handles a release that failed, or may have failed. The record of a move that will not begin is deleted.
-    async fn unreleased(&mut self, refusal: &Refusal) -> Result<Option<(Value, Journal)>, MoveError> {
+    async fn unreleased(&mut self, refusal: &Refusal) -> Result<Release, MoveError> {
         if matches!(refusal, Refusal::Refused(_)) && !self.uncertain && self.recorded.take().is_some() {
             let _ = self.discard().await;
         }
         self.wait("release", refusal).await?;
-        Ok(None)
+        Ok(Release::ReadAgain)
     }
 
     /// Records the journal. Replaces a record that an earlier try of this run, or another run, wrote for this Service

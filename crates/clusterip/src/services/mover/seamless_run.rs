@@ -252,10 +252,31 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// The ready endpoints of a Service in the namespace of the move. They are read in small pages: a tenant decides how
-    /// large its EndpointSlices are, and many moves read theirs at once.
+    /// The ready endpoints of a Service in the namespace of the move.
     pub(super) async fn ready_endpoints(&mut self, service: &str) -> Result<BTreeSet<(String, u64)>, MoveError> {
-        let (mut ready, mut token) = (BTreeSet::new(), String::new());
+        let mut ready = BTreeSet::new();
+        let add = |slices: &[Value]| {
+            ready.append(&mut endpoints::ready(slices));
+            false
+        };
+        self.find_in_slices(service, add).await?;
+        Ok(ready)
+    }
+
+    /// Whether the API server knows an endpoint of the Service that can be reached at its present addresses.
+    pub(super) async fn is_reachable(&mut self, targets: &dyn Targets) -> Result<bool, MoveError> {
+        self.find_in_slices(self.name, |slices| targets.is_reachable(slices)).await
+    }
+
+    /// Reads the EndpointSlices of a Service in the namespace of the move, until `found` returns true for some of them.
+    /// They are read in small pages: a tenant decides how large its EndpointSlices are, and many moves read theirs at
+    /// once.
+    async fn find_in_slices(
+        &mut self,
+        service: &str,
+        mut found: impl FnMut(&[Value]) -> bool,
+    ) -> Result<bool, MoveError> {
+        let mut token = String::new();
         loop {
             let path = format!(
                 "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D\
@@ -263,9 +284,11 @@ impl Run<'_> {
                 self.namespace
             );
             let mut page = self.list(&path).await?;
-            ready.append(&mut endpoints::ready(&items(&mut page)));
+            if found(&items(&mut page)) {
+                return Ok(true);
+            }
             match text(&page, &["metadata", "continue"]) {
-                "" => return Ok(ready),
+                "" => return Ok(false),
                 next => token = next.to_owned(),
             }
         }

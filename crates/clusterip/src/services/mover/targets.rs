@@ -9,6 +9,7 @@ use clusterip_runtime::background;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
+use crate::services::endpoints;
 use crate::services::misplaced::{self, TargetCheckError};
 
 /// Chooses and checks the target addresses of one Service.
@@ -26,6 +27,9 @@ pub trait Targets: Send + Sync {
     /// # Errors
     /// [`TargetCheckError`] if the policy refuses the Service or does not answer.
     fn check_with_policy<'a>(&'a self, service: &'a Value) -> BoxFuture<'a, Result<(), TargetCheckError>>;
+
+    /// Whether the Service, as it was before its move, can be reached at its addresses, if it has these EndpointSlices.
+    fn is_reachable(&self, slices: &[Value]) -> bool;
 
     /// Whether the mover may restore this `status.loadBalancer`. A status with an address of an external pool is
     /// written only by the controller of external addresses.
@@ -74,6 +78,11 @@ impl Targets for Alternatives {
         let (evaluator, service) = (self.evaluator.clone(), service.clone());
         let ask = background::run(move || misplaced::check_with_policy(&evaluator, &service));
         Box::pin(async move { ask.await.map_err(TargetCheckError::Interrupted)? })
+    }
+
+    fn is_reachable(&self, slices: &[Value]) -> bool {
+        let settings = self.evaluator.settings();
+        endpoints::of(slices, self.evaluator.stores(), &settings.settings, &self.service).reachable > 0
     }
 
     fn may_show(&self, status: &Map<String, Value>) -> bool {

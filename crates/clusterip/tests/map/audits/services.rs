@@ -37,14 +37,14 @@ fn small_findings() -> Vec<Finding> {
             Some("shop/returns"),
             &["172.21.0.21"],
             Some("windows"),
-            "172.21.0.21 lies in pool \"linux\", expected pool \"windows\"; `clusterip serve` moves it as its --move allows, and `clusterip move` moves it at once",
+            "172.21.0.21 lies in pool \"linux\", expected pool \"windows\"; `clusterip move --seamless` moves it; `clusterip serve` moves it by itself if no ready endpoint can be reached at its address",
         ),
         finding(
             Kind::NoPool,
             Some("billing/invoices"),
             &["10.96.3.4"],
             Some("linux"),
-            "10.96.3.4 lies in no pool, expected pool \"linux\"; `clusterip serve` moves it as its --move allows, and `clusterip move` moves it at once",
+            "10.96.3.4 lies in no pool, expected pool \"linux\"; `clusterip move --seamless` moves it; `clusterip serve` moves it by itself if no ready endpoint can be reached at its address",
         ),
         finding(
             Kind::Unmatched,
@@ -125,7 +125,7 @@ pub fn large() -> Audit {
         if state == State::Misplaced {
             let service = format!("{namespace}/{name}");
             let message =
-                format!("{address} lies in pool \"all\", expected pool \"windows\"; `clusterip serve` moves it as its --move allows, and `clusterip move` moves it at once");
+                format!("{address} lies in pool \"all\", expected pool \"windows\"; `clusterip move --seamless` moves it; `clusterip serve` moves it by itself if no ready endpoint can be reached at its address");
             let about = [address.to_string()];
             findings.push(finding(Kind::Misplaced, Some(&service), &[&about[0]], Some("windows"), &message));
         }

@@ -44,7 +44,7 @@ pub struct Manager {
 
 /// How many labels are read, in their order. Nodes and Namespaces of administrators have fewer.
 const MAX_LABELS: usize = 4096;
-/// How many values of an object are read. An `EndpointSlice` with 1,000 endpoints has 4,000.
+/// How many values of an object are read. An `EndpointSlice` with 1,000 endpoints has 6,000.
 const MAX_VALUES: usize = 16_384;
 /// How many managers of an address are read. One manager that is not this program is enough for the decision.
 const MAX_MANAGERS: usize = 64;

@@ -23,7 +23,12 @@ const SERVICE: [&str; 13] = [
 ];
 const SERVICE_CIDR: [&str; 3] = ["spec.cidrs", "status.conditions.status", "status.conditions.type"];
 const RUNTIME_CLASS: [&str; 1] = ["scheduling.nodeSelector"];
-const ENDPOINT_SLICE: [&str; 2] = ["endpoints.conditions.ready", "endpoints.nodeName"];
+const ENDPOINT_SLICE: [&str; 4] = [
+    "endpoints.conditions.ready",
+    "endpoints.conditions.serving",
+    "endpoints.conditions.terminating",
+    "endpoints.nodeName",
+];
 const NODE: [&str; 4] = ["spec.podCIDR", "spec.podCIDRs", "status.conditions.status", "status.conditions.type"];
 const POD_SPEC: [&str; 8] = [
     "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.key",

@@ -7,9 +7,9 @@ use clusterip_core::service_key::ServiceKey;
 use clusterip_host::object::text;
 use serde_json::Value;
 
-use super::{Found, Next, REPORTED, Reconciler};
+use super::{Found, Next, REPORTED, Reconciler, WATCHED};
 use crate::leader::event_recorder::{EventContent, publish_service_event};
-use crate::services::controller::brakes::Brake;
+use crate::services::controller::brakes::{Brake, Why};
 use crate::services::misplaced::{AskedBy, Misplaced};
 use crate::services::mover::MoveError;
 use crate::services::mover::outcome::{Outcome, Unmoved};
@@ -27,7 +27,7 @@ impl Reconciler {
     ) -> Next {
         self.report(id, misplaced, reason, detail).await;
         self.remove_request_and_annotation(id, service).await;
-        Next::After(REPORTED)
+        Next::After(if reason == StayReason::ReadyEndpoints { WATCHED } else { REPORTED })
     }
 
     pub(super) async fn report_outcome(&self, id: &ServiceKey, uid: &str, ended: &Result<Outcome, MoveError>) {
@@ -41,9 +41,9 @@ impl Reconciler {
                 return self.publish_event(id, content).await;
             }
         };
-        if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone) = outcome {
-            // The stores were behind: another process has finished the move, or the Service was deleted. Neither needs
-            // a report.
+        if let Outcome::Unmoved(Unmoved::NotMoving | Unmoved::NotBegun | Unmoved::Gone | Unmoved::Reachable) = outcome {
+            // The stores were behind: another process has finished the move, the Service was deleted, or its endpoints
+            // became ready, which the next look reports.
             return tracing::debug!(namespace, name, %outcome, "nothing to move");
         }
         self.metrics.moved(match outcome {
@@ -91,9 +91,20 @@ impl Reconciler {
                 let next = Next::After(until.saturating_duration_since(Instant::now()));
                 ("many Services were moved in the last minute: it waits for its turn", next)
             }
-            Brake::Settings => {
+            Brake::Settings(why) => {
                 self.remove_request_and_annotation(id, service).await;
-                ("the settings changed for a large part of the cluster: it waits for `clusterip move`", Next::Change)
+                let detail = match why {
+                    Why::Ready => {
+                        "the settings are new, and it has ready endpoints: it waits for `clusterip move --seamless`"
+                    }
+                    Why::Namespace => {
+                        "the settings changed for a large part of its namespace: it waits for `clusterip move`"
+                    }
+                    Why::Cluster => {
+                        "the settings changed for a large part of the cluster: it waits for `clusterip move`"
+                    }
+                };
+                (detail, Next::Change)
             }
         };
         self.report(id, misplaced, StayReason::Brake, detail).await;
@@ -129,7 +140,7 @@ impl Reconciler {
     /// The Services about which something is noted: a finding, an unfinished move, a request, or a wait for consent.
     pub fn noted(&self) -> BTreeSet<ServiceKey> {
         let mut noted: BTreeSet<ServiceKey> = self.requests.services().into_iter().collect();
-        noted.extend(self.brakes().waiting_services().iter().cloned());
+        noted.extend(self.brakes().waiting_services().cloned());
         noted.extend(self.left().keys().cloned());
         let found = self.found();
         noted.extend(found.misplaced.keys().chain(found.unmatched.keys()).chain(found.failures.keys()).cloned());

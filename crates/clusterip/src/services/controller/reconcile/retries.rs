@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
 
-use super::{Next, REPORTED, Reconciler, UNFINISHED};
+use super::{Next, REPORTED, Reconciler, STALE, UNFINISHED};
 use crate::services::mover::MoveError;
 use crate::services::mover::outcome::{Outcome, Unmoved};
+use crate::services::service_metrics::StayReason;
 
 /// The longest pause between two tries of a move that fails.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
@@ -24,6 +25,8 @@ impl Reconciler {
         match ended {
             // The preparation itself has changed the Service, so a change is no reason to try again.
             Ok(Outcome::Unmoved(Unmoved::NotPrepared { .. })) => Next::After(REPORTED),
+            // The next look finds the reason in the stores.
+            Ok(Outcome::Unmoved(Unmoved::Reachable)) => Next::After(STALE),
             Ok(Outcome::Moved { .. } | Outcome::Unmoved(_)) => {
                 self.clear_findings(id);
                 Next::Change
@@ -54,6 +57,12 @@ impl Reconciler {
         let pause = pause_after(count);
         found.failures.insert(id.clone(), Failures { count, until: Instant::now() + pause });
         Next::After(pause)
+    }
+
+    /// Whether a Service is known not to be able to move now: it is too large, or its move has just failed.
+    pub fn is_stuck(&self, id: &ServiceKey) -> bool {
+        let is_too_large = |(reason, _): &(StayReason, String)| *reason == StayReason::TooLarge;
+        self.remaining_pause(id).is_some() || self.found().misplaced.get(id).is_some_and(is_too_large)
     }
 
     /// How long to wait before a failed move of this Service is tried again; `None` if it may be tried now.

@@ -81,6 +81,7 @@ impl Reconciler {
             reason,
             load_balancers: self.allowed.load_balancers,
             seamless,
+            interrupts: self.allowed.ready || misplaced.asked_by != AskedBy::Controller,
         };
         let ended = self.mover.start_from(live, &order, &targets).await;
         // Addresses that the Service got stay reserved until the stores show them. After a failure all stay reserved
@@ -164,7 +165,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::services::misplaced::Verdict;
+    use crate::services::misplaced::{Impact, Verdict};
 
     #[test]
     fn service_that_changed_since_the_stores_saw_it_is_not_moved() {
@@ -238,6 +239,7 @@ mod tests {
                 pool: "linux".to_owned(),
                 evidence: String::new(),
                 asked_by,
+                impact: Impact::Unnoticed,
                 verdict: Verdict::Move,
             };
             assert_eq!(movable(live.clone(), &misplaced), expected(live.unwrap_or_default()), "{name}");

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use clusterip_core::annotations::MOVE_ANNOTATION;
@@ -24,10 +25,10 @@ fn services_in_place_are_not_reconciled() {
         is_managed: bool,
         inspection: Result<Inspection, EvaluationError>,
         is_open: bool,
-        would_move: bool,
+        would_move: Option<bool>,
         counts: bool,
     }
-    let misplaced = |verdict: Verdict| {
+    let misplaced = |verdict: Verdict, impact: Impact| {
         Ok(Inspection::Misplaced(Box::new(Misplaced {
             namespace: "shop".to_owned(),
             name: "web".to_owned(),
@@ -37,6 +38,7 @@ fn services_in_place_are_not_reconciled() {
             pool: "linux".to_owned(),
             evidence: String::new(),
             asked_by: AskedBy::Controller,
+            impact,
             verdict,
         })))
     };
@@ -48,9 +50,10 @@ fn services_in_place_are_not_reconciled() {
         is_managed: true,
         inspection: Ok(Inspection::InPlace),
         is_open: false,
-        would_move: false,
+        would_move: None,
         counts: true,
     };
+    let moves = |impact| misplaced(Verdict::Move, impact);
     let report = Verdict::Report { reason: StayReason::PoolFull, detail: String::new() };
     let failed = EvaluationError::Module(ModuleError::Call("on purpose".to_owned()));
     let cases = [
@@ -69,12 +72,30 @@ fn services_in_place_are_not_reconciled() {
             ..base()
         },
         Case { name: "half moved", inspection: Ok(Inspection::HalfMoved), is_open: true, ..base() },
-        Case { name: "misplaced", inspection: misplaced(Verdict::Move), is_open: true, would_move: true, ..base() },
-        Case { name: "misplaced, and stays", inspection: misplaced(report), is_open: true, ..base() },
+        Case {
+            name: "misplaced",
+            inspection: moves(Impact::Unnoticed),
+            is_open: true,
+            would_move: Some(false),
+            ..base()
+        },
+        Case {
+            name: "misplaced, with ready endpoints",
+            inspection: moves(Impact::Plain),
+            is_open: true,
+            would_move: Some(true),
+            ..base()
+        },
+        Case {
+            name: "misplaced, and stays",
+            inspection: misplaced(report, Impact::Unnoticed),
+            is_open: true,
+            ..base()
+        },
         Case {
             name: "misplaced by hand",
             managers: by_hand,
-            inspection: misplaced(Verdict::Move),
+            inspection: moves(Impact::Unnoticed),
             is_open: true,
             ..base()
         },
@@ -84,10 +105,10 @@ fn services_in_place_are_not_reconciled() {
         let id = ServiceKey::new("shop", "web");
         let service = json!({"metadata": {"annotations": annotations, "managedFields": managers}});
         let mut survey = Survey::default();
-        survey.add(&id, &service, is_managed, inspection);
+        survey.add(&id, &service, is_managed, inspection, |impact| impact == Impact::Plain);
         let expected = Survey {
             open: is_open.then(|| id.clone()).into_iter().collect(),
-            misplaced: would_move.then(|| id.clone()).into_iter().collect(),
+            would_move: would_move.map(|waits| (id.clone(), waits)).into_iter().collect(),
             managed: usize::from(counts),
         };
         assert_eq!(survey, expected, "{name}");
@@ -143,14 +164,14 @@ async fn policy_is_asked_only_about_services_that_are_not_plainly_in_place() {
     objects.into_iter().for_each(|object| stores.snapshot().write().unwrap().insert(object));
     let ids = stores.read_snapshot().services(None);
     let evaluator = Evaluator::new(module, settings, stores, Ledger::default(), metrics.evaluation.clone());
-    let allowed = Allowed { any: true, ready: false, load_balancers: false };
+    let allowed = Allowed { any: true, ready: false, seamless: false, load_balancers: false };
     let reconciler = Reconciler::new(evaluator, client, "clusterip", metrics.services.clone(), allowed);
-    let survey = Survey::of(&reconciler, &ids);
+    let survey = Survey::of(&reconciler, &ids, true);
     let names: Vec<&str> = survey.open.iter().map(|id| id.name.as_str()).collect();
     assert_eq!(names, ["in-no-pool", "windows-in-linux"]);
     assert_eq!((ids.len(), survey.managed), (1_004, 1_003));
     let waiting: BTreeSet<ServiceKey> = ids.into_iter().take(30).collect();
-    reconciler.brakes().settings_changed(waiting.clone(), 30);
+    reconciler.brakes().settings_changed(waiting.iter().map(|id| (id.clone(), false)).collect(), 30);
     assert_eq!(reconciler.noted(), waiting, "Services that wait for consent are reconciled, too");
     let text = metrics.encode();
     let evaluations = "clusterip_evaluation_duration_seconds_count 3";

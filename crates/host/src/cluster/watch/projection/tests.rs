@@ -62,7 +62,7 @@ fn object() -> Value {
         },
         "spec": spec,
         "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": []},
-        "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": true, "serving": true}, "nodeName": "n"}],
+        "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": true, "serving": true}, "nodeName": "n", "zone": "z"}],
         "status": {
             "loadBalancer": {"ingress": [{"ip": "10.0.9.2", "ipMode": "VIP"}]},
             "conditions": [{"type": "Ready", "status": "True", "reason": "r"}],
@@ -147,7 +147,9 @@ fn kept_fields_by_kind() {
         Case {
             api_version: "discovery.k8s.io/v1",
             kind: "EndpointSlice",
-            expected: json!({"metadata": slice, "endpoints": [{"conditions": {"ready": true}, "nodeName": "n"}]}),
+            expected: json!({
+                "metadata": slice, "endpoints": [{"conditions": {"ready": true, "serving": true}, "nodeName": "n"}],
+            }),
         },
         Case {
             api_version: "apps/v1",
