@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::Method;
 use ipnet::IpNet;
 use serde_json::json;
 
@@ -9,6 +10,7 @@ use crate::support::cluster::Place;
 use crate::support::documented_steps::{Operator, Step, steps_of, types};
 use crate::support::eventually::eventually;
 use crate::support::fake_kubelet::Installed;
+use crate::support::move_helpers::send;
 
 /// The steps below a heading of `docs/changing-pools.md`.
 fn steps(heading: &str) -> Vec<Step> {
@@ -17,6 +19,8 @@ fn steps(heading: &str) -> Vec<Step> {
 
 /// More than twenty Services, and more than a tenth of all.
 const MANY: usize = 24;
+/// The Services of the other namespace: more than twenty of them, too.
+const JOBS: usize = 30;
 
 async fn create(place: &Place, name: &str, os: &str) -> String {
     let annotations = json!({"annotations": {"clusterip-policy/os": os}});
@@ -110,6 +114,10 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     assert_eq!(count(&added, "batch", &["172.21.2.0/24"]), [8]);
     assert_eq!(count(&added, "shop", &linux_windows), [MANY / 2, MANY / 2]);
 
+    // From here on, no Service has ready endpoints.
+    let slice = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices/job-7-by-hand", batch.namespace);
+    send(&batch.client, Method::DELETE, &slice, None).await.unwrap();
+
     // Shrink a pool.
     let halves = ["172.21.2.0/25", "172.21.2.128/25"];
     let spread = count(&added, "batch", &halves);
@@ -117,18 +125,18 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     let shrink = steps("Shrink a pool");
     let [exclude, apply, cut, list, apply_cut] = &shrink[..] else { panic!("{shrink:?}") };
     apply_counted(&cluster, &operator, &[exclude.clone(), apply.clone()]).await;
-    for number in 8..20 {
+    for number in 8..JOBS {
         let address = create(&batch, &format!("job-{number}"), "linux").await;
         assert!(within(&address, halves[0]), "{address} lies in the excluded part of the pool");
     }
     let drained = cluster.services().await;
-    assert_eq!(count(&drained, "batch", &halves), [spread[0] + 12, spread[1]], "no Service moves");
+    assert_eq!(count(&drained, "batch", &halves), [spread[0] + JOBS - 8, spread[1]], "no Service moves");
     operator.does(cut).await;
     let listed = operator.does(list).await;
     assert!(listed.ends_with(&format!("\n{} to move, 0 stay\n", spread[1])), "{listed}");
     apply_counted(&cluster, &operator, std::slice::from_ref(apply_cut)).await;
     eventually("all Services in the rest of the pool", async || {
-        (count(&cluster.services().await, "batch", &halves) == [20, 0]).then_some(())
+        (count(&cluster.services().await, "batch", &halves) == [JOBS, 0]).then_some(())
     })
     .await;
 
@@ -155,12 +163,12 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     operator.does_all(&[range.clone(), create_range.clone(), wait.clone()]).await;
     cluster.node.logged("the latest version of the object is in use").await;
     let brake = cluster.node.logged("the settings would move a large part of the Services").await;
-    assert!(brake.contains(&format!("misplaced={}", MANY + 20)), "{brake}");
+    assert!(brake.contains(&format!("misplaced={}", MANY + JOBS)), "{brake}");
     operator.does(write).await;
     let listed = operator.does(list).await;
-    assert!(listed.ends_with(&format!("\n{} to move, 0 stay\n", MANY + 20)), "{listed}");
+    assert!(listed.ends_with(&format!("\n{} to move, 0 stay\n", MANY + JOBS)), "{listed}");
     operator.does(apply).await;
-    misplaced(&cluster, "brake", MANY + 20).await;
+    misplaced(&cluster, "brake", MANY + JOBS).await;
     assert_eq!(cluster.services().await, before, "the brake stops the moves");
     let new = create(&shop, "new", "windows").await;
     assert!(within(&new, "172.22.1.0/24"), "{new}");
@@ -168,14 +176,14 @@ async fn pools_are_added_shrunk_and_moved_to_a_new_range() {
     let moved = operator.does(one).await;
     assert!(moved.ends_with(&format!("moved {MANY} of {MANY}, 0 stay\n")), "{moved}");
     let half = cluster.services().await;
-    assert_eq!(count(&half, "batch", &[halves[0]]), [20], "the Services of another namespace wait");
+    assert_eq!(count(&half, "batch", &[halves[0]]), [JOBS], "the Services of another namespace wait");
     let moved = operator.does(rest).await;
-    assert!(moved.ends_with("moved 20 of 20, 0 stay\n"), "{moved}");
+    assert!(moved.ends_with(&format!("moved {JOBS} of {JOBS}, 0 stay\n")), "{moved}");
     assert_eq!(operator.does(last).await, "nothing is misplaced\n");
     let after = cluster.services().await;
     let new_ranges = ["172.22.0.0/24", "172.22.1.0/24", "172.22.2.0/24"];
     assert_eq!(count(&after, "shop", &new_ranges), [MANY / 2, MANY / 2 + 1, 0]);
-    assert_eq!(count(&after, "batch", &new_ranges), [0, 0, 20]);
+    assert_eq!(count(&after, "batch", &new_ranges), [0, 0, JOBS]);
     for (name, (uid, _)) in &before {
         assert_eq!(&after[name].0, uid, "{name} was recreated");
     }

@@ -40,12 +40,16 @@ async fn braked(server: &Server, expected: &[String]) {
 async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     let cluster = Cluster::alone().await;
     let proxy = Proxy::start(cluster.plane).await;
-    let (many, few) = (cluster.place("many").await, cluster.place("few").await);
+    let (many, few, others) =
+        (cluster.place("many").await, cluster.place("few").await, cluster.place("many-others").await);
     for number in 0..MANY {
         many.service_at(&format!("web-{number}"), [172, 21, 0, 100 + number as u8], json!({}), json!({})).await;
     }
     for number in 0..3 {
         few.service_at(&format!("web-{number}"), [172, 21, 0, 200 + number as u8], json!({}), json!({})).await;
+    }
+    for number in 0..3 {
+        others.service_at(&format!("web-{number}"), [172, 21, 0, 210 + number as u8], json!({}), json!({})).await;
     }
     // The first pool takes over the Services of these namespaces.
     let taking = |namespaces: &[&str]| {
@@ -61,12 +65,14 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     // A change for three Services is carried out.
     all_move_to(&few, 3, "named").await;
 
-    std::fs::write(server.folder().join("settings.yaml"), taking(&["few", "many"])).unwrap();
+    std::fs::write(server.folder().join("settings.yaml"), taking(&["few", "many", "many-others"])).unwrap();
     let log = server.logged("the settings would move a large part of the Services").await;
-    // The 24 Services, the 3 others, and the probe of `all_was_looked_at`; `kubernetes` is not managed.
-    assert!(log.contains("misplaced=24 managed=28"), "{log}");
+    // The 24 Services, 6 others, and the probe of `all_was_looked_at`; `kubernetes` is not managed.
+    assert!(log.contains("misplaced=27 managed=31 waiting=24"), "{log}");
+    // The Services of another namespace don't wait for them.
+    all_move_to(&others, 3, "named").await;
     braked(&server, &[format!("{one} {MANY}")]).await;
-    let expected = "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace many; it stays: the settings changed for a large part of the cluster: it waits for `clusterip move`";
+    let expected = "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace many; it stays: the settings changed for a large part of its namespace: it waits for `clusterip move`";
     // The Event comes after the metric.
     eventually("the Event", async || (!many.events("web-7").await.is_empty()).then_some(())).await;
     assert_eq!(many.events("web-7").await, [expected]);
@@ -74,7 +80,8 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
     // A new process knows that these settings were not carried out.
     drop(server);
     free_the_lease(&cluster).await;
-    let server = cluster.server_with(&proxy, &taking(&["few", "many"])).arg("--no-webhook").start().await;
+    let server =
+        cluster.server_with(&proxy, &taking(&["few", "many", "many-others"])).arg("--no-webhook").start().await;
     braked(&server, &[format!("{one} {MANY}")]).await;
     // Other moves continue.
     cluster.place("brake-goes-on").await.all_was_looked_at("first").await;
@@ -110,11 +117,51 @@ async fn settings_that_would_move_many_services_wait_for_an_administrator() {
 
     // When the settings are reverted, no Service waits any more. The one that was moved returns only after its
     // cooldown.
-    std::fs::write(server.folder().join("settings.yaml"), taking(&["few"])).unwrap();
+    std::fs::write(server.folder().join("settings.yaml"), taking(&["few", "many-others"])).unwrap();
     braked(&server, &[]).await;
     expected[7] = "named";
     assert_eq!(pools(&many, MANY).await, expected);
     assert_eq!(pools(&few, 3).await, ["named"; 3]);
+}
+
+/// The Services answered before a server, or other settings, came.
+#[tokio::test]
+async fn services_with_ready_endpoints_wait_for_an_administrator_when_the_settings_are_new() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let (outside, wrong, late) =
+        (cluster.place("ready-outside").await, cluster.place("ready-wrong").await, cluster.place("late").await);
+    for place in [&outside, &wrong] {
+        place.workload("linux").await;
+        place.ready_on("linux").await;
+    }
+    outside.service_at("web", [172, 21, 77, 20], json!({}), json!({})).await;
+    // By these settings, no client reaches an endpoint on a Linux node through the Windows pool.
+    wrong.service_at("web", [172, 21, 1, 20], json!({}), json!({})).await;
+    late.service_at("web", [172, 21, 77, 21], json!({}), json!({})).await;
+    let before = [outside.web().await, wrong.web().await];
+    let waits = |lies_in: &str| {
+        format!(
+            "AddressMisplaced: it lies in {lies_in}, and belongs to pool linux: kubernetes.io/os=linux (Deployment web); it \
+             stays: the settings are new, and it has ready endpoints: it waits for `clusterip move --seamless`"
+        )
+    };
+    let (outside_waits, wrong_waits) = (waits("no pool"), waits("pool windows"));
+    // The server would move everything. The second start shows that a restart is no consent.
+    for start in 1..=2 {
+        let mut server = cluster.server(&proxy, &json!({})).args(&["--no-webhook", "--move", "always"]).start().await;
+        let log = server.logged("the settings would move Services with ready endpoints").await;
+        assert!(log.contains("services=2"), "{log}");
+        outside.comes_to(&[vec!["no pool"], vec![&outside_waits; start]].concat()).await;
+        wrong.comes_to(&[vec!["windows"], vec![&wrong_waits; start]].concat()).await;
+        braked(&server, &["clusterip_misplaced_services{reason=\"brake\"} 2".to_owned()]).await;
+        eventually("the Service without endpoints in its pool", async || {
+            (addresses(&late.web().await).first().map(|address| pool_of(*address)) == Some("linux")).then_some(())
+        })
+        .await;
+        assert_eq!(server.terminate().await, 0);
+    }
+    assert_eq!([outside.web().await, wrong.web().await], before, "nothing was written");
 }
 
 #[tokio::test]

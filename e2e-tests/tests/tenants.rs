@@ -8,5 +8,6 @@ mod forged_claims;
 mod forged_journals;
 mod forged_servers;
 mod large_objects;
+mod settings_brake;
 mod support;
 mod without_an_attacker;

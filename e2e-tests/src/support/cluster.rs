@@ -246,7 +246,12 @@ impl Place {
 
     /// Applies an EndpointSlice of `web` with one endpoint, which may be on a Node.
     pub async fn endpoint(&self, node: Option<&str>, ready: bool) {
-        let mut endpoint = json!({"addresses": ["10.0.0.1"], "conditions": {"ready": ready}});
+        self.endpoint_with(node, json!({ "ready": ready })).await;
+    }
+
+    /// The same, with these conditions.
+    pub async fn endpoint_with(&self, node: Option<&str>, conditions: Value) {
+        let mut endpoint = json!({"addresses": ["10.0.0.1"], "conditions": conditions});
         if let Some(node) = node {
             endpoint["nodeName"] = node.into();
         }

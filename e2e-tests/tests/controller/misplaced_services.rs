@@ -8,13 +8,16 @@ use serde_json::{Value, json};
 use super::{MOVE, OS};
 use crate::support::cluster::{Cluster, Place, metrics};
 use crate::support::eventually::eventually;
-use crate::support::fault_proxy::Proxy;
+use crate::support::fault_proxy::{Fault, Proxy, Seen};
 use crate::support::move_helpers::{path, send};
 
 const MOVED: &str = "AddressMoved: moved from linux to windows: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
 const REACHABLE: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: \
-                         kubernetes.io/os=windows (Deployment web); it stays: 1 ready endpoints can be reached at its \
-                         present address";
+                         kubernetes.io/os=windows (Deployment web); it stays: 1 ready endpoint can be reached at its \
+                         present address; `clusterip move --seamless` moves it";
+const OUTSIDE: &str = "AddressMisplaced: it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux \
+                       (Deployment web); it stays: 1 ready endpoint can be reached at its present address; \
+                       `clusterip move --seamless` moves it";
 const BY_HAND: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows \
                        (Deployment web); it stays: its address was set by hand, as `metadata.managedFields` shows";
 const LOAD_BALANCER: &str = "AddressMisplaced: it lies in pool linux, and belongs to pool windows: \
@@ -101,8 +104,27 @@ fn endpoints() -> Vec<Row> {
             &[
                 "linux",
                 "AddressMisplaced: it lies in pool linux, and belongs to pool windows: kubernetes.io/os=windows \
-                 (annotation clusterip-policy/os); it stays: 1 ready endpoints can be reached at its present address",
+                 (annotation clusterip-policy/os); it stays: 1 ready endpoint can be reached at its present address; \
+                 `clusterip move --seamless` moves it",
             ],
+        ),
+        row(
+            "serves-while-it-ends",
+            async |place| {
+                let node = place.node(json!({"kubernetes.io/os": "linux"})).await;
+                place.endpoint_with(Some(&node), json!({"ready": false, "serving": true, "terminating": true})).await;
+                turned_to_windows(place, json!({}), json!({})).await;
+            },
+            &["linux", REACHABLE],
+        ),
+        row(
+            "node-without-labels",
+            async |place| {
+                let node = place.node(json!({})).await;
+                place.endpoint(Some(&node), true).await;
+                turned_to_windows(place, json!({}), json!({})).await;
+            },
+            &["linux", REACHABLE],
         ),
         row(
             "hand-made-endpoints-not-ready",
@@ -130,7 +152,8 @@ fn endpoints() -> Vec<Row> {
             &[
                 "linux",
                 "AddressMisplaced: it lies in pool linux, and belongs to pool labelled: labels of namespace \
-                 team-with-endpoints; it stays: 1 ready endpoints can be reached at its present address",
+                 team-with-endpoints; it stays: 1 ready endpoint can be reached at its present address; \
+                 `clusterip move --seamless` moves it",
             ],
         ),
     ]
@@ -326,7 +349,7 @@ async fn misplaced_services_are_moved_or_reported() {
     assert_eq!(wrong, []);
     assert_eq!(default.events("kubernetes").await, [""; 0]);
     default.apply(annotated(Value::Null)).await;
-    let misplaced = [("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 4)];
+    let misplaced = [("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 6)];
     let misplaced = misplaced.map(|(reason, count)| format!("_misplaced_services{{reason=\"{reason}\"}} {count}"));
     // The Services of the three calls of `all_was_looked_at` have moved too.
     let moves = format!("_moves_total{{result=\"moved\"}} {}", moves + 3);
@@ -341,4 +364,30 @@ async fn misplaced_services_are_moved_or_reported() {
     .await;
     let log = server.log().join("\n");
     assert!(log.contains(r#"misplaced namespace="team-with-endpoints" name="web" reason="ready_endpoints""#), "{log}");
+}
+
+/// The endpoints become ready after the controller has decided to move the Service, and before its first write.
+#[tokio::test]
+async fn service_that_becomes_ready_before_the_first_write_is_not_moved() {
+    let cluster = Cluster::alone().await;
+    let proxy = Proxy::start(cluster.plane).await;
+    let _server = cluster.server(&proxy, &json!({})).arg("--no-webhook").start().await;
+    cluster.place("early-begins").await.all_was_looked_at("first").await;
+    let place = cluster.place("early").await;
+    place.workload("linux").await;
+    let namespace = place.namespace.clone();
+    let tries = move |seen: &Seen| {
+        seen.method == Method::PUT && seen.is_dry_run() && seen.path.contains(&format!("/{namespace}/services/web"))
+    };
+    let gate = proxy.on(tries, Fault::PauseAfter);
+    place.service_at("web", [172, 21, 77, 9], json!({}), json!({})).await;
+    gate.arrived().await;
+    place.ready_on("linux").await;
+    gate.release();
+    place.comes_to(&["no pool", OUTSIDE]).await;
+    let path = format!("/apis/apps/v1/namespaces/{}/controllerrevisions", cluster.namespace);
+    let records = send(&cluster.client, Method::GET, &path, None).await.unwrap();
+    let records = records["items"].as_array().unwrap().iter();
+    let records = records.filter(|record| record["metadata"]["labels"]["clusterip-policy/move"] == "record");
+    assert_eq!(records.count(), 0, "a move that did not begin has no record");
 }

@@ -11,7 +11,11 @@ use crate::support::move_helpers::{addresses, but_addresses, path, send, stored}
 
 const HOME: &str = "AddressMoved: moved from windows to linux: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux (Deployment web)";
 const READY: &str = "AddressMisplaced: it lies in pool windows, and belongs to pool linux: kubernetes.io/os=linux \
-                     (Deployment web); it stays: 1 ready endpoints can be reached at its present address";
+                     (Deployment web); it stays: 1 ready endpoint can be reached at its present address; \
+                     `clusterip move --seamless` moves it";
+const READY_IN_NO_POOL: &str = "AddressMisplaced: it lies in no pool, and belongs to pool windows: \
+                                kubernetes.io/os=windows (Deployment web); it stays: 1 ready endpoint can be reached at \
+                                its present address; `clusterip move --seamless` moves it";
 const IN_NO_POOL: &str = "AddressMoved: moved from no pool to linux: it lies in no pool, and belongs to pool linux: kubernetes.io/os=linux (setting assumeOS)";
 const BY_WORKLOAD: &str = "AddressMoved: moved from no pool to windows: it lies in no pool, and belongs to pool windows: kubernetes.io/os=windows (Deployment web)";
 
@@ -49,8 +53,14 @@ fn rows() -> Vec<Away> {
             name: "in-no-pool",
             address: [172, 21, 255, 254],
             workload: Some("windows"),
-            // No client reaches it there anyway.
             ready_on: Some("windows"),
+            expected: [&["no pool", READY_IN_NO_POOL], &["windows", READY_IN_NO_POOL, BY_WORKLOAD]],
+            ..plain()
+        },
+        Away {
+            name: "in-no-pool-without-endpoints",
+            address: [172, 21, 255, 253],
+            workload: Some("windows"),
             expected: [&["windows", BY_WORKLOAD], &["windows", BY_WORKLOAD]],
             ..plain()
         },
@@ -76,12 +86,12 @@ fn rows() -> Vec<Away> {
                 &[
                     "linux",
                     "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 \
-                     ready endpoints can be reached at its present address",
+                     ready endpoint can be reached at its present address; `clusterip move --seamless` moves it",
                 ],
                 &[
                     "named",
                     "AddressMisplaced: it lies in pool linux, and belongs to pool named: namespace named; it stays: 1 \
-                     ready endpoints can be reached at its present address",
+                     ready endpoint can be reached at its present address; `clusterip move --seamless` moves it",
                     "AddressMoved: moved from linux to named: it lies in pool linux, and belongs to pool named: namespace named",
                 ],
             ],

@@ -24,7 +24,7 @@ async fn services_keep_their_addresses_without_pools() {
     let before = cluster.create(&namespace, &service("web", json!({}))).await.unwrap();
 
     cluster.apply(&[policy(&cluster.plane, json!({}))]).await;
-    const REMEDY: &str = "; add a pool with this range, or create the Service again";
+    const REMEDY: &str = "; add a pool with this range, or run `clusterip move --seamless`, which moves the Services that a pool matches";
     let one = format!("1 Service has an address that lies in no pool: before/web{REMEDY}");
     let outside = in_pools(&cluster, &one).await;
     assert_eq!((&outside["status"], &outside["reason"]), (&json!("False"), &json!("OutsideOfPools")));

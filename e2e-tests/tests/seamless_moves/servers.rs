@@ -14,9 +14,21 @@ use crate::support::serve_process::ServerBuilder;
 /// The time limit for the end of a move that another leader began. For 90 s, requests of the other one may arrive.
 const MAX_WAIT: Duration = Duration::from_secs(240);
 
-/// A server that moves all Services of the cluster seamlessly, also those with ready endpoints.
+/// A server that moves the Services with ready endpoints seamlessly.
 fn server(stage: &Stage<'_>, proxy: &Proxy, grace_period: &str) -> ServerBuilder {
-    builder(stage, proxy, &["--move", "always", "--seamless-moves", "--grace-period", grace_period])
+    builder(stage, proxy, &["--seamless-moves", "--grace-period", grace_period])
+}
+
+/// Runs a server in the cluster without Services, so that its settings are not new for the next one.
+async fn carry_out_settings(stage: &Stage<'_>, proxy: &Proxy) {
+    let mut server = server(stage, proxy, "2").start().await;
+    let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/clusterip-leader", stage.server);
+    eventually("the record of the settings", async || {
+        let lease = send(&stage.client, Method::GET, &lease, None).await?;
+        lease["metadata"]["annotations"]["clusterip-policy/settings-hash"].as_str().map(drop)
+    })
+    .await;
+    assert_eq!(server.terminate().await, 0);
 }
 
 /// A server without a webhook, with these arguments.
@@ -69,6 +81,7 @@ async fn next_leader_finishes_the_seamless_moves_of_a_killed_leader() {
     let plane = with_controller_manager();
     let stage = Stage::on(&plane, "leaders").await;
     let (one, two) = (Proxy::start(&plane).await, Proxy::start(&plane).await);
+    carry_out_settings(&stage, &one).await;
     // The leader is killed when each Service is at another step.
     let gates: [Gate; 4] = [
         one.on(takes_old("before-the-old-address"), Fault::PauseBefore),
@@ -98,6 +111,7 @@ async fn next_leader_keeps_the_grace_period_of_the_one_that_stopped() {
     let plane = with_controller_manager();
     let stage = Stage::on(&plane, "grace").await;
     let proxy = Proxy::start(&plane).await;
+    carry_out_settings(&stage, &proxy).await;
     let before = stage.service("web", json!({})).await;
     let mut first = server(&stage, &proxy, &GRACE_PERIOD.as_secs().to_string()).start().await;
     eventually("the new address", async || {
@@ -122,6 +136,7 @@ async fn next_leader_finds_moves_in_their_grace_period_although_the_list_fails_a
     let plane = with_controller_manager();
     let stage = Stage::on(&plane, "unlisted").await;
     let (one, two) = (Proxy::start(&plane).await, Proxy::start(&plane).await);
+    carry_out_settings(&stage, &one).await;
     let before = stage.service("web", json!({})).await;
     let mut first = server(&stage, &one, "20").start().await;
     eventually("the new address", async || {
@@ -147,6 +162,7 @@ async fn record_of_a_service_that_is_replaced_in_the_grace_period_is_deleted() {
     let plane = with_controller_manager();
     let stage = Stage::on(&plane, "replaced").await;
     let proxy = Proxy::start(&plane).await;
+    carry_out_settings(&stage, &proxy).await;
     stage.service("web", json!({})).await;
     let _server = server(&stage, &proxy, "3600").start().await;
     eventually("the new address", async || {

@@ -318,16 +318,19 @@ impl Controller {
             return (carried_out, open);
         }
         let (count, ready) = (would_move.len(), would_move.values().filter(|waits| **waits).count());
-        let waits = self.reconciler.brakes().settings_changed(would_move, managed);
-        if waits {
-            let waiting = self.reconciler.brakes().waiting();
+        let waiting = self.reconciler.brakes().settings_changed(would_move, managed);
+        if ready > 0 {
             tracing::warn!(
-                misplaced = count,
+                services = ready,
+                "the settings would move Services with ready endpoints: the moves wait for `clusterip move --seamless`"
+            );
+        }
+        if waiting > ready {
+            tracing::warn!(
+                misplaced = count - ready,
                 managed,
-                waiting,
-                with_ready_endpoints = ready,
-                "the settings would move Services that have ready endpoints, or a large part of the Services: these moves \
-                 wait for `clusterip move`"
+                waiting = waiting - ready,
+                "the settings would move a large part of the Services: the moves wait for `clusterip move`"
             );
         }
         (self.record_applied_settings(carried_out).await, open)

@@ -133,13 +133,13 @@ impl Brakes {
         }
     }
 
-    /// Notes that new settings are in force, which would move these of `managed` Services. Returns whether some of the
-    /// Services must wait.
+    /// Notes that new settings are in force, which would move these of `managed` Services. Returns how many of them
+    /// must wait.
     ///
     /// A namespace with too many Services that would move waits alone. The Services of all namespaces wait if those of
     /// the others are too many without those of any single namespace. So nobody who may write in one namespace can make
     /// others wait.
-    pub fn settings_changed(&mut self, would_move: WouldMove, managed: usize) -> bool {
+    pub fn settings_changed(&mut self, would_move: WouldMove, managed: usize) -> usize {
         let too_many =
             |count: usize| count > MAX_MOVES_WITHOUT_CONSENT && count * 100 > managed * MAX_PERCENT_WITHOUT_CONSENT;
         let mut of_namespaces: BTreeMap<String, usize> = BTreeMap::new();
@@ -159,7 +159,7 @@ impl Brakes {
         };
         self.waiting = would_move.into_iter().filter_map(why).collect();
         self.is_undecided = false;
-        !self.waiting.is_empty()
+        self.waiting.len()
     }
 
     /// Stops the wait of a Service that is in place or gone.
@@ -316,7 +316,9 @@ mod tests {
         for Case { name, would_move, managed, waiting } in cases {
             let mut brakes = Brakes::default();
             let all = would_move.iter().flat_map(|(namespace, count)| some(namespace, *count)).collect();
-            assert_eq!(brakes.settings_changed(all, managed), !waiting.is_empty(), "{name}");
+            let waits = |(namespace, _): &&(&str, usize)| waiting.iter().any(|(waiting, _)| waiting == namespace);
+            let expected: usize = would_move.iter().filter(waits).map(|(_, count)| count).sum();
+            assert_eq!(brakes.settings_changed(all, managed), expected, "{name}");
             for (namespace, count) in would_move {
                 let why = waiting.iter().find(|(waiting, _)| waiting == namespace);
                 let expected = why.map_or(Ok(()), |(_, why)| Err(Brake::Settings(*why)));
@@ -337,7 +339,7 @@ mod tests {
         let mut brakes = Brakes::default();
         let mut would_move = some("shop", 20);
         would_move.insert(id(100), true);
-        assert!(brakes.settings_changed(would_move, 21));
+        assert_eq!(brakes.settings_changed(would_move, 21), 1);
         assert_eq!(brakes.take(&id(100), AskedBy::Controller, Instant::now()), Err(Brake::Settings(Why::Ready)));
         assert_eq!(brakes.take(&id(3), AskedBy::Controller, Instant::now()), Ok(()));
         assert_eq!(brakes.waiting(), 1);

@@ -1,0 +1,88 @@
+//! Services of a tenant that would move by an administrator's change of the settings, and the moves of others.
+
+use std::time::Instant;
+
+use axum::http::Method;
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use super::support::{BLUE, BUSY, DELAY, LINUX, SETTINGS, Scene, WINDOWS, clusterip};
+use crate::support::eventually::eventually;
+use crate::support::move_helpers::{path, stored};
+use crate::support::webhook_cluster::{addresses, annotated, deployment, on, service, with_ranges, within};
+
+/// A Service of more than 256 KiB, which never moves.
+fn too_large(name: &str) -> Value {
+    let ports: Vec<Value> = (1..=2000).map(|port| json!({"name": format!("port-{port:050}"), "port": port})).collect();
+    annotated(
+        name,
+        json!({"example.com/filling": "x".repeat(200_000)}),
+        json!({"ports": ports, "selector": {"app": "web"}}),
+    )
+}
+
+/// 25 misplaced Services that can't move, and 60 others that a Deployment makes misplaced at the same moment as the
+/// settings change.
+#[tokio::test]
+async fn misplaced_services_of_a_tenant_do_not_brake_the_moves_of_others() {
+    let scene = Scene::start().await;
+    let mallory = scene.tenant("mallory").await;
+    let shop = scene.plane.namespace("shop").await;
+    let deployments = format!("/apis/apps/v1/namespaces/{}/deployments", mallory.namespace);
+    mallory.request(Method::POST, &deployments, &deployment("web", on("linux"))).await.unwrap();
+    for nth in 0..3 {
+        let created =
+            scene.create(&scene.admin(), &shop, &service(&format!("web-{nth}"), json!({})), "").await.unwrap();
+        assert!(within(addresses(&created)[0], LINUX), "{created}");
+    }
+    let large = (0..25).map(|nth| too_large(&format!("large-{nth}")));
+    let ordinary = (0..60).map(|nth| service(&format!("ordinary-{nth}"), json!({"selector": {"app": "web"}})));
+    for one in large.chain(ordinary) {
+        mallory.creates(&one).await;
+    }
+    let flipped = json!({"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/os": "windows"}}}}});
+    mallory.request(Method::PATCH, &format!("{deployments}/web"), &flipped).await.unwrap();
+    let settings = SETTINGS.replace("match: {namespaces: [blue]}", &format!("match: {{namespaces: [blue, {shop}]}}"));
+    let server = scene.server.as_ref().unwrap();
+    std::fs::write(server.folder().join("settings.yaml"), with_ranges(&scene.plane, &settings)).unwrap();
+    server.logged("settings in use").await;
+    let begin = Instant::now();
+    let moved = async |nth: usize| {
+        eventually("the Service of another namespace to move", async || {
+            let now = stored(&scene.admin(), &shop, &format!("web-{nth}")).await?;
+            addresses(&now).first().is_some_and(|address| within(*address, BLUE)).then_some(())
+        })
+        .await;
+    };
+    join_all((0..3).map(moved)).await;
+    let took = begin.elapsed();
+    assert!(took < DELAY * BUSY, "{took:?}");
+}
+
+/// The external name has no effect on a Service of type ClusterIP, and does not hide that the Service is misplaced.
+#[tokio::test]
+async fn external_name_of_a_cluster_ip_service_hides_nothing() {
+    let scene = Scene::shared().await;
+    let mallory = scene.tenant("aliased").await;
+    let never = json!({"clusterip-policy/move": "never", "clusterip-policy/os": "linux"});
+    mallory.creates(&annotated("aliased", never, json!({"externalName": "moving.invalid"}))).await;
+    let kept = mallory.annotates("aliased", json!({"clusterip-policy/os": "windows"})).await.unwrap();
+    assert_eq!((&kept["spec"]["type"], &kept["spec"]["externalName"]), (&json!("ClusterIP"), &json!("moving.invalid")));
+    let audit = ["audit", "--namespace", &mallory.namespace, "--output", "json"];
+    let ended = clusterip(&scene.plane, &audit).await;
+    let audit: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
+    let kinds: Vec<&Value> = audit["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|finding| (finding["namespace"] == mallory.namespace.as_str()).then_some(&finding["kind"]))
+        .collect();
+    assert_eq!(kinds, ["misplaced"]);
+    mallory.annotates("aliased", json!({"clusterip-policy/move": null})).await.unwrap();
+    let path = path(&mallory.namespace, "aliased");
+    eventually("the Service to move", async || {
+        let now = mallory.request(Method::GET, &path, &json!({})).await.ok()?;
+        addresses(&now).first().is_some_and(|address| within(*address, WINDOWS)).then_some(())
+    })
+    .await;
+}
