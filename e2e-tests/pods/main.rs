@@ -22,13 +22,14 @@ use e2e_tests::support::whole_cluster::{WholeCluster, lacking, released_images};
 
 const NODES: usize = 2;
 
-const CASES: [(&str, Case); 12] = [
+const CASES: [(&str, Case); 13] = [
     ("pods_answer_through_cluster_ip_node_port_and_name", |cluster| Box::pin(traffic::pods_answer(cluster))),
     ("webhook_places_the_shop_as_planned", |cluster| Box::pin(webhook::shop_is_placed_as_planned(cluster))),
     ("address_of_a_moved_service_answers", |cluster| Box::pin(traffic::address_of_a_moved_service_answers(cluster))),
     ("seamless_move_keeps_a_service_reachable", |cluster| {
         Box::pin(moves::seamless_move_keeps_a_service_reachable(cluster))
     }),
+    ("installation_interrupts_no_request", |cluster| Box::pin(moves::installation_interrupts_no_request(cluster))),
     ("drain_of_the_leader_s_node_fails_no_request", |cluster| Box::pin(replicas::drain_of_the_leaders_node(cluster))),
     ("pods_become_ready_when_they_serve_and_stay", |cluster| Box::pin(health::pods_become_ready_and_stay(cluster))),
     ("external_addresses_of_both_pools_answer", |cluster| Box::pin(external::addresses_of_both_pools_answer(cluster))),

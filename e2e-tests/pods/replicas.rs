@@ -9,7 +9,7 @@ use e2e_tests::support::whole_cluster::WholeCluster;
 use serde_json::json;
 
 /// The Pod of the leader: the identity in the Lease begins with the name of the Pod.
-async fn leader(cluster: &WholeCluster) -> String {
+pub async fn leader(cluster: &WholeCluster) -> String {
     eventually("a leader", async || {
         let holder = field(cluster, NAMESPACE, "lease/clusterip-leader", ".spec.holderIdentity").await;
         let pods = field(cluster, NAMESPACE, "pods", ".items[*].metadata.name").await;

@@ -44,7 +44,8 @@ pub async fn pods_answer(cluster: &WholeCluster) {
     cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]).await.ok();
 }
 
-/// A Service that was created before the installation gets an address of its pool, and answers there.
+/// A Service that was created before the installation stays there. When its author asks for it, it gets an address of
+/// its pool, and answers there.
 pub async fn address_of_a_moved_service_answers(cluster: &WholeCluster) {
     let namespace = &cluster.namespace("moved").await;
     web_and_client(cluster, namespace).await;
@@ -54,6 +55,8 @@ pub async fn address_of_a_moved_service_answers(cluster: &WholeCluster) {
     answers(cluster, namespace, &before, 80).await;
 
     install(cluster, "webhook").await;
+    let web = ["annotate", "--namespace", namespace, "service/web", "clusterip-policy/move=now"];
+    cluster.kubectl(&web).await.ok();
     let address = eventually("a move into the pool", async || {
         let address = field(cluster, namespace, "service/web", ".spec.clusterIP").await;
         address.starts_with("172.21.0.").then_some(address)

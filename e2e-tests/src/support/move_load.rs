@@ -188,29 +188,44 @@ impl<'p> MoveLoad<'p> {
     async fn measure_one(&self, method: MoveMethod, nth: usize) -> Tally {
         let name = format!("web-{}-{nth}", method.label());
         let before = self.create_service(&name, json!({})).await;
+        let moves = async {
+            match method {
+                MoveMethod::DeleteAndCreate => self.delete_and_create(&name, nth).await,
+                MoveMethod::Plain => self.run_move(&name, &[]).await,
+                MoveMethod::Seamless => self.run_move(&name, &["--seamless"]).await,
+            }
+        };
+        let tally = self.during(&name, addresses(&before)[0], moves).await;
+        send(&self.client, Method::DELETE, &path(&self.namespace, &name), None).await;
+        tally
+    }
+
+    /// Sends requests from every node to a Service by name and to this address, while `work` is done.
+    pub async fn during(&self, service: &str, address: IpAddr, work: impl Future<Output = ()>) -> Tally {
         let mut clients = Vec::new();
         for node in &self.nodes {
-            clients.push(self.start_client(&name, addresses(&before)[0], node).await);
+            clients.push(self.start_client(service, address, node).await);
         }
         for client in &clients {
             self.has_begun(client).await;
         }
         tokio::time::sleep(LEAD).await;
-        match method {
-            MoveMethod::DeleteAndCreate => self.delete_and_create(&name, nth).await,
-            MoveMethod::Plain => self.run_move(&name, &[]).await,
-            MoveMethod::Seamless => self.run_move(&name, &["--seamless"]).await,
-        }
+        work.await;
         let mut tally = Tally::default();
         for client in &clients {
             tally.add(&self.result(client).await);
             self.plane.kubectl(&["delete", "pod", client, "--namespace", &self.namespace]).await.ok();
         }
-        send(&self.client, Method::DELETE, &path(&self.namespace, &name), None).await;
         tally
     }
 
-    async fn create_service(&self, name: &str, spec: Value) -> Value {
+    /// The namespace of the web servers, of the Services and of the clients.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Creates a Service that leads to the web servers.
+    pub async fn create_service(&self, name: &str, spec: Value) -> Value {
         let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
             "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}});
         json_patch::merge(&mut service["spec"], &spec);
