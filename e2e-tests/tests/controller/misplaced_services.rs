@@ -1,5 +1,7 @@
 //! Which misplaced Services the controller moves, and which it only reports.
 
+use std::time::Duration;
+
 use axum::http::Method;
 use futures::FutureExt as _;
 use futures::future::{LocalBoxFuture, join_all};
@@ -85,6 +87,20 @@ fn endpoints() -> Vec<Row> {
                 place.endpoint(Some(&format!("{}-node", place.namespace)), false).await;
             },
             &["windows", REACHABLE, MOVED],
+        ),
+        row(
+            "not-ready-for-a-moment",
+            async |place| {
+                place.ready_on("linux").await;
+                turned_to_windows(place, json!({}), json!({})).await;
+                place.comes_to(&["linux", REACHABLE]).await;
+                let node = format!("{}-node", place.namespace);
+                place.endpoint(Some(&node), false).await;
+                // The controller moves a Service that is not ready within a second.
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                place.endpoint(Some(&node), true).await;
+            },
+            &["linux", REACHABLE],
         ),
         row(
             "unknown-node",
@@ -349,7 +365,7 @@ async fn misplaced_services_are_moved_or_reported() {
     assert_eq!(wrong, []);
     assert_eq!(default.events("kubernetes").await, [""; 0]);
     default.apply(annotated(Value::Null)).await;
-    let misplaced = [("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 6)];
+    let misplaced = [("by_hand", 2), ("load_balancer", 2), ("never", 1), ("ready_endpoints", 7)];
     let misplaced = misplaced.map(|(reason, count)| format!("_misplaced_services{{reason=\"{reason}\"}} {count}"));
     // The Services of the three calls of `all_was_looked_at` have moved too.
     let moves = format!("_moves_total{{result=\"moved\"}} {}", moves + 3);

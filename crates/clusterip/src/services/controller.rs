@@ -304,7 +304,9 @@ impl Controller {
         if self.is_carried_out(carried_out.as_ref()) {
             self.reconciler.brakes().settings_changed(WouldMove::new(), 0);
         }
-        let (reconciler, ids, is_first) = (Arc::clone(&self.reconciler), self.all_services(), carried_out.is_none());
+        let hash = self.reconciler.evaluator().settings().hash.clone();
+        let is_first = carried_out.as_ref().is_none_or(|carried_out| *carried_out == first(&hash));
+        let (reconciler, ids) = (Arc::clone(&self.reconciler), self.all_services());
         *surveys = JoinSet::new();
         surveys.spawn(async move { (ids.len(), Survey::in_parts(reconciler, ids, is_first).await) });
         carried_out
@@ -354,19 +356,24 @@ impl Controller {
         }
     }
 
-    /// Records the settings in force as carried out, unless Services wait for consent. Returns the hash of the
-    /// settings that were carried out.
+    /// Records the settings in force as carried out, unless Services wait for consent. If they are the first settings,
+    /// it records that they are in force, so that the next ones are not the first. Returns what is recorded.
     async fn record_applied_settings(&self, carried_out: Option<String>) -> Option<String> {
         let hash = self.reconciler.evaluator().settings().hash.clone();
         // If nothing is moved here, the settings were not carried out. A process that moves later has to survey all
         // Services.
-        let carries_out = self.reconciler.allowed().any && {
+        let (is_undecided, waiting) = {
             let brakes = self.reconciler.brakes();
-            !brakes.is_undecided() && brakes.waiting() == 0
+            (brakes.is_undecided(), brakes.waiting())
         };
-        if carried_out.as_ref() == Some(&hash) || !carries_out {
+        if carried_out.as_ref() == Some(&hash) || !self.reconciler.allowed().any || is_undecided {
             return carried_out;
         }
+        let hash = match (waiting, &carried_out) {
+            (0, _) => hash,
+            (_, None) => first(&hash),
+            (_, Some(_)) => return carried_out,
+        };
         match applied_settings::write(&self.client, &self.namespace, &hash).await {
             Ok(()) => Some(hash),
             Err(error) => {
@@ -378,6 +385,11 @@ impl Controller {
             }
         }
     }
+}
+
+/// What is recorded while Services wait for consent under the first settings of a cluster.
+fn first(hash: &str) -> String {
+    format!("first:{hash}")
 }
 
 /// The survey that has ended, with the number of its Services.

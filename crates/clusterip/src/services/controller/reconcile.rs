@@ -39,6 +39,9 @@ const STALE: Duration = Duration::from_millis(200);
 const REPORTED: Duration = Duration::from_secs(60);
 /// How soon a Service is looked at again if it stays for a reason of which the watches report almost every change.
 const WATCHED: Duration = Duration::from_secs(600);
+/// How long a Service that stayed because it answers must be without ready endpoints before it is moved. A Pod that is
+/// restarted is ready again before that, and its clients must not lose the address as well.
+const SILENCE: Duration = Duration::from_secs(30);
 /// How often the controller tries to remove the annotation that asked for a move, while other clients change the
 /// Service.
 const ANSWER_TRIES: usize = 3;
@@ -99,6 +102,8 @@ struct Found {
     unmatched: BTreeMap<ServiceKey, Vec<String>>,
     /// The failed moves of each Service.
     failures: BTreeMap<ServiceKey, Failures>,
+    /// Since when the Services have no ready endpoints that stayed because of them.
+    silent: BTreeMap<ServiceKey, Instant>,
 }
 
 impl Reconciler {
@@ -272,6 +277,9 @@ impl Reconciler {
 
     async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {
         if let Some(rest) = self.remaining_pause(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
+            return Next::After(rest);
+        }
+        if let Some(rest) = self.remaining_silence(id, &misplaced) {
             return Next::After(rest);
         }
         let live = match self.movable(id, &misplaced).await {

@@ -153,6 +153,7 @@ impl Reconciler {
         let mut found = self.found();
         found.unmatched.remove(id);
         found.failures.remove(id);
+        found.silent.remove(id);
         if found.misplaced.remove(id).is_some() {
             self.count(&found);
         }

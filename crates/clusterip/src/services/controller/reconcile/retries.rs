@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use clusterip_core::service_key::ServiceKey;
 
-use super::{Next, REPORTED, Reconciler, STALE, UNFINISHED};
+use super::{Next, REPORTED, Reconciler, SILENCE, STALE, UNFINISHED};
+use crate::services::misplaced::{AskedBy, Impact, Misplaced};
 use crate::services::mover::MoveError;
 use crate::services::mover::outcome::{Outcome, Unmoved};
 use crate::services::service_metrics::StayReason;
@@ -57,6 +58,20 @@ impl Reconciler {
         let pause = pause_after(count);
         found.failures.insert(id.clone(), Failures { count, until: Instant::now() + pause });
         Next::After(pause)
+    }
+
+    /// How long to wait until a Service has been without ready endpoints for [`SILENCE`]; `None` if it may move now.
+    pub(super) fn remaining_silence(&self, id: &ServiceKey, misplaced: &Misplaced) -> Option<Duration> {
+        let mut found = self.found();
+        let answered = found.misplaced.get(id).is_some_and(|(reason, _)| *reason == StayReason::ReadyEndpoints);
+        let is_silent = misplaced.impact == Impact::Unnoticed && misplaced.asked_by == AskedBy::Controller;
+        if !answered || !is_silent {
+            found.silent.remove(id);
+            return None;
+        }
+        let since = *found.silent.entry(id.clone()).or_insert_with(Instant::now);
+        let rest = SILENCE.saturating_sub(since.elapsed());
+        (!rest.is_zero()).then_some(rest)
     }
 
     /// Whether a Service is known not to be able to move now: it is too large, or its move has just failed.
