@@ -68,7 +68,8 @@ async fn external_name_of_a_cluster_ip_service_hides_nothing() {
     mallory.creates(&annotated("aliased", never, json!({"externalName": "moving.invalid"}))).await;
     let kept = mallory.annotates("aliased", json!({"clusterip-policy/os": "windows"})).await.unwrap();
     assert_eq!((&kept["spec"]["type"], &kept["spec"]["externalName"]), (&json!("ClusterIP"), &json!("moving.invalid")));
-    let audit = ["audit", "--namespace", &mallory.namespace, "--output", "json"];
+    let settings = scene.server.as_ref().unwrap().folder().join("settings.yaml").display().to_string();
+    let audit = ["audit", "--namespace", &mallory.namespace, "--settings", &settings, "--output", "json"];
     let ended = clusterip(&scene.plane, &audit).await;
     let audit: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stderr));
     let kinds: Vec<&Value> = audit["findings"]
