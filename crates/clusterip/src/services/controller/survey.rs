@@ -17,6 +17,7 @@ use super::brakes::WouldMove;
 use super::reconcile::Reconciler;
 use crate::service_placement::{Skip, skip_reason};
 use crate::services::misplaced::{self, Impact, Inspection, Verdict};
+use crate::services::service_metrics::StayReason;
 
 /// How many Services are examined before other long work gets its turn.
 const PART: usize = 32;
@@ -72,7 +73,7 @@ impl Survey {
             };
             survey.add(id, &service, is_managed, inspection, waits);
             // A Service that is known not to be able to move must not make others wait.
-            if reconciler.is_stuck(id) {
+            if reconciler.is_stuck(id) && survey.would_move.get(id) == Some(&false) {
                 survey.would_move.remove(id);
             }
         }
@@ -94,12 +95,16 @@ impl Survey {
         let Ok(inspection) = inspection else { return };
         // If exempt or headless Services counted, a tenant could make the share of those that move look small.
         self.managed += usize::from(is_managed);
-        // A Service whose address was set by hand never moves. If it counted, a tenant could make all others wait
-        // with some of them.
-        if let Inspection::Misplaced(found) = inspection
-            && found.verdict == Verdict::Move
-            && !may_be_set_by_hand(service)
-        {
+        let Inspection::Misplaced(found) = inspection else { return };
+        let would_move = match &found.verdict {
+            Verdict::Move => true,
+            // It might move as soon as an address is free, and would not have waited then.
+            Verdict::Report { reason: StayReason::PoolFull, .. } => waits(found.impact),
+            Verdict::Report { .. } => false,
+        };
+        // A Service whose address was set by hand never moves. If it counted, a tenant could make its whole namespace
+        // wait with some of them.
+        if would_move && !may_be_set_by_hand(service) {
             self.would_move.insert(id.clone(), waits(found.impact));
         }
     }

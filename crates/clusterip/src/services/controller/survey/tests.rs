@@ -14,7 +14,6 @@ use tokio::sync::watch;
 use super::*;
 use crate::server_metrics::ServerMetrics;
 use crate::services::misplaced::{Allowed, AskedBy, Misplaced};
-use crate::services::service_metrics::StayReason;
 
 #[test]
 fn services_in_place_are_not_reconciled() {
@@ -54,7 +53,7 @@ fn services_in_place_are_not_reconciled() {
         counts: true,
     };
     let moves = |impact| misplaced(Verdict::Move, impact);
-    let report = Verdict::Report { reason: StayReason::PoolFull, detail: String::new() };
+    let report = |reason| Verdict::Report { reason, detail: String::new() };
     let failed = EvaluationError::Module(ModuleError::Call("on purpose".to_owned()));
     let cases = [
         base(),
@@ -88,7 +87,20 @@ fn services_in_place_are_not_reconciled() {
         },
         Case {
             name: "misplaced, and stays",
-            inspection: misplaced(report, Impact::Unnoticed),
+            inspection: misplaced(report(StayReason::PoolFull), Impact::Unnoticed),
+            is_open: true,
+            ..base()
+        },
+        Case {
+            name: "misplaced, with ready endpoints, and stays until an address is free",
+            inspection: misplaced(report(StayReason::PoolFull), Impact::Plain),
+            is_open: true,
+            would_move: Some(true),
+            ..base()
+        },
+        Case {
+            name: "misplaced, and reachable",
+            inspection: misplaced(report(StayReason::ReadyEndpoints), Impact::Plain),
             is_open: true,
             ..base()
         },
