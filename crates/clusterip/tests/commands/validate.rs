@@ -44,6 +44,13 @@ fn all_mistakes_of_all_files_are_printed() {
             "services: {assumeOS: solaris, pools: [{name: a, cidrs: [10.0.0.0/24], match: {os: window}}, \
              {name: b, cidrs: [10.0.1.0/24]}]}",
         )
+        .write(
+            "objects.yaml",
+            "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: windows}\n\
+             spec: {cidrs: [10.0.0.0/24], match: {nodeLabels: {kubernetes.io/os: Windos}}}\n---\n\
+             apiVersion: clusterip-policy.io/v1alpha1\nkind: ClusterIPPolicy\nmetadata: {name: default}\n\
+             spec: {whenFull: Unmanaged}\n",
+        )
         .write("bad.yaml", "services: {oder: lowest, whenFull: dney, pools: [{name: a, cidrs: [10.0.0.1/8]}]}")
         .write("broken.yaml", "services: [")
         .write("job.yaml", "apiVersion: batch/v1\nkind: Job\n")
@@ -76,10 +83,24 @@ fn all_mistakes_of_all_files_are_printed() {
             files: &["os.yaml"],
             expected: done(
                 0,
-                "os.yaml: warning: services.pools[0].match: unknown operating system \"window\": did you mean \
+                "os.yaml: warning: services.pools[0].match.os: unknown operating system \"window\": did you mean \
                  windows?\n\
                  os.yaml: warning: services.assumeOS: unknown operating system \"solaris\": known are linux, windows\n\
                  os.yaml: valid\n",
+                "",
+            ),
+        },
+        Case {
+            files: &["objects.yaml"],
+            expected: done(
+                0,
+                "objects.yaml: warning: ClusterIPPolicy default: spec.whenFull: Unmanaged with pools by os: Kubernetes \
+                 may pick an address of any pool\n\
+                 objects.yaml: warning: ClusterIPPolicy default: spec.assumeOS: no pool matches Services without \
+                 evidence (assumeOS \"linux\"): Kubernetes may pick an address of any pool\n\
+                 objects.yaml: warning: ServicePool windows: spec.match.nodeLabels[\"kubernetes.io/os\"]: unknown \
+                 operating system \"Windos\": did you mean windows?\n\
+                 objects.yaml: valid\n",
                 "",
             ),
         },
