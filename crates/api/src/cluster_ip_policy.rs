@@ -165,7 +165,7 @@ pub struct ClusterIPPolicyStatus {
     #[schemars(schema_with = "any_object")]
     pub in_use: Option<serde_json::Value>,
     /// Ready is true if the settings are in use as they were written last. AddressesInPools is true if the address of
-    /// every Service lies in a pool.
+    /// every Service lies in a pool. HasWarnings is true if the settings are probably not intended as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,

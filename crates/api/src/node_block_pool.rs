@@ -104,7 +104,8 @@ pub struct NodeBlockPoolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub in_use: Option<serde_json::Value>,
-    /// Ready is true if the pool is in use as it was written last.
+    /// Ready is true if the pool is in use as it was written last. HasWarnings is true if the pool is probably not
+    /// intended as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,

@@ -181,8 +181,7 @@ pub(crate) fn any_object(_: &mut SchemaGenerator) -> Schema {
 /// Conditions as a list that server-side apply merges by type.
 pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "description": "Ready is true if the object is in use as it was written last. HasWarnings is true if it is \
-                        probably not intended as it is.",
+        "description": "Ready is true if the object is in use as it was written last.",
         "type": "array",
         "maxItems": 8,
         "x-kubernetes-list-type": "map",

@@ -130,13 +130,13 @@ fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
 /// the pools only with `services.serviceCIDRs`, which may contradict the cluster.
 fn pools_outside(settings: &Settings, cluster: &[IpNet]) -> Vec<String> {
     let mut mistakes = Vec::new();
-    for pool in &settings.pools {
-        for cidr in pool.cidrs.iter().filter(|cidr| is_outside_service_ranges(**cidr, cluster)) {
+    for (index, pool) in settings.pools.iter().enumerate() {
+        let cidrs = pool.cidrs.iter().enumerate();
+        for (place, cidr) in cidrs.filter(|(_, cidr)| is_outside_service_ranges(**cidr, cluster)) {
             mistakes.push(format!(
-                "services.pools: {cidr} of pool {:?} lies outside the Service ranges of the cluster ({}), which \
+                "services.pools[{index}].cidrs[{place}]: {cidr} lies outside the Service ranges of the cluster ({}), which \
                  services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
                  services.serviceCIDRs, and choose pools inside the ranges of the cluster",
-                pool.name,
                 list(cluster),
                 list(&settings.service_cidrs)
             ));
