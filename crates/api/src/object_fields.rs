@@ -121,8 +121,8 @@ mod tests {
             },
             Case {
                 name: "a field in a sentence",
-                of_document: "Service shop/web: pool \"a\" is full; set services.whenFull: unmanaged",
-                of_objects: "Service shop/web: pool \"a\" is full; set spec.whenFull: Unmanaged in ClusterIPPolicy default",
+                of_document: "Service shop/web: the pool is full; set services.whenFull: unmanaged",
+                of_objects: "Service shop/web: the pool is full; set spec.whenFull: Unmanaged in ClusterIPPolicy default",
             },
             Case { name: "another text", of_document: "servicesx: y\nz", of_objects: "servicesx: y\nz" },
         ];

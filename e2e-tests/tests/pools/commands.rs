@@ -43,7 +43,11 @@ async fn commands_use_the_pools_of_a_cluster_without_a_server() {
 
     // The cluster has no pools yet.
     let (status, stdout, stderr) = run(&["plan", "web.yaml", "--cluster"]).await;
-    assert_eq!((status, stdout.starts_with("settings: the pools of K2s (no --settings): ")), (Some(0), true), "{stderr}");
+    assert_eq!(
+        (status, stdout.starts_with("settings: the pools of K2s (no --settings): ")),
+        (Some(0), true),
+        "{stderr}"
+    );
     let (status, _, stderr) = run(&["audit"]).await;
     let unknown = "error: no server leads in this cluster, so its settings are unknown: use --settings FILE\n";
     assert_eq!((status, stderr.as_str()), (Some(2), unknown));

@@ -13,11 +13,13 @@ use crate::support::webhook_cluster::service;
 
 /// The Events about a pool: the reason and the note of each.
 async fn events(cluster: &PoolCluster, name: &str) -> Vec<(String, String)> {
-    let listed = send(&cluster.plane.client(), Method::GET, "/apis/events.k8s.io/v1/namespaces/default/events", None).await;
+    let listed =
+        send(&cluster.plane.client(), Method::GET, "/apis/events.k8s.io/v1/namespaces/default/events", None).await;
     let listed = listed.unwrap_or_default();
     let events = listed["items"].as_array().into_iter().flatten();
     let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
-    let of_pool = events.filter(|event| event["regarding"]["kind"] == "ServicePool" && event["regarding"]["name"] == name);
+    let of_pool =
+        events.filter(|event| event["regarding"]["kind"] == "ServicePool" && event["regarding"]["name"] == name);
     of_pool.map(|event| (text(event, "reason"), text(event, "note"))).collect()
 }
 
@@ -39,8 +41,8 @@ async fn misspelt_pool_is_told_everywhere() {
         let patched =
             cluster.plane.kubectl(&[&misspell[..], &[r#"{"spec":{"match":{"os":"Windos"}}}"#]].concat()).await;
         assert_eq!(patched.status, 0, "{}", patched.stderr);
-        let warning = "'pool-warnings.clusterip-policy.io': spec.match.os: unknown operating system \"Windos\": known are \
-                       linux, windows";
+        let warning = "'pool-warnings.clusterip-policy.io': spec.match.os: unknown operating system \"Windos\": known \
+                       are linux, windows";
         patched.stderr.contains(warning).then_some(())
     })
     .await;
@@ -49,7 +51,8 @@ async fn misspelt_pool_is_told_everywhere() {
         .await;
     let expected = (json!("True"), json!("ProbablyNotIntended"), json!("InUse"));
     let has_warnings = condition(&warned, "HasWarnings");
-    let found = (has_warnings["status"].clone(), has_warnings["reason"].clone(), condition(&warned, "Ready")["reason"].clone());
+    let found =
+        (has_warnings["status"].clone(), has_warnings["reason"].clone(), condition(&warned, "Ready")["reason"].clone());
     assert_eq!(found, expected, "{warned}");
     eventually("an Event", async || {
         let expected = ("ProbablyNotIntended".to_owned(), MISSPELT.to_owned());
@@ -101,8 +104,8 @@ async fn pool_that_is_not_ready_is_an_event_and_a_finding() {
     cluster.create("first", &service("web", json!({}))).await.unwrap();
     std::fs::write(folder.path().join("first.yaml"), pool_of("first", "172.21.9.0/24", "first").to_string()).unwrap();
     let (status, stdout, stderr) = run(&["validate", "--cluster", "first.yaml"]).await;
-    let warning = "first.yaml: warning: 1 Service of the cluster would be misplaced: first/web; `clusterip move --settings \
-                   FILE --dry-run` lists them\n";
+    let warning = "first.yaml: warning: 1 Service of the cluster would be misplaced: first/web; `clusterip move \
+                   --settings FILE --dry-run` lists them\n";
     assert!(status == Some(0) && stdout.contains(warning), "{stdout}{stderr}");
 
     // The status shows when it was written.

@@ -121,8 +121,9 @@ impl Evaluate {
         let given = GivenSettings::read(self.settings.as_deref())?;
         let request = self.request()?;
         let module = Module::new(EMBEDDED)?;
-        let check =
-            |document: WrittenSettings, name: &str| settings_file::check(&module, document, &ServiceRanges::default(), name);
+        let check = |document: WrittenSettings, name: &str| {
+            settings_file::check(&module, document, &ServiceRanges::default(), name)
+        };
         // Mistakes are reported before the cluster is read.
         check(given.document_without_cluster()?, &given.name)?;
         let (source, cluster) = self.source()?;

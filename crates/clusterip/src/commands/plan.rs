@@ -168,7 +168,8 @@ impl Plan {
             (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
         };
         let planned = manifests.iter().filter(is_planned).count() as u64;
-        let planner = Planner::new(&module, live.document.clone(), live.settings.clone(), there).only(self.selector.clone());
+        let planner =
+            Planner::new(&module, live.document.clone(), live.settings.clone(), there).only(self.selector.clone());
         let mut bar = Bar::new(planned);
         let mut plan = planner.plan(&manifests, |done| bar.show(done))?;
         bar.end();
@@ -301,7 +302,8 @@ impl Plan {
 /// Checks that the pools of K2s fit the address of `default/kubernetes`, if that is known.
 fn check_against_kubernetes(there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
     let addresses_of = |object: &Value| {
-        let is_it = object::kind(object) == "Service" && ServiceKey::of(object) == ServiceKey::new("default", "kubernetes");
+        let is_it =
+            object::kind(object) == "Service" && ServiceKey::of(object) == ServiceKey::new("default", "kubernetes");
         if is_it { addresses(object) } else { Vec::new() }
     };
     let of_manifests = manifests.iter().filter(|manifest| manifest.is_service());

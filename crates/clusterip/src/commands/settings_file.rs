@@ -147,8 +147,9 @@ pub fn check_default_pools(kubernetes: IpAddr) -> anyhow::Result<()> {
         return Ok(());
     }
     anyhow::bail!(
-        "settings: {}: the Service range of the cluster begins with {kubernetes}, the address of default/kubernetes: these \
-         are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` prints settings that do",
+        "settings: {}: the Service range of the cluster begins with {kubernetes}, the address of default/kubernetes: \
+         these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` prints settings \
+         that do",
         name_of(None)
     )
 }

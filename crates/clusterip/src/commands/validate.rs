@@ -54,8 +54,8 @@ Examples:
 
 All mistakes of all files are printed, as `clusterip serve` reports them. Against a cluster, pools must lie inside of \
 its Service ranges, and pool objects must fit those that the cluster has already. A warning tells which Services \
-would be misplaced. A file may also have objects of clusterip-policy.io, a ClusterAdmissionPolicy or AdmissionPolicy of \
-Kubewarden (its spec.settings), or a ConfigMap (its key settings.yaml).
+would be misplaced. A file may also have objects of clusterip-policy.io, a ClusterAdmissionPolicy or AdmissionPolicy \
+of Kubewarden (its spec.settings), or a ConfigMap (its key settings.yaml).
 
 Exit status: 0 if all settings are valid, with or without warnings; 1 if some have mistakes; 2 if a file or the \
 cluster can't be read.";
@@ -72,8 +72,8 @@ pub struct Validate {
     /// Settings files in YAML or JSON, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Also check against the Service ranges, the pools and the Services of the cluster; --kubeconfig and --context imply
-    /// this
+    /// Also check against the Service ranges, the pools and the Services of the cluster; --kubeconfig and --context
+    /// imply this
     #[arg(long)]
     cluster: bool,
     #[command(flatten)]

@@ -83,8 +83,8 @@ pub(super) fn of(
     compilation.states.iter().map(status).collect()
 }
 
-/// When a server wrote the status last: the time in the status `before` if nothing else changes and that time is recent.
-/// So an object that does not change is written rarely, and its age shows whether a server runs.
+/// When a server wrote the status last: the time in the status `before` if nothing else changes and that time is
+/// recent. So an object that does not change is written rarely, and its age shows whether a server runs.
 fn checked_at(status: &Value, before: Option<&Value>, now: &Time) -> Time {
     let recent = || {
         let mut before = before?.clone();
@@ -168,7 +168,8 @@ mod tests {
             json!({"type": type_, "status": "True", "reason": "R", "message": message,
                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
         };
-        let status = json!({"conditions": [of("Ready", "x"), of("Stalled", "overlaps"), of("HasWarnings", "misspelt")]});
+        let status =
+            json!({"conditions": [of("Ready", "x"), of("Stalled", "overlaps"), of("HasWarnings", "misspelt")]});
         let cases = [
             Case { name: "without a status", before: Value::Null, expected: &["overlaps", "misspelt"] },
             Case { name: "the same", before: status.clone(), expected: &[] },

@@ -1,7 +1,7 @@
 //! Runs `clusterip audit` as a user does: the findings about pools and Service ranges.
 
-use crate::command::{Done, Folder, snapshot_of};
 use crate::command::service_snapshot::{SETTINGS, audit, cluster, findings, on, service, service_cidr};
+use crate::command::{Done, Folder, snapshot_of};
 use serde_json::{Value, json};
 
 struct Case {

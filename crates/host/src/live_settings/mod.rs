@@ -124,9 +124,9 @@ impl LiveSettings {
 
     /// An answer of the policy, with its messages as [`Self::words`] has them.
     pub fn worded(&self, answer: Answer) -> Answer {
-        let annotations = answer.audit_annotations.map(|annotations| {
-            annotations.into_iter().map(|(name, value)| (name, self.words(value))).collect()
-        });
+        let annotations = answer
+            .audit_annotations
+            .map(|annotations| annotations.into_iter().map(|(name, value)| (name, self.words(value))).collect());
         let message = answer.message.map(|message| self.words(message));
         Answer { message, audit_annotations: annotations, ..answer }
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use clusterip_api::{Compilation, GROUP, InUse, Kind, ObjectKey, Reason, mistake_of_type};
 use serde_json::Value;
 
-use super::{DocumentError, WrittenSettings};
 use super::pool_objects::compiled;
+use super::{DocumentError, WrittenSettings};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::object::{api_version, kind};
 use crate::yaml::{self, YamlError};
@@ -248,7 +248,9 @@ mod tests {
             Case {
                 name: "a new pool that overlaps one of the cluster",
                 given: pool("c", "10.96.1.128/25", of("c")),
-                expected: Err("ServicePool c: Overlaps: spec.cidrs[0]: 10.96.1.128/25 overlaps 10.96.1.0/24 of pool \"b\""),
+                expected: Err(
+                    "ServicePool c: Overlaps: spec.cidrs[0]: 10.96.1.128/25 overlaps 10.96.1.0/24 of pool \"b\"",
+                ),
             },
             Case {
                 name: "an edit that overlaps another pool",
@@ -263,7 +265,9 @@ mod tests {
             Case {
                 name: "a pool outside of the Service ranges",
                 given: pool("c", "10.97.0.0/24", of("c")),
-                expected: Err("ServicePool c: OutsideServiceCIDRs: spec.cidrs[0]: 10.97.0.0/24 lies outside of the Service"),
+                expected: Err(
+                    "ServicePool c: OutsideServiceCIDRs: spec.cidrs[0]: 10.97.0.0/24 lies outside of the Service",
+                ),
             },
         ];
         for Case { name, given, expected } in cases {

@@ -4,9 +4,9 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
-use super::{DocumentError, WrittenSettings};
 use super::objects_in_files::{document_of_objects, in_text, is_settings_object, selects_service_cidrs};
 use super::settings_source::{Written, parse};
+use super::{DocumentError, WrittenSettings};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::object::{api_version, kind};
 use crate::yaml;

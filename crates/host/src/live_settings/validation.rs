@@ -134,8 +134,8 @@ fn pools_outside(settings: &Settings, cluster: &[IpNet]) -> Vec<String> {
         let cidrs = pool.cidrs.iter().enumerate();
         for (place, cidr) in cidrs.filter(|(_, cidr)| is_outside_service_ranges(**cidr, cluster)) {
             mistakes.push(format!(
-                "services.pools[{index}].cidrs[{place}]: {cidr} lies outside the Service ranges of the cluster ({}), which \
-                 services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
+                "services.pools[{index}].cidrs[{place}]: {cidr} lies outside the Service ranges of the cluster ({}), \
+                 which services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
                  services.serviceCIDRs, and choose pools inside the ranges of the cluster",
                 list(cluster),
                 list(&settings.service_cidrs)
@@ -270,7 +270,10 @@ mod tests {
             match checked(yaml, ranges) {
                 Ok(live) => {
                     assert!(refused.is_empty(), "{name}: not refused");
-                    let about = live.warnings.iter().filter(|warning| warning.mistake.reason.contains(", but the cluster has "));
+                    let about = live
+                        .warnings
+                        .iter()
+                        .filter(|warning| warning.mistake.reason.contains(", but the cluster has "));
                     assert_eq!(about.count(), warnings, "{name}: {:?}", live.warnings);
                 }
                 Err(mistakes) => {

@@ -85,8 +85,9 @@ impl Folder {
         self.run_with(args, "", &[])
     }
 
-    /// Runs `clusterip` with a standard input and additional environment variables. The output is without the line about
-    /// the pools of K2s, which has a test of its own, because most tests without settings are about something else.
+    /// Runs `clusterip` with a standard input and additional environment variables. The output is without the line
+    /// about the pools of K2s, which has a test of its own, because most tests without settings are about something
+    /// else.
     pub fn run_with(&self, args: &[&str], stdin: &str, environment: &[(&str, &str)]) -> Done {
         let Done { status, stdout, stderr } = self.run_as_printed(args, stdin, environment);
         let without = |text: String| text.strip_prefix(DEFAULT_POOLS).map(str::to_owned).unwrap_or(text);
