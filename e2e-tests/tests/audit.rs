@@ -290,7 +290,7 @@ async fn server_audits_the_current_state_of_the_cluster() {
     let (settings, in_force) = watch::channel(Arc::new(live.clone()));
     let ledger = Ledger::default();
     let evaluator = Evaluator::new(module.clone(), in_force, stores, ledger.clone(), EvaluationMetrics::default());
-    let audits = LiveAudit::new(evaluator);
+    let audits = LiveAudit::new(evaluator, watch::channel(None).1);
     let becomes = async |what: &str, expected: &[(Kind, &str)]| {
         let expected: Vec<(Kind, String)> = expected.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect();
         eventually(what, async || {

@@ -12,3 +12,4 @@ mod reservations;
 mod service_cidrs;
 mod status;
 mod support;
+mod warnings;

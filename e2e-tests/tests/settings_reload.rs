@@ -284,7 +284,7 @@ async fn service_ranges_of_the_cluster_complete_the_settings() {
     let live = followed.until("the user's own", |live| ranges(live) == json!(["172.16.0.0/12"])).await;
     let expected = "services.serviceCIDRs: the settings have 172.16.0.0/12, but the cluster has 172.21.0.0/16, \
                     10.0.0.0/16: remove the key to use the ranges of the cluster";
-    assert_eq!(live.warnings, [expected]);
+    assert_eq!(live.warnings.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     followed.stop().await;
 }
 

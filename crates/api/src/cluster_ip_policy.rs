@@ -1,6 +1,6 @@
 //! The settings that belong to no pool.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,8 @@ use crate::status::{any_object, conditions};
         description = "Whether the settings are in use as they were written last."),
     printcolumn(name = "Settings", type_ = "string", json_path = ".status.settingsHash", priority = 1,
         description = "The hash of the settings in use."),
+    printcolumn(name = "Checked", type_ = "date", json_path = ".status.checkedAt",
+        description = "When a server wrote the status last: at most five minutes ago while a server runs."),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -149,6 +151,9 @@ pub struct ClusterIPPolicyStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// When a server wrote this status last: at most five minutes ago while a server runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<Time>,
     /// The hash of the settings in use: of this object and of all pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings_hash: Option<String>,
@@ -160,7 +165,7 @@ pub struct ClusterIPPolicyStatus {
     #[schemars(schema_with = "any_object")]
     pub in_use: Option<serde_json::Value>,
     /// Ready is true if the settings are in use as they were written last. AddressesInPools is true if the address of
-    /// every Service lies in a pool.
+    /// every Service lies in a pool. HasWarnings is true if the settings are probably not intended as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,

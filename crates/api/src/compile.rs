@@ -10,6 +10,7 @@ use clusterip_core::settings::{Mistake, Settings};
 use serde_json::{Value, json};
 
 use crate::document;
+use crate::object_fields::field_of;
 use crate::object_key::{Kind, ObjectKey};
 use crate::resolve::{LabelledRanges, resolve};
 use crate::status::{READY, Reason};
@@ -156,9 +157,9 @@ fn ready_part(key: &ObjectKey, object: &Value) -> Option<Value> {
 /// A mistake in a document, and the pool that has it.
 #[derive(Clone)]
 struct PoolMistake {
-    /// The name of the pool; empty if the mistake is in no pool.
+    /// The name of the object.
     pool: String,
-    /// The path below the pool, such as `cidrs[0]`; for a mistake in no pool the whole path.
+    /// The field of the object, such as `spec.cidrs[0]`.
     path: String,
     reason: String,
 }
@@ -166,13 +167,10 @@ struct PoolMistake {
 impl PoolMistake {
     fn of(mistake: Mistake, document: &Value) -> Self {
         let Mistake { path, reason } = mistake;
-        let Some((section, (index, below))) =
-            path.split_once(".pools[").and_then(|(section, rest)| Some((section, rest.split_once("].")?)))
-        else {
-            return Self { pool: String::new(), path, reason };
-        };
-        let name = document.pointer(&format!("/{section}/pools/{index}/name")).and_then(Value::as_str);
-        Self { pool: name.unwrap_or_default().to_owned(), path: below.to_owned(), reason }
+        match field_of(&path, document) {
+            Some((key, field)) => Self { pool: key.name, path: field, reason },
+            None => Self { pool: String::new(), path, reason },
+        }
     }
 }
 
@@ -340,7 +338,7 @@ impl DocumentBuilder<'_> {
             let with_ranges = self.mistakes(alone);
             if !with_ranges.is_empty() && candidate.key.kind == Kind::ServicePool {
                 (Reason::OutsideServiceCIDRs, with_ranges)
-            } else if with_others.iter().all(|mistake| mistake.path == "match") {
+            } else if with_others.iter().all(|mistake| mistake.path == "spec.match") {
                 (Reason::NeverUsed, with_others)
             } else {
                 (Reason::Overlaps, with_others)
@@ -355,7 +353,7 @@ fn describe(rejection: &Rejection) -> String {
     /// More mistakes than these make a condition hard to read.
     const SHOWN: usize = 5;
     let mistakes = rejection.mistakes.iter().map(|PoolMistake { pool, path, reason }| {
-        let mistake = format!("spec.{path}: {reason}");
+        let mistake = format!("{path}: {reason}");
         // A pool with a higher priority can make another one unusable.
         if *pool == rejection.candidate.key.name {
             mistake

@@ -40,6 +40,8 @@ use crate::status::{Addresses, any_object, conditions};
         description = "Whether the pool is in use as it was written last."),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason",
         priority = 1, description = "Why the pool is in use or not."),
+    printcolumn(name = "Checked", type_ = "date", json_path = ".status.checkedAt",
+        description = "When a server wrote the status last: at most five minutes ago while a server runs."),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
@@ -123,6 +125,9 @@ pub struct ServicePoolStatus {
     /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// When a server wrote this status last: at most five minutes ago while a server runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<Time>,
     /// The ranges in use: those of cidrs, or of the selected ServiceCIDR objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
@@ -144,7 +149,8 @@ pub struct ServicePoolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub in_use: Option<serde_json::Value>,
-    /// Ready is true if the pool is in use as it was written last.
+    /// Ready is true if the pool is in use as it was written last. HasWarnings is true if the pool is probably not
+    /// intended as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "conditions")]
     pub conditions: Vec<Condition>,

@@ -12,6 +12,8 @@ pub const READY: &str = "Ready";
 /// The type of the condition that an object has only while it is not in use as it was written last. For tools that
 /// follow kstatus, the object has failed then, and otherwise they would wait.
 pub const STALLED: &str = "Stalled";
+/// The type of the condition that an object has only while it is in use and probably not intended as it is.
+pub const HAS_WARNINGS: &str = "HasWarnings";
 /// The type of the condition of a ClusterIPPolicy that says whether the addresses of all Services lie in pools.
 pub const ADDRESSES_IN_POOLS: &str = "AddressesInPools";
 
@@ -103,6 +105,22 @@ pub fn stalled_condition(ready: &Condition, before: Option<&Condition>, now: Tim
         condition((STALLED, true), reason, message, ready.observed_generation, before, now)
     };
     (ready.status != "True").then(stalled)
+}
+
+/// The condition [`HAS_WARNINGS`] of an object of this generation; `None` if there are no warnings.
+///
+/// The time of the last transition is as in [`ready_condition`].
+pub fn has_warnings_condition(
+    generation: Option<i64>,
+    warnings: &[String],
+    before: Option<&Condition>,
+    now: Time,
+) -> Option<Condition> {
+    let warned = || {
+        let is_warned = (HAS_WARNINGS, true);
+        condition(is_warned, "ProbablyNotIntended", warnings.join("; "), generation, before, now)
+    };
+    (!warnings.is_empty()).then(warned)
 }
 
 /// The condition [`ADDRESSES_IN_POOLS`] of a ClusterIPPolicy of this generation. `outside` are the Services with an

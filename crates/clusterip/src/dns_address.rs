@@ -14,7 +14,8 @@ pub async fn warn(stores: Stores, mut settings: watch::Receiver<Arc<LiveSettings
     loop {
         let live = Arc::clone(&settings.borrow_and_update());
         let found = live.settings.unused_dns_address(|address| stores.read_snapshot().has_ip_address(address));
-        if let Some(warning) = found.as_ref().filter(|found| told.as_ref() != Some(*found)) {
+        if let Some(found) = found.as_ref().filter(|found| told.as_ref() != Some(*found)) {
+            let warning = live.warning(found.into());
             tracing::warn!(%warning, "settings");
         }
         told = found;

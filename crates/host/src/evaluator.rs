@@ -149,6 +149,7 @@ impl Evaluator {
             self.metrics.error();
         }
         let (answer, external) = answered?;
+        let answer = settings.worded(answer);
         Ok(Evaluation { answer, settings, lookups, external })
     }
 

@@ -70,7 +70,7 @@ pub enum PermissionsError {
     #[error("the permissions of this identity can't be checked: {0}")]
     Ask(#[source] RequestFailure),
     /// A kind of workloads in the settings can't be looked up.
-    #[error("{api_version}/{kind}, one of services.evidence.kinds, can't be looked up: {reason}")]
+    #[error("{api_version}/{kind}, one of evidence.kinds in the settings, can't be looked up: {reason}")]
     Discover {
         /// The API version of the kind.
         api_version: String,

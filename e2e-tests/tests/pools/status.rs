@@ -56,12 +56,12 @@ async fn status_counts_the_addresses_of_each_family() {
     let cases = [
         Case {
             args: &["get", "servicepools", "counted"],
-            head: "NAME RANGES FOR USED FREE MISPLACED READY AGE",
+            head: "NAME RANGES FOR USED FREE MISPLACED READY CHECKED AGE",
             row: "counted 172.21.80.0/28,fd00:21::800/124 namespace=counted 4 10 1 True",
         },
         Case {
             args: &["get", "spool", "counted", "-o", "wide"],
-            head: "NAME PRIORITY RANGES FOR USED FREE MISPLACED FENCE READY REASON AGE",
+            head: "NAME PRIORITY RANGES FOR USED FREE MISPLACED FENCE READY REASON CHECKED AGE",
             row: "counted 0 172.21.80.0/28,fd00:21::800/124 namespace=counted 4 10 1 Allow True InUse",
         },
     ];

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_api::ReservationHolder;
+use clusterip_api::{Kind as ObjectKind, ObjectKey, ObjectState, Reason, ReservationHolder};
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::settings::{self, Settings};
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
@@ -46,10 +46,15 @@ impl AuditInput<'_> {
         services::findings::of_pools(settings, &pools, &self.ranges, &kubernetes, self.ledger, &mut findings);
         findings.extend(services::findings::over_dns(settings, |address| used.contains_key(&address)));
         findings.extend(services::findings::of_other_webhooks(&self.called));
+        findings.extend(self.objects.iter().filter_map(not_ready));
         let nodes = nodes::audit::audit(self.module, self.settings, self.snapshot, cache, &mut findings)?;
         let mut notes = self.notes.clone();
         let external = external::audit::audit(self, cache, &mut findings, &mut notes)?;
         sort(settings, &mut findings);
+        for finding in &mut findings {
+            finding.message = self.settings.words(std::mem::take(&mut finding.message));
+            finding.remedy = self.settings.words(std::mem::take(&mut finding.remedy));
+        }
         notes.extend(unknown_owners(&evaluated));
         notes.extend(unknown_callers(&self.called, &findings));
         notes.extend(unknown_webhooks(&self.called));
@@ -140,6 +145,17 @@ impl AuditInput<'_> {
         let snapshot = Snapshot::read(self.snapshot);
         snapshot.get("v1", "Service", "default", "kubernetes").map(|service| addresses(&service)).unwrap_or_default()
     }
+}
+
+/// The finding about an object whose latest version is not in use.
+fn not_ready((key, state): (&ObjectKey, &ObjectState)) -> Option<Finding> {
+    if state.reason == Reason::InUse {
+        return None;
+    }
+    let message = format!("{key}: {}: {}", state.reason.as_str(), state.message);
+    let remedy = "correct the object, or the other one that the message names";
+    let pool = (key.kind != ObjectKind::ClusterIPPolicy).then(|| key.name.clone());
+    Some(Finding { object: Some(key.to_string()), pool, ..Finding::new(Kind::NotReady, message, remedy) })
 }
 
 /// The addresses of a Service, with their state.

@@ -130,6 +130,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let lookups = AuditLookups::new(input.snapshot, settings, service, Free::But { own: own.clone(), in_flight });
     let recorder = Arc::new(Recorder::new(Arc::new(lookups)));
     let answer = input.module.validate(&request, &input.settings.document, recorder.clone())?;
+    let answer = input.settings.worded(answer);
     let placement = Placement::of(settings, service, &answer);
     // `services::evaluate::one` counts all addresses as free: a full pool is not a problem of the Service.
     let evaluation = services::evaluate::one(&mut input.module.series(), input.settings, input.snapshot, service)?;
@@ -137,6 +138,9 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
     let mut found = Vec::new();
     services::findings::of_service(settings, &evaluated, &input.called, input.refused, &mut found);
+    for finding in &mut found {
+        finding.message = input.settings.words(std::mem::take(&mut finding.message));
+    }
     let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match skip {

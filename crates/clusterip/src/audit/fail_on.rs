@@ -26,7 +26,7 @@ impl FailOn {
 
 impl ValueEnum for FailOn {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [FailOn; 29] = [
+        const ALL: [FailOn; 30] = [
             FailOn::Any,
             FailOn::Kind(Kind::HalfMoved),
             FailOn::Kind(Kind::Misplaced),
@@ -35,6 +35,7 @@ impl ValueEnum for FailOn {
             FailOn::Kind(Kind::Unmatched),
             FailOn::Kind(Kind::Denied),
             FailOn::Kind(Kind::MixedNodes),
+            FailOn::Kind(Kind::NotReady),
             FailOn::Kind(Kind::Full),
             FailOn::Kind(Kind::OutsideRanges),
             FailOn::Kind(Kind::UnusableRange),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
-use clusterip_api::ReservationStatus;
+use clusterip_api::{ObjectKey, ObjectState, ReservationStatus};
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
@@ -21,6 +21,8 @@ pub struct AuditInput<'m> {
     pub module: &'m Module,
     /// The settings in force.
     pub settings: &'m LiveSettings,
+    /// The state of the objects that the settings come from; empty if they come from no objects.
+    pub objects: BTreeMap<ObjectKey, ObjectState>,
     /// The cluster's Service ranges; empty if unknown.
     pub ranges: Vec<IpNet>,
     /// The cluster.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use clusterip_api::Compilation;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_failover::observer::Observer;
 use clusterip_host::evaluator::Evaluator;
@@ -12,6 +13,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::cache::AuditCache;
 use super::input::{AuditInput, HoldersError};
@@ -27,12 +29,15 @@ pub struct LiveAudit {
     evaluator: Evaluator,
     cache: Arc<Mutex<AuditCache>>,
     leases: Option<Api<Lease>>,
+    /// What the settings were compiled from; `None` if they do not come from objects.
+    compilation: watch::Receiver<Option<Arc<Compilation>>>,
 }
 
 impl LiveAudit {
-    /// Audits with the policy, settings, stores and ledger of `evaluator`.
-    pub fn new(evaluator: Evaluator) -> Self {
-        Self { evaluator, cache: Arc::default(), leases: None }
+    /// Audits with the policy, settings, stores and ledger of `evaluator`. The settings come from the objects of
+    /// `compilation`.
+    pub fn new(evaluator: Evaluator, compilation: watch::Receiver<Option<Arc<Compilation>>>) -> Self {
+        Self { evaluator, cache: Arc::default(), leases: None, compilation }
     }
 
     /// Also reports which nodes hold external addresses: if the settings have pools of external addresses, each
@@ -53,6 +58,7 @@ impl LiveAudit {
         let input = AuditInput {
             module: self.evaluator.module(),
             settings: &settings,
+            objects: self.compilation.borrow().as_ref().map(|compiled| compiled.states.clone()).unwrap_or_default(),
             ranges,
             snapshot: stores.snapshot(),
             in_flight: self.evaluator.ledger().reservations(),

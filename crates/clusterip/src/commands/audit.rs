@@ -1,5 +1,6 @@
 //! `clusterip audit`
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, RwLock};
@@ -7,18 +8,19 @@ use std::sync::{Arc, RwLock};
 use anyhow::Context;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
+use clusterip_api::{ObjectKey, ObjectState};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{self, LiveSettings, check_settings};
+use clusterip_host::live_settings::{self, LiveSettings, WrittenSettings, check_settings};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
 use jiff::Timestamp;
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::json;
 
 mod watch;
 
@@ -157,17 +159,27 @@ impl Audit {
         if self.watch {
             return watch::run(self);
         }
+        let is_table = matches!(self.output, Output::Table | Output::Wide) && !self.no_headers;
+        let mut announced = String::new();
         let (module, settings, source, about) = match &self.snapshot {
             Some(file) => {
                 let given = self.settings.as_deref().map(|file| GivenSettings::read(Some(file))).transpose()?;
                 let text = manifests::read_large_file(file).context("snapshot")?;
+                let of_objects = || settings_file::of_snapshot(&source::settings_objects(&text));
                 let (written, name) = match given {
                     Some(given) => (document_in_snapshot(&given, &text)?, given.name),
-                    None => settings_of_snapshot(&text),
+                    None => match of_objects() {
+                        Some(written) => (written, settings_file::OF_SNAPSHOT.to_owned()),
+                        None => (json!({}).into(), settings_file::name_of(None)),
+                    },
                 };
                 let module = Module::new(EMBEDDED)?;
                 let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
                 let source = source::of_text(&text, &checked.settings)?;
+                if self.settings.is_none() && written.objects.is_none() {
+                    check_default_pools(&module, &source)?;
+                    announced = settings_file::announce_default_pools(is_table && self.service.is_none());
+                }
                 let cluster = Some(format!("snapshot {}", file.display()));
                 (module, written, source, About { cluster, settings: Some(name), made: None })
             }
@@ -178,7 +190,7 @@ impl Audit {
         };
         let (live, refused) = self.settings_in_force(&module, &settings, &source.ranges)?;
         let snapshot = Arc::clone(&source.snapshot);
-        let input = input(&module, &live, refused, &snapshot, source);
+        let input = input(&module, &live, refused, &snapshot, source, settings.objects.unwrap_or_default());
         let layout = Layout::of_stdout(self.no_headers);
         if self.snapshot.is_none() {
             self.scope.announce_namespace(&self.cluster, self.service.as_ref());
@@ -204,7 +216,7 @@ impl Audit {
                 self.scope.tell_if_no_service_matches(&Snapshot::read(&snapshot), namespace.as_deref());
                 let audit = input.audit(&mut AuditCache::default())?;
                 let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
-                super::output(self.render(&audit, about)?.as_bytes())?;
+                super::output((announced + &self.render(&audit, about)?).as_bytes())?;
                 Ok(self.status(&audit))
             }
         }
@@ -263,7 +275,7 @@ impl Audit {
         Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }
 
-    async fn read_cluster(&self) -> anyhow::Result<(Module, Value, AuditSource, About)> {
+    async fn read_cluster(&self) -> anyhow::Result<(Module, WrittenSettings, AuditSource, About)> {
         let Connection { client, settings, namespace, agents_namespace } = self.connect().await?;
         let reads = self.reads(&Settings::default(), &namespace, agents_namespace.as_deref());
         let written = live_settings::written(&settings, &client).await;
@@ -290,7 +302,7 @@ impl Audit {
     fn settings_in_force(
         &self,
         module: &Module,
-        written: &Value,
+        written: &WrittenSettings,
         ranges: &ServiceRanges,
     ) -> anyhow::Result<(LiveSettings, bool)> {
         let (live, refused) = match check_settings(module, written.clone(), ranges) {
@@ -304,12 +316,17 @@ impl Audit {
             }
         };
         for warning in &live.warnings {
-            warn(warning);
+            warn(&warning.to_string());
         }
         Ok((live, refused))
     }
 
-    fn check_settings(&self, module: &Module, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {
+    fn check_settings(
+        &self,
+        module: &Module,
+        written: &WrittenSettings,
+        ranges: &ServiceRanges,
+    ) -> anyhow::Result<LiveSettings> {
         let name = match (&self.settings, &self.snapshot) {
             (Some(_), _) => settings_file::name_of(self.settings.as_deref()),
             (None, Some(_)) => settings_file::OF_SNAPSHOT.to_owned(),
@@ -321,22 +338,22 @@ impl Audit {
 
 /// The document of settings for an audit of this snapshot. Pools may select ServiceCIDRs of the snapshot. The audit
 /// itself compares the pools with its Service ranges.
-fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::Result<Value> {
+fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::Result<WrittenSettings> {
     if !given.selects_service_cidrs() {
         return given.document(&ServiceRanges::default());
     }
     given.document(&ServiceRanges::of(source::service_cidrs(text)).only_labels())
 }
 
-/// The settings of an audit of this snapshot without `--settings`, and their name. A notice says which ones they are.
-fn settings_of_snapshot(text: &ManifestText) -> (Value, String) {
-    match settings_file::of_snapshot(&source::settings_objects(text)) {
-        Some(document) => (document, settings_file::OF_SNAPSHOT.to_owned()),
-        None => {
-            notice(super::DEFAULT_POOLS_NOTICE);
-            (json!({}), settings_file::name_of(None))
-        }
+/// Checks that the pools of K2s, which nobody named, fit the Service ranges of a snapshot, or if it does not show them,
+/// the address of its Service `default/kubernetes`.
+fn check_default_pools(module: &Module, source: &AuditSource) -> anyhow::Result<()> {
+    if !source.ranges.all.is_empty() {
+        return settings_file::check(module, json!({}), &source.ranges, &settings_file::name_of(None)).map(|_| ());
     }
+    let kubernetes = Snapshot::read(&source.snapshot).get("v1", "Service", "default", "kubernetes");
+    let primary = kubernetes.and_then(|service| addresses(&service).first().copied());
+    primary.map_or(Ok(()), settings_file::check_default_pools)
 }
 
 /// The input of an audit of this cluster. `snapshot` is that of `source`.
@@ -346,10 +363,12 @@ fn input<'m>(
     refused: bool,
     snapshot: &'m Arc<RwLock<Snapshot>>,
     source: AuditSource,
+    objects: BTreeMap<ObjectKey, ObjectState>,
 ) -> AuditInput<'m> {
     AuditInput {
         module,
         settings,
+        objects,
         ranges: source.ranges.nets(),
         snapshot,
         in_flight: source.in_flight,

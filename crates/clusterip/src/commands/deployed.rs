@@ -238,7 +238,7 @@ impl Deployed {
                         let text = format!("{error}; or {REMEDY}");
                         Error::new(error).context(text)
                     })?;
-                    if live_settings::version(&written) == version {
+                    if live_settings::version(&written.document) == version {
                         return Ok(source);
                     }
                     let source = harmless(&source.to_string());

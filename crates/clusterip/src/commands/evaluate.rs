@@ -15,7 +15,7 @@ use clusterip_host::cluster::lookups::api_server_lookups::ApiServerLookups;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::compile_cluster;
+use clusterip_host::live_settings::{WrittenSettings, compile_cluster};
 use clusterip_host::policy::host_calls::HostCalls;
 use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
 use clusterip_host::policy::recorded_session::{self, Recorder, Replay};
@@ -97,11 +97,9 @@ enum LookupSource {
 
 /// The settings of an evaluation.
 struct SettingsInUse {
-    document: Value,
+    written: WrittenSettings,
     /// Their name in messages.
     name: String,
-    /// Whether they are objects of the API `clusterip-policy.io`, which Kubewarden does not know.
-    are_objects: bool,
 }
 
 impl Evaluate {
@@ -123,15 +121,18 @@ impl Evaluate {
         let given = GivenSettings::read(self.settings.as_deref())?;
         let request = self.request()?;
         let module = Module::new(EMBEDDED)?;
-        let check =
-            |document: Value, name: &str| settings_file::check(&module, document, &ServiceRanges::default(), name);
+        let check = |document: WrittenSettings, name: &str| {
+            settings_file::check(&module, document, &ServiceRanges::default(), name)
+        };
         // Mistakes are reported before the cluster is read.
         check(given.document_without_cluster()?, &given.name)?;
         let (source, cluster) = self.source()?;
-        let SettingsInUse { document, name, are_objects } = self.settings_in_use(&given, &source, &cluster)?;
-        let live = check(document.clone(), &name)?;
+        let SettingsInUse { written, name } = self.settings_in_use(&given, &source, &cluster)?;
+        let document = written.document.clone();
+        let live = check(written, &name)?;
         settings_file::print_warnings(&live, &name);
-        if !are_objects {
+        // Kubewarden does not know objects of the API `clusterip-policy.io`.
+        if !live.are_objects {
             warn_about_unset_ranges(&live.settings, &cluster, &name);
         }
 
@@ -146,7 +147,7 @@ impl Evaluate {
         if let LookupSource::Session(replay) = &source {
             self.fits(replay)?;
         }
-        let response = AdmissionResponse::new(&request, answer?)?;
+        let response = AdmissionResponse::new(&request, live.worded(answer?))?;
         let text = match self.output {
             Output::Json => format!("{}\n", serde_json::to_string(&response)?),
             Output::Decoded => format!("{:#}\n", decoded(&response)?),
@@ -180,12 +181,14 @@ impl Evaluate {
             LookupSource::Session(_) => None,
         };
         Ok(match found {
-            Some((document, name)) => SettingsInUse { document, name: name.to_owned(), are_objects: true },
-            None => SettingsInUse {
-                document: given.document(&ServiceRanges::of(cluster).only_labels())?,
-                name: given.name.clone(),
-                are_objects: given.are_objects(),
-            },
+            Some((written, name)) => SettingsInUse { written, name: name.to_owned() },
+            None => {
+                if self.settings.is_none() && matches!(source, LookupSource::Cluster(_)) {
+                    settings_file::announce_default_pools(false);
+                }
+                let written = given.document(&ServiceRanges::of(cluster).only_labels())?;
+                SettingsInUse { written, name: given.name.clone() }
+            }
         })
     }
 

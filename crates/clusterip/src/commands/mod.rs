@@ -25,9 +25,6 @@ use serde_json::Value;
 
 use crate::snapshot_kinds::SnapshotKinds;
 
-/// The notice of a command that reads a cluster without a settings file, and does not ask a server for its settings.
-const DEFAULT_POOLS_NOTICE: &str = "settings: the pools of K2s (no --settings)";
-
 /// Writes to standard output. A reader that stopped reading (`| head`) is not an error.
 ///
 /// # Errors

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace};
 use clusterip_host::cluster::manifests::{Manifest, ManifestText};
 use clusterip_host::live_settings::{LiveSettings, is_service_cidr, is_settings_api, is_settings_object};
@@ -22,7 +24,7 @@ mod warnings;
 use self::progress::Bar;
 use self::settings::Cluster;
 use super::scope;
-use super::settings_file::GivenSettings;
+use super::settings_file::{self, GivenSettings};
 use super::terminal_options::{TerminalOptions, notice};
 use crate::api_server_rules::is_namespace;
 use crate::audit::services::misplaced::MisplacedServices;
@@ -127,6 +129,8 @@ struct PlanInput {
     live: LiveSettings,
     /// Whether the user chose the settings, which then need not be those of the cluster.
     are_settings_given: bool,
+    /// Whether nobody chose the settings, so that they are the pools of K2s.
+    are_defaults: bool,
 }
 
 impl Plan {
@@ -140,8 +144,10 @@ impl Plan {
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
-        let PlanInput { module, sources, manifests, there, live, are_settings_given } = self.read()?;
-        warnings::print(&live.settings, &there, &manifests);
+        let PlanInput { module, sources, manifests, there, live, are_settings_given, are_defaults } = self.read()?;
+        let is_table = self.output == Output::Table && !self.no_headers;
+        let announced = if are_defaults { settings_file::announce_default_pools(is_table) } else { String::new() };
+        warnings::print(&live, &there, &manifests);
         let has_pools = !live.settings.nodes.pools.is_empty();
         let is_selected = |manifest: &Manifest| {
             self.selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()))
@@ -162,14 +168,19 @@ impl Plan {
             (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
         };
         let planned = manifests.iter().filter(is_planned).count() as u64;
-        let LiveSettings { document, settings, .. } = live;
-        let planner = Planner::new(&module, document, settings, there).only(self.selector.clone());
+        let planner =
+            Planner::new(&module, live.document.clone(), live.settings.clone(), there).only(self.selector.clone());
         let mut bar = Bar::new(planned);
-        let plan = planner.plan(&manifests, |done| bar.show(done))?;
+        let mut plan = planner.plan(&manifests, |done| bar.show(done))?;
         bar.end();
+        for row in &mut plan.rows {
+            row.message = row.message.take().map(|message| live.words(message));
+        }
 
         let text = match self.output {
-            Output::Table => report::plan_table::plan(&plan, &misplaced.services, Layout::of_stdout(self.no_headers)),
+            Output::Table => {
+                announced + &report::plan_table::plan(&plan, &misplaced.services, Layout::of_stdout(self.no_headers))
+            }
             Output::Json => report::plan_json::plan(&plan, &misplaced.services)?,
             Output::Yaml => report::filled_manifests::manifests(&sources, &manifests, &plan)?,
         };
@@ -200,12 +211,16 @@ impl Plan {
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace, "--namespace", &there, &manifests)?;
         }
+        let are_defaults = !are_settings_given && settings.is_none();
         let live = settings::check(&module, &given, settings, &there, &manifests)?;
+        if are_defaults && live.settings.service_cidrs.is_empty() {
+            check_against_kubernetes(&there, &manifests)?;
+        }
         if let Some(file) = &self.snapshot {
             let kinds = SnapshotKinds::of(&there);
             kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
         }
-        Ok(PlanInput { module, sources, manifests, there, live, are_settings_given })
+        Ok(PlanInput { module, sources, manifests, there, live, are_settings_given, are_defaults })
     }
 
     /// Checks that only one argument is `-` for standard input.
@@ -282,6 +297,19 @@ impl Plan {
             notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
         }
     }
+}
+
+/// Checks that the pools of K2s fit the address of `default/kubernetes`, if that is known.
+fn check_against_kubernetes(there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
+    let addresses_of = |object: &Value| {
+        let is_it =
+            object::kind(object) == "Service" && ServiceKey::of(object) == ServiceKey::new("default", "kubernetes");
+        if is_it { addresses(object) } else { Vec::new() }
+    };
+    let of_manifests = manifests.iter().filter(|manifest| manifest.is_service());
+    let of_manifests = of_manifests.flat_map(|manifest| addresses_of(&manifest.object.value()));
+    let primary = there.iter().flat_map(addresses_of).chain(of_manifests).next();
+    primary.map_or(Ok(()), settings_file::check_default_pools)
 }
 
 /// Checks that the namespace of `--namespace` or of the context exists in the cluster or in the manifests. A snapshot

@@ -218,7 +218,7 @@ impl Serve {
         startup.warn_about_dns_address();
         startup.warn_about_unused_pools();
         startup.report_other_webhooks();
-        startup.serve_map().await?;
+        startup.serve_map(compilation.clone()).await?;
         let server = startup.listen().await?;
         let (certificate, registration) = startup.certificate(files).await?;
         startup.trust_clients(&certificate)?;

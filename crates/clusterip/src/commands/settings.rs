@@ -111,7 +111,7 @@ impl Settings {
             SettingsFile::Document(Value::Null) => json!({}),
             SettingsFile::Document(document) => document.clone(),
             SettingsFile::Objects(objects) => {
-                document_of_objects(objects, &ServiceRanges::default()).map_err(unusable)?
+                document_of_objects(objects, &ServiceRanges::default()).map_err(unusable)?.document
             }
         };
         let settings = CheckedSettings::from_value(&document)

@@ -1,22 +1,24 @@
 //! Reads the settings of a command, and prints what is wrong with them.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context, Error};
 use clusterip_api::{Compilation, Kind, Reason};
+use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{
-    DocumentError, LiveSettings, SettingsFile, check_settings, compiled_as_in_cluster, in_lines,
+    DocumentError, LiveSettings, SettingsFile, WrittenSettings, check_settings, compiled_as_in_cluster, in_lines,
 };
 use clusterip_host::permissions::Need;
 use clusterip_host::policy::module::Module;
 use clusterip_runtime::api_error::RequestFailure;
+use ipnet::IpNet;
 use kube::Error as KubeError;
 use serde_json::{Value, json};
 
-use super::DEFAULT_POOLS_NOTICE;
-use super::terminal_options::{notice, warn};
+use super::terminal_options::{is_quiet, notice, warn};
 
 /// The name of settings that come from the objects of a cluster, in messages.
 pub const OF_CLUSTER: &str = "the pools of the cluster";
@@ -55,7 +57,7 @@ impl GivenSettings {
     ///
     /// # Errors
     /// If an object can't be used.
-    pub fn document(&self, cluster: &ServiceRanges) -> anyhow::Result<Value> {
+    pub fn document(&self, cluster: &ServiceRanges) -> anyhow::Result<WrittenSettings> {
         self.content.document(cluster).map_err(|error| unusable(&self.name, &error))
     }
 
@@ -64,18 +66,13 @@ impl GivenSettings {
     ///
     /// # Errors
     /// If another object can't be used.
-    pub fn document_without_cluster(&self) -> anyhow::Result<Value> {
+    pub fn document_without_cluster(&self) -> anyhow::Result<WrittenSettings> {
         self.content.document_without_cluster().map_err(|error| unusable(&self.name, &error))
     }
 
     /// Whether the ranges of some pools are those of ServiceCIDR objects.
     pub fn selects_service_cidrs(&self) -> bool {
         self.content.selects_service_cidrs()
-    }
-
-    /// Whether the settings are objects of the API `clusterip-policy.io`.
-    pub fn are_objects(&self) -> bool {
-        matches!(self.content, SettingsFile::Objects(_))
     }
 }
 
@@ -86,7 +83,7 @@ pub fn unusable(name: &str, error: &DocumentError) -> Error {
 
 /// The settings that the objects of a snapshot stand for, as a server uses them; `None` if the snapshot has no
 /// settings. Prints that they are used, and a warning for each object that can't be used.
-pub fn of_snapshot(objects: &[Value]) -> Option<Value> {
+pub fn of_snapshot(objects: &[Value]) -> Option<WrittenSettings> {
     compiled_as_in_cluster(objects).map(|compiled| announced(OF_SNAPSHOT, compiled))
 }
 
@@ -95,19 +92,14 @@ pub fn of_snapshot(objects: &[Value]) -> Option<Value> {
 ///
 /// # Errors
 /// If the objects can't be read for another reason than a missing permission.
-pub fn of_cluster(compiled: Result<Option<Compilation>, KubeError>) -> anyhow::Result<Option<Value>> {
+pub fn of_cluster(compiled: Result<Option<Compilation>, KubeError>) -> anyhow::Result<Option<WrittenSettings>> {
     match compiled {
         Ok(Some(compiled)) => Ok(Some(announced(OF_CLUSTER, compiled))),
-        Ok(None) => {
-            notice(DEFAULT_POOLS_NOTICE);
-            Ok(None)
-        }
+        Ok(None) => Ok(None),
         Err(error) => {
             let failure = RequestFailure::from(&error);
             if failure.is_forbidden() {
-                notice(&format!(
-                    "settings: the pools of K2s (no --settings, and {OF_CLUSTER} can't be read: {failure})"
-                ));
+                warn(&format!("{OF_CLUSTER} can't be read: {failure}"));
                 return Ok(None);
             }
             Err(Error::new(failure).context(format!("{OF_CLUSTER} can't be read")))
@@ -116,12 +108,50 @@ pub fn of_cluster(compiled: Result<Option<Compilation>, KubeError>) -> anyhow::R
 }
 
 /// The document of compiled objects. Prints that they are used, and a warning for each object that can't be used.
-fn announced(name: &str, compiled: Compilation) -> Value {
+fn announced(name: &str, compiled: Compilation) -> WrittenSettings {
     notice(&format!("settings: {name}"));
     for (key, state) in compiled.states.iter().filter(|(_, state)| state.reason != Reason::InUse) {
         warn(&format!("{key}: {}: {}", state.reason.as_str(), state.message));
     }
-    compiled.document
+    compiled.into()
+}
+
+/// Says that a command uses the pools of K2s, which nobody named: in the first line of a table, which is returned, or
+/// in a notice if the output is for programs.
+pub fn announce_default_pools(is_table: bool) -> String {
+    let ranges = |cidrs: &[IpNet]| cidrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let pools = Settings::default().pools;
+    let pools: Vec<String> = pools.iter().map(|pool| format!("{} {}", pool.name, ranges(&pool.cidrs))).collect();
+    let line = format!("settings: the pools of K2s (no --settings): {}", pools.join(", "));
+    if is_table && !is_quiet() {
+        return line + "\n";
+    }
+    notice(&line);
+    String::new()
+}
+
+/// Checks that the pools of K2s, which nobody named, may lie in the primary Service range of a cluster whose Service
+/// `default/kubernetes` has this address: the address is the first one of the range. Only needed if the Service ranges
+/// themselves are unknown.
+///
+/// # Errors
+/// If they lie outside of the widest possible range.
+pub fn check_default_pools(kubernetes: IpAddr) -> anyhow::Result<()> {
+    /// The API server accepts no wider Service range.
+    const WIDEST: u32 = 20;
+    let IpAddr::V4(address) = kubernetes else { return Ok(()) };
+    let begin = address.to_bits().saturating_sub(1);
+    let length = u8::try_from(32 - begin.trailing_zeros().min(WIDEST)).unwrap_or(32);
+    let Ok(range) = IpNet::new(IpAddr::V4(begin.into()), length) else { return Ok(()) };
+    if Settings::default().pools.iter().flat_map(|pool| &pool.cidrs).all(|cidr| range.contains(cidr)) {
+        return Ok(());
+    }
+    anyhow::bail!(
+        "settings: {}: the Service range of the cluster begins with {kubernetes}, the address of default/kubernetes: \
+         these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` prints settings \
+         that do",
+        name_of(None)
+    )
 }
 
 /// The permissions to read the objects of the API `clusterip-policy.io`.
@@ -134,7 +164,12 @@ pub fn pool_needs() -> Vec<Need> {
 ///
 /// # Errors
 /// If the settings have mistakes; the error lists all mistakes, one per line, each after the name of the settings.
-pub fn check(module: &Module, written: Value, ranges: &ServiceRanges, name: &str) -> anyhow::Result<LiveSettings> {
+pub fn check(
+    module: &Module,
+    written: impl Into<WrittenSettings>,
+    ranges: &ServiceRanges,
+    name: &str,
+) -> anyhow::Result<LiveSettings> {
     check_settings(module, written, ranges).map_err(|mistakes| anyhow::anyhow!("{}", in_lines(name, mistakes)))
 }
 

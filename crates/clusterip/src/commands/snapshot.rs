@@ -98,7 +98,7 @@ impl Snapshot {
 
     fn write(&self) -> anyhow::Result<ExitCode> {
         let given = GivenSettings::read(self.settings.as_deref())?;
-        let settings = Settings::from_value(&given.document_without_cluster()?)
+        let settings = Settings::from_value(&given.document_without_cluster()?.document)
             .map_err(|invalid| anyhow::anyhow!("{}", in_lines(&given.name, invalid)))?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let contents = runtime.block_on(async {

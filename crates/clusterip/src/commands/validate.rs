@@ -2,14 +2,21 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, RwLock};
 
 use anyhow::Context;
 use clap::Args;
-use clusterip_core::pod_spec::OS_LABEL;
-use clusterip_core::settings::{DnsAddress, Settings, unknown_name_message};
+use clusterip_api::ReservationHolder;
+use clusterip_core::settings::{DnsAddress, Mistake};
+use clusterip_host::cluster::lookups::api_server_lists;
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::manifests::{self, ManifestText};
+use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{CheckError, LiveSettings, SettingsFile, check_settings};
+use clusterip_host::live_settings::{
+    CheckError, LiveSettings, SettingsFile, check_settings, document_beside, list_if_defined,
+};
+use clusterip_host::object::Packed;
 use clusterip_host::permissions::Need;
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::RequestFailure;
@@ -18,11 +25,16 @@ use clusterip_runtime::style;
 use clusterip_runtime::terminal::{harmless, harmless_lines};
 use k8s_openapi::api::networking::v1::IPAddress;
 use kube::{Api, Client};
+use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use super::missing_permissions::Reads;
+use super::settings_file;
 use super::terminal_options::{TerminalOptions, warn};
+use crate::audit::model::Finding;
+use crate::audit::services::misplaced::{MisplacedService, MisplacedServices};
 use crate::report::columns::paint;
+use crate::reservation_holder;
 use crate::starter::facts;
 
 /// The text at the end of `clusterip validate --help`.
@@ -41,8 +53,9 @@ Examples:
       | clusterip validate -
 
 All mistakes of all files are printed, as `clusterip serve` reports them. Against a cluster, pools must lie inside of \
-its Service ranges. A file may also have objects of clusterip-policy.io, a ClusterAdmissionPolicy or AdmissionPolicy of \
-Kubewarden (its spec.settings), or a ConfigMap (its key settings.yaml).
+its Service ranges, and pool objects must fit those that the cluster has already. A warning tells which Services \
+would be misplaced. A file may also have objects of clusterip-policy.io, a ClusterAdmissionPolicy or AdmissionPolicy \
+of Kubewarden (its spec.settings), or a ConfigMap (its key settings.yaml).
 
 Exit status: 0 if all settings are valid, with or without warnings; 1 if some have mistakes; 2 if a file or the \
 cluster can't be read.";
@@ -50,8 +63,8 @@ cluster can't be read.";
 /// The exit status if a file can't be read.
 const UNREADABLE: u8 = 2;
 
-/// The operating systems of Nodes that Kubernetes knows, as the label `kubernetes.io/os` names them.
-const SYSTEMS: [&str; 2] = ["linux", "windows"];
+/// How many Services a warning names.
+const SHOWN: usize = 3;
 
 /// Arguments of `validate`.
 #[derive(Debug, Args)]
@@ -59,7 +72,8 @@ pub struct Validate {
     /// Settings files in YAML or JSON, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Also check against the Service ranges of the cluster; --kubeconfig and --context imply this
+    /// Also check against the Service ranges, the pools and the Services of the cluster; --kubeconfig and --context
+    /// imply this
     #[arg(long)]
     cluster: bool,
     #[command(flatten)]
@@ -128,17 +142,20 @@ impl Validate {
 /// What the command reads from the cluster.
 fn reads() -> Reads {
     let need = |verb, resource| Need::read(verb, "networking.k8s.io", resource, None);
-    Reads { more: vec![need("list", "servicecidrs"), need("get", "ipaddresses")], ..Reads::default() }
+    let mut more = vec![need("list", "servicecidrs"), need("get", "ipaddresses")];
+    more.extend(settings_file::pool_needs());
+    Reads { more, ..Reads::default() }
 }
 
 /// Checks one text, and prints the result on lines that begin with its name.
 fn is_valid(module: &Module, source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
-    let checked = SettingsFile::read(&source.text)
-        .and_then(|file| file.document(&ranges))
-        .map_err(CheckError::from)
-        .and_then(|written| check_settings(module, written, &ranges));
+    let written = match (SettingsFile::read(&source.text), cluster) {
+        (Ok(SettingsFile::Objects(objects)), Some(cluster)) => document_beside(&objects, &cluster.objects()?, &ranges),
+        (file, _) => file.and_then(|file| file.document(&ranges)),
+    };
+    let checked = written.map_err(CheckError::from).and_then(|written| check_settings(module, written, &ranges));
     let mut lines = String::new();
     let mut line = |what: &str, text: &str| lines.push_str(&format!("{name}: {what}{}\n", harmless(text)));
     let is_valid = checked.is_ok();
@@ -149,33 +166,16 @@ fn is_valid(module: &Module, source: &ManifestText, cluster: Option<&Cluster>) -
         }
         Ok(live) => {
             let dns = cluster.map(|cluster| cluster.unused_dns_address(&live)).transpose()?.flatten();
+            let dns = dns.map(|dns| live.warning((&dns).into()));
+            let of_services = cluster.map(|cluster| cluster.warnings_of_services(module, &live)).transpose()?;
             let warning = paint(style::WARNING, "warning:") + " ";
-            live.warnings.iter().for_each(|text| line(&warning, text));
-            unknown_systems(&live.settings).iter().for_each(|text| line(&warning, text));
-            dns.iter().for_each(|dns| line(&warning, &dns.to_string()));
+            live.warnings.iter().chain(&dns).for_each(|text| line(&warning, &text.to_string()));
+            of_services.iter().flatten().for_each(|text| line(&warning, text));
             line("", "valid");
         }
     }
     super::output(lines.as_bytes())?;
     Ok(is_valid)
-}
-
-/// A warning for each operating system in the settings that Kubernetes does not know. The policy accepts it, because
-/// any Node may have such a label.
-fn unknown_systems(settings: &Settings) -> Vec<String> {
-    let pools = settings.pools.iter().map(|pool| &pool.matches.node_labels).enumerate();
-    let of_services = pools.map(|(number, labels)| (format!("services.pools[{number}].match"), labels.get(OS_LABEL)));
-    let pools = settings.nodes.pools.iter().map(|pool| &pool.matches.node_labels).enumerate();
-    let of_nodes = pools.map(|(number, labels)| (format!("nodes.pools[{number}].match"), labels.get(OS_LABEL)));
-    let assumed = ("services.assumeOS".to_owned(), Some(&settings.assume_os));
-    of_services
-        .chain(of_nodes)
-        .chain([assumed])
-        .filter_map(|(path, os)| {
-            let os = os.filter(|os| !SYSTEMS.contains(&os.as_str()))?;
-            Some(format!("{path}: {}", unknown_name_message("operating system", os, &SYSTEMS)))
-        })
-        .collect()
 }
 
 impl Cluster {
@@ -191,4 +191,58 @@ impl Cluster {
         })?;
         Ok(found.is_none().then_some(dns))
     }
+
+    /// The objects of the API `clusterip-policy.io` in the cluster.
+    fn objects(&self) -> anyhow::Result<Vec<Value>> {
+        self.runtime.block_on(async {
+            let objects = list_if_defined(&self.client).await.map_err(|error| RequestFailure::from(&error));
+            let objects = objects.with_context(|| format!("{} can't be read", settings_file::OF_CLUSTER));
+            reads().explain(&self.client, objects).await
+        })
+    }
+
+    /// What these settings would mean for the Services of the cluster.
+    fn warnings_of_services(&self, module: &Module, live: &LiveSettings) -> anyhow::Result<Vec<String>> {
+        let objects = match self.runtime.block_on(api_server_lists::objects(&self.client, &live.settings)) {
+            Ok(objects) => objects,
+            Err(error) => return Ok(vec![format!("the Services of the cluster are not checked: {error}")]),
+        };
+        let mut snapshot = Snapshot::default();
+        for object in &objects {
+            snapshot.share(object, Packed::new(object));
+        }
+        let mut warnings = Vec::new();
+        for (index, pool) in live.settings.pools.iter().enumerate() {
+            for (place, reservation) in pool.reservations.iter().enumerate() {
+                if let (ReservationHolder::Other, other) = reservation_holder::of(&snapshot, reservation) {
+                    let path = format!("services.pools[{index}].reservations[{place}]");
+                    let other = other.map_or("another object".to_owned(), |other| format!("Service {other}"));
+                    let reason = format!("{} is in use by {other}", reservation.address);
+                    warnings.push(live.warning(Mistake { path, reason }).to_string());
+                }
+            }
+        }
+        let snapshot = Arc::new(RwLock::new(snapshot));
+        let misplaced = MisplacedServices::find(module, live, &snapshot, &ControlPlaneServices::default(), None)?;
+        warnings.extend(misplaced_warning(&misplaced));
+        Ok(warnings)
+    }
+}
+
+/// One warning about all Services that would be misplaced.
+fn misplaced_warning(misplaced: &MisplacedServices) -> Option<String> {
+    let services = &misplaced.services;
+    let name = |service: &MisplacedService| {
+        let Finding { namespace, name, .. } = &service.finding;
+        format!("{}/{}", namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
+    };
+    let names: Vec<String> = services.iter().take(SHOWN).map(name).collect();
+    let more = if services.len() > SHOWN { format!(" and {} more", services.len() - SHOWN) } else { String::new() };
+    let are = if services.len() == 1 { "1 Service".to_owned() } else { format!("{} Services", services.len()) };
+    (!services.is_empty()).then(|| {
+        format!(
+            "{are} of the cluster would be misplaced: {}{more}; `clusterip move --settings FILE --dry-run` lists them",
+            names.join(", ")
+        )
+    })
 }

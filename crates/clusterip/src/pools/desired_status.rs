@@ -2,21 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use clusterip_api::{
-    ADDRESSES_IN_POOLS, Compilation, Kind, ObjectKey, ObjectState, READY, Reason, ReservationHolder, ReservationStatus,
-    STALLED, addresses_in_pools_condition, range_summary, ready_condition, stalled_condition,
+    ADDRESSES_IN_POOLS, Compilation, HAS_WARNINGS, Kind, ObjectKey, ObjectState, READY, Reason, ReservationHolder,
+    ReservationStatus, STALLED, addresses_in_pools_condition, has_warnings_condition, range_summary, ready_condition,
+    stalled_condition,
 };
+use clusterip_host::live_settings::LiveSettings;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use super::usage::Usage;
 
+/// The time after which the status of an object is written again although nothing in it has changed.
+const CHECKED_EVERY: Duration = Duration::from_secs(300);
+
 /// The status of each object. `before` is the status that the objects have now.
 pub(super) fn of(
     compilation: &Compilation,
     usage: &Usage,
-    settings_hash: &str,
+    settings: &LiveSettings,
     before: &BTreeMap<ObjectKey, Value>,
     now: &Time,
 ) -> BTreeMap<ObjectKey, Value> {
@@ -27,7 +33,11 @@ pub(super) fn of(
         let ready = ready_condition(generation, state.reason, state.message.clone(), ready.as_ref(), now.clone());
         let stalled = before.and_then(|before| condition(before, STALLED));
         let stalled = stalled_condition(&ready, stalled.as_ref(), now.clone());
-        let mut conditions: Vec<Condition> = [ready].into_iter().chain(stalled).collect();
+        let of_object = settings.warnings.iter().filter(|warning| warning.object.as_ref() == Some(key));
+        let warnings: Vec<String> = of_object.map(|warning| warning.mistake.to_string()).collect();
+        let warned = before.and_then(|before| condition(before, HAS_WARNINGS));
+        let warned = has_warnings_condition(generation, &warnings, warned.as_ref(), now.clone());
+        let mut conditions: Vec<Condition> = [ready].into_iter().chain(stalled).chain(warned).collect();
         if key.kind == Kind::ClusterIPPolicy {
             let in_pools = before.and_then(|before| condition(before, ADDRESSES_IN_POOLS));
             conditions.push(addresses_in_pools_condition(generation, &usage.outside, in_pools.as_ref(), now.clone()));
@@ -45,7 +55,7 @@ pub(super) fn of(
             status["reservations"] = json!(reservations(holders, before, now));
         }
         if key.kind == Kind::ClusterIPPolicy {
-            status["settingsHash"] = json!(settings_hash);
+            status["settingsHash"] = json!(settings.hash);
             status["pools"] = json!(pools);
         } else {
             // The fence reads the ranges of the version that counts.
@@ -67,9 +77,32 @@ pub(super) fn of(
         if let Some((field, counts)) = counts {
             status[field] = counts;
         }
+        status["checkedAt"] = json!(checked_at(&status, before, now));
         (key.clone(), status)
     };
     compilation.states.iter().map(status).collect()
+}
+
+/// When a server wrote the status last: the time in the status `before` if nothing else changes and that time is
+/// recent. So an object that does not change is written rarely, and its age shows whether a server runs.
+fn checked_at(status: &Value, before: Option<&Value>, now: &Time) -> Time {
+    let recent = || {
+        let mut before = before?.clone();
+        let at: Time = serde_json::from_value(before.as_object_mut()?.remove("checkedAt")?).ok()?;
+        let is_recent = now.0.duration_since(at.0).unsigned_abs() < CHECKED_EVERY;
+        (is_recent && before == *status).then_some(at)
+    };
+    recent().unwrap_or_else(|| now.clone())
+}
+
+/// The conditions of a status that say what is wrong, unless the status `before` has said the same.
+pub(super) fn new_problems(before: Option<&Value>, status: &Value) -> Vec<Condition> {
+    let problems = [STALLED, HAS_WARNINGS].into_iter().filter_map(|type_| condition(status, type_));
+    let is_known = |problem: &Condition| {
+        let known = before.and_then(|before| condition(before, &problem.type_));
+        known.is_some_and(|known| known.reason == problem.reason && known.message == problem.message)
+    };
+    problems.filter(|problem| !is_known(problem)).collect()
 }
 
 /// The condition of this type in a status.
@@ -97,6 +130,61 @@ fn reservations(holders: &[(IpAddr, ReservationHolder)], before: Option<&Value>,
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unchanged_status_is_written_again_after_some_minutes() {
+        struct Case {
+            name: &'static str,
+            before: Option<Value>,
+            expected: &'static str,
+        }
+        const NOW: &str = "2026-01-02T00:10:00Z";
+        const RECENTLY: &str = "2026-01-02T00:05:01Z";
+        let written = |used: u8, at: &str| Some(json!({"addresses": {"used": used}, "checkedAt": at}));
+        let cases = [
+            Case { name: "without a status", before: None, expected: NOW },
+            Case { name: "nothing has changed", before: written(1, RECENTLY), expected: RECENTLY },
+            Case { name: "something has changed", before: written(2, RECENTLY), expected: NOW },
+            Case { name: "five minutes ago", before: written(1, "2026-01-02T00:05:00Z"), expected: NOW },
+            Case { name: "a clock that is wrong by hours", before: written(1, "2026-01-02T09:00:00Z"), expected: NOW },
+            Case { name: "without a time", before: Some(json!({"addresses": {"used": 1}})), expected: NOW },
+            Case { name: "no time", before: written(1, "yesterday"), expected: NOW },
+        ];
+        for Case { name, before, expected } in cases {
+            let now = Time(NOW.parse().unwrap());
+            let found = checked_at(&json!({"addresses": {"used": 1}}), before.as_ref(), &now);
+            assert_eq!(found, Time(expected.parse().unwrap()), "{name}");
+        }
+    }
+
+    #[test]
+    fn problem_is_new_until_a_status_has_said_it() {
+        struct Case {
+            name: &'static str,
+            before: Value,
+            expected: &'static [&'static str],
+        }
+        let of = |type_: &str, message: &str| {
+            json!({"type": type_, "status": "True", "reason": "R", "message": message,
+                   "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let status =
+            json!({"conditions": [of("Ready", "x"), of("Stalled", "overlaps"), of("HasWarnings", "misspelt")]});
+        let cases = [
+            Case { name: "without a status", before: Value::Null, expected: &["overlaps", "misspelt"] },
+            Case { name: "the same", before: status.clone(), expected: &[] },
+            Case {
+                name: "another message",
+                before: json!({"conditions": [of("Stalled", "other"), of("HasWarnings", "misspelt")]}),
+                expected: &["overlaps"],
+            },
+        ];
+        for Case { name, before, expected } in cases {
+            let found = new_problems(Some(&before), &status);
+            let messages: Vec<&str> = found.iter().map(|problem| problem.message.as_str()).collect();
+            assert_eq!(messages, expected, "{name}");
+        }
+    }
 
     #[test]
     fn unchanged_holder_keeps_its_time() {

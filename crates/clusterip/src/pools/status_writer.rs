@@ -1,7 +1,9 @@
 //! Writes the status of pool objects while this process leads.
 //!
 //! # Guarantees
-//! - Only the leader writes, at most once in two seconds to each object, and only what has changed.
+//! - Only the leader writes, at most once in two seconds to each object, and only what has changed. An object that does
+//!   not change is written every five minutes, so that its status shows that a server runs.
+//! - What is wrong with an object is also an Event, once.
 //! - No request waits for a status.
 //! - If another client writes a status, the leader writes the right one within a minute.
 
@@ -17,7 +19,8 @@ use clusterip_runtime::background;
 use clusterip_runtime::list_pages::visit_pages;
 use futures::StreamExt;
 use futures::stream;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Client, Error as KubeError};
@@ -27,7 +30,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{desired_status, usage};
 use crate::leader::Leadership;
-use crate::leader::event_recorder::CONTROLLER;
+use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
 use crate::services::controller::reconcile::Reconciler;
 
 /// The time between two writes of the same status.
@@ -91,17 +94,24 @@ impl StatusWriter {
         let reconciler = Arc::clone(&self.reconciler);
         let counted = background::run_long(move || {
             let (evaluator, misplaced) = (reconciler.evaluator(), reconciler.misplaced_services());
-            (usage::count(evaluator, &misplaced), evaluator.settings().hash.clone())
+            (usage::count(evaluator, &misplaced), evaluator.settings())
         });
         // The next round tries again.
-        let Ok((usage, hash)) = counted.await else { return };
+        let Ok((usage, settings)) = counted.await else { return };
         // An object that was deleted and created again has no status.
         written.uids.retain(|key, uid| compilation.states.get(key).is_some_and(|state| state.uid == *uid));
         written.statuses.retain(|key, _| written.uids.contains_key(key));
-        let desired = desired_status::of(compilation, &usage, &hash, &written.statuses, &Time(Timestamp::now()));
+        let desired = desired_status::of(compilation, &usage, &settings, &written.statuses, &Time(Timestamp::now()));
         let changed = desired.into_iter().filter(|(key, status)| written.statuses.get(key) != Some(status));
-        let writes = stream::iter(changed.collect::<Vec<_>>()).map(|(key, status)| async move {
+        let changed = changed.map(|(key, status)| {
+            let problems = desired_status::new_problems(written.statuses.get(&key), &status);
+            (key, status, problems)
+        });
+        let writes = stream::iter(changed.collect::<Vec<_>>()).map(|(key, status, problems)| async move {
             let result = self.apply(&key, &status).await;
+            if let Ok(uid) = &result {
+                self.publish(&key, uid.as_deref(), problems).await;
+            }
             (key, status, result)
         });
         let mut writes = writes.buffer_unordered(AT_ONCE);
@@ -134,6 +144,23 @@ impl StatusWriter {
         let params = PatchParams::apply(CONTROLLER).force();
         let object = api.patch_status(&key.name, &params, &Patch::Apply(object)).await?;
         Ok(object.metadata.uid)
+    }
+
+    /// Writes an Event about an object for each of these conditions.
+    async fn publish(&self, key: &ObjectKey, uid: Option<&str>, problems: Vec<Condition>) {
+        let resource = key.kind.api_resource();
+        for Condition { reason, message, .. } in problems {
+            let about = ObjectReference {
+                api_version: Some(resource.api_version.clone()),
+                kind: Some(resource.kind.clone()),
+                name: Some(key.name.clone()),
+                uid: uid.map(str::to_owned),
+                ..ObjectReference::default()
+            };
+            let uid = uid.unwrap_or_default();
+            let content = EventContent { uid, warning: true, reason: &reason, note: message };
+            publish_event(&self.client, about, "Check", content).await;
+        }
     }
 
     /// The status of all objects as the API server has it; `None` if they can't be listed, which is logged.

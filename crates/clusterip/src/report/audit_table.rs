@@ -282,12 +282,12 @@ fn wide_row(finding: &Finding) -> Vec<String> {
 }
 
 /// The cells of a finding: the Service or Node, its addresses or blocks, and the problem; for a finding about a
-/// pool or a webhook configuration only the message, which names it.
+/// pool, a pool object or a webhook configuration only the message, which names it.
 fn row(finding: &Finding) -> Vec<String> {
     let object = match Subject::of(finding) {
         Subject::Service { namespace, name } => format!("{namespace}/{name}"),
         Subject::Node(name) => name.to_owned(),
-        Subject::WebhookConfiguration(_) | Subject::Pool { .. } | Subject::Settings => {
+        Subject::WebhookConfiguration(_) | Subject::Object(_) | Subject::Pool { .. } | Subject::Settings => {
             return vec![harmless(&finding.message)];
         }
     };

@@ -29,6 +29,8 @@ pub enum Subject<'f> {
     },
     /// A MutatingWebhookConfiguration.
     WebhookConfiguration(&'f str),
+    /// A pool object or ClusterIPPolicy, such as `ServicePool windows`.
+    Object(&'f str),
     /// The settings as a whole.
     Settings,
 }
@@ -39,6 +41,7 @@ impl<'f> Subject<'f> {
         match (&finding.namespace, &finding.name, &finding.node, &finding.pool) {
             (Some(namespace), Some(name), ..) => Self::Service { namespace, name },
             (_, _, Some(node), _) => Self::Node(node),
+            _ if finding.object.is_some() => Self::Object(finding.object.as_deref().unwrap_or_default()),
             (_, _, _, Some(name)) => Self::Pool { sort: sort(finding.kind), name },
             _ => finding.webhook_configuration.as_deref().map_or(Self::Settings, Self::WebhookConfiguration),
         }
@@ -52,6 +55,7 @@ impl fmt::Display for Subject<'_> {
             Self::Node(name) => write!(f, "node/{name}"),
             Self::Pool { sort, name } => write!(f, "{sort}/{name}"),
             Self::WebhookConfiguration(name) => write!(f, "mutatingwebhookconfiguration/{name}"),
+            Self::Object(object) => f.write_str(&object.to_lowercase().replace(' ', "/")),
             Self::Settings => f.write_str("settings"),
         }
     }
@@ -73,7 +77,7 @@ impl Severity {
             Kind::HalfMoved | Kind::Misplaced | Kind::NoPool | Kind::Denied | Kind::Full | Kind::OutsideRanges => {
                 Self::Error
             }
-            Kind::UnusableRange => Self::Error,
+            Kind::UnusableRange | Kind::NotReady => Self::Error,
             Kind::ByHand | Kind::Unmatched | Kind::MixedNodes | Kind::LowestOrder => Self::Warning,
             Kind::OverKubernetes | Kind::OverDns | Kind::OtherWebhook => Self::Warning,
             Kind::SharedBlock | Kind::WithheldBlock | Kind::NoBlock | Kind::FullNodePool => Self::Error,
@@ -120,6 +124,7 @@ pub fn problem(finding: &Finding) -> &str {
         Subject::Service { namespace, name } => format!("Service {namespace}/{name}: "),
         Subject::Node(name) => format!("Node {name}: "),
         Subject::WebhookConfiguration(name) => format!("MutatingWebhookConfiguration {name}: "),
+        Subject::Object(object) => format!("{object}: "),
         Subject::Pool { .. } | Subject::Settings => String::new(),
     };
     finding.message.strip_prefix(&subject).unwrap_or(&finding.message)

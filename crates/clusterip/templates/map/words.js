@@ -66,6 +66,7 @@ const KINDS = {
   unmatched: "In a pool, although no pool matches the Service",
   denied: "Would be denied if they were created now",
   "mixed-nodes": "Pods on several kinds of nodes",
+  "not-ready": "Pool objects that are not in use as written",
   full: "Full pools",
   "outside-ranges": "Pools outside of the cluster's Service ranges",
   "unusable-range": "ServiceCIDRs whose addresses are refused",

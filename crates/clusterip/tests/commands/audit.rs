@@ -302,9 +302,9 @@ fn bad_input_is_refused_with_its_position() {
             args: more(&["--fail-on", "sloppy"]),
             expected: "error: invalid value 'sloppy' for '--fail-on <KIND>'\n  \
                        [possible values: any, half-moved, misplaced, by-hand, no-pool, unmatched, denied, mixed-nodes, \
-                       full, outside-ranges, unusable-range, over-kubernetes, over-dns, lowest-order, other-webhook, \
-                       shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, full-node-pool, \
-                       shared-external, refused-external, foreign-external, not-held, no-external, wrong-ingress, \
+                       not-ready, full, outside-ranges, unusable-range, over-kubernetes, over-dns, lowest-order, \
+                       other-webhook, shared-block, wrong-node-pool, outside-node-pool, withheld-block, no-block, \
+                       full-node-pool, shared-external, refused-external, foreign-external, not-held, no-external, wrong-ingress, \
                        idle-claim, full-external-pool]\n",
         },
         Case {

@@ -1,7 +1,7 @@
 //! Runs `clusterip audit` as a user does: the findings about pools and Service ranges.
 
-use crate::command::Folder;
 use crate::command::service_snapshot::{SETTINGS, audit, cluster, findings, on, service, service_cidr};
+use crate::command::{Done, Folder, snapshot_of};
 use serde_json::{Value, json};
 
 struct Case {
@@ -145,6 +145,31 @@ fn pool_with_unused_dns_address_is_found() {
         assert_eq!((done.status, done.stderr.as_str()), (0, ""), "{name}");
         assert_eq!(findings(&done), expected, "{name}");
     }
+}
+
+#[test]
+fn pool_object_that_is_not_in_use_is_found() {
+    let pool = |name: &str, cidr: &str| {
+        json!({"apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool", "metadata": {"name": name},
+               "spec": {"cidrs": [cidr], "match": {"namespaces": [name]}}})
+    };
+    let folder = Folder::new("audit-not-ready");
+    folder.write("snapshot.json", snapshot_of(&[pool("a", "10.0.0.0/24"), pool("b", "10.0.0.128/25")]));
+    let audit = |args: &[&str]| folder.run(&[&["audit", "--snapshot", "snapshot.json", "--quiet"], args].concat());
+    let done = audit(&["-o", "json", "--fail-on", "not-ready"]);
+    assert_eq!(
+        (done.status, &done.json()["findings"]),
+        (
+            1,
+            &json!([{
+                "kind": "not-ready", "namespace": null, "name": null, "object": "ServicePool b", "pool": "b",
+                "evidence": null,
+                "message": "ServicePool b: Overlaps: spec.cidrs[0]: 10.0.0.128/25 overlaps 10.0.0.0/24 of pool \"a\"",
+                "remedy": "correct the object, or the other one that the message names",
+            }])
+        )
+    );
+    assert_eq!(audit(&["-o", "name"]), Done::ok("servicepool/b\n"));
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn settings_that_contradict_the_cluster_are_checked_as_the_server_checks_them() 
     }
     const SETTINGS: &str =
         "services: {serviceCIDRs: [10.0.0.0/16], pools: [{name: all, reserved: 16, cidrs: [10.0.0.0/24]}]}\n";
-    const OUTSIDE: &str = "error: settings: settings.yaml: services.pools: 10.0.0.0/24 of pool \"all\" lies outside \
+    const OUTSIDE: &str = "error: settings: settings.yaml: services.pools[0].cidrs[0]: 10.0.0.0/24 lies outside \
                            the Service ranges of the cluster (10.1.0.0/24), which services.serviceCIDRs (10.0.0.0/16) \
                            contradicts: the API server would refuse its addresses; remove services.serviceCIDRs, and \
                            choose pools inside the ranges of the cluster\n";

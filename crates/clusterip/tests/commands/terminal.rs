@@ -1,6 +1,8 @@
 //! What reaches the terminal: colours, text of manifests, completions and the manual.
 
-use crate::command::{Done, Folder, service_manifest, snapshot_of};
+use serde_json::{Value, json};
+
+use crate::command::{DEFAULT_POOLS, Done, Folder, service_manifest, snapshot_of};
 
 #[test]
 fn names_from_manifests_can_not_control_the_terminal() {
@@ -141,10 +143,17 @@ fn completions_and_the_manual_name_the_command_and_its_options() {
 
 /// Without a settings file, the pools of K2s are used, which are rarely those of the cluster.
 #[test]
-fn default_pools_for_a_cluster_are_mentioned() {
+fn first_line_says_that_nobody_named_the_pools() {
+    enum Told {
+        /// In the first line of the table.
+        Table,
+        /// In a notice.
+        Notice,
+        No,
+    }
     struct Case {
         args: &'static [&'static str],
-        is_told: bool,
+        told: Told,
     }
     let folder = Folder::new("default-pools-notice");
     let config = "apiVersion: v1\nkind: Config\ncurrent-context: a\n\
@@ -154,22 +163,70 @@ fn default_pools_for_a_cluster_are_mentioned() {
     folder.write("config", config).write("in.yaml", service_manifest("web", "{}")).write("settings.yaml", "{}");
     folder.write("snapshot.json", snapshot_of(&[]));
     let rows = [
-        Case { args: &["audit", "--snapshot", "snapshot.json"], is_told: true },
-        Case { args: &["audit", "--snapshot", "snapshot.json", "-o", "json"], is_told: true },
-        Case { args: &["audit", "--snapshot", "snapshot.json", "-q"], is_told: false },
-        Case { args: &["audit", "--snapshot", "snapshot.json", "-s", "settings.yaml"], is_told: false },
-        Case { args: &["plan", "in.yaml"], is_told: false },
-        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json"], is_told: true },
-        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json", "-q"], is_told: false },
-        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json", "-s", "settings.yaml"], is_told: false },
+        Case { args: &["audit", "--snapshot", "snapshot.json"], told: Told::Table },
+        Case { args: &["audit", "--snapshot", "snapshot.json", "-o", "wide"], told: Told::Table },
+        Case { args: &["audit", "--snapshot", "snapshot.json", "--no-headers"], told: Told::Notice },
+        Case { args: &["audit", "--snapshot", "snapshot.json", "-o", "json"], told: Told::Notice },
+        Case { args: &["audit", "--snapshot", "snapshot.json", "-q"], told: Told::No },
+        Case { args: &["audit", "--snapshot", "snapshot.json", "-s", "settings.yaml"], told: Told::No },
+        Case { args: &["plan", "in.yaml"], told: Told::Table },
+        Case { args: &["plan", "in.yaml", "--no-headers"], told: Told::Notice },
+        Case { args: &["plan", "in.yaml", "-o", "json"], told: Told::Notice },
+        Case { args: &["plan", "in.yaml", "-o", "yaml"], told: Told::Notice },
+        Case { args: &["plan", "in.yaml", "-q"], told: Told::No },
+        Case { args: &["plan", "in.yaml", "-s", "settings.yaml"], told: Told::No },
+        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json"], told: Told::Table },
+        Case { args: &["plan", "in.yaml", "--snapshot", "snapshot.json", "-s", "settings.yaml"], told: Told::No },
         // The pools of this cluster would be used, but it can't be reached.
-        Case { args: &["plan", "in.yaml", "--cluster"], is_told: false },
-        Case { args: &["plan", "in.yaml", "--kubeconfig", "config", "-s", "settings.yaml"], is_told: false },
+        Case { args: &["plan", "in.yaml", "--cluster"], told: Told::No },
+        Case { args: &["plan", "in.yaml", "--kubeconfig", "config", "-s", "settings.yaml"], told: Told::No },
     ];
-    for Case { args, is_told } in rows {
-        let done = folder.run_with(args, "", &[("KUBECONFIG", folder.path("config").to_str().unwrap())]);
-        let notice = "settings: the pools of K2s (no --settings)\n";
-        assert_eq!(done.stderr.contains(notice), is_told, "{args:?}: {done:?}");
+    for Case { args, told } in rows {
+        let done = folder.run_as_printed(args, "", &[("KUBECONFIG", folder.path("config").to_str().unwrap())]);
+        let found = (done.stdout.starts_with(DEFAULT_POOLS), done.stderr.contains(DEFAULT_POOLS));
+        let expected = match told {
+            Told::Table => (true, false),
+            Told::Notice => (false, true),
+            Told::No => (false, false),
+        };
+        assert_eq!(found, expected, "{args:?}: {done:?}");
+        assert_eq!((done.stdout + &done.stderr).matches("pools of K2s").count(), usize::from(found.0 || found.1));
+    }
+}
+
+#[test]
+fn default_pools_that_do_not_fit_the_cluster_are_refused() {
+    struct Case {
+        name: &'static str,
+        object: Value,
+        is_refused: bool,
+    }
+    let service_cidr = |range: &str| {
+        json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+               "spec": {"cidrs": [range]}})
+    };
+    let kubernetes = |address: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes", "namespace": "default"},
+               "spec": {"clusterIP": address, "clusterIPs": [address]}})
+    };
+    let cases = [
+        Case { name: "ranges of K2s", object: service_cidr("172.21.0.0/16"), is_refused: false },
+        Case { name: "other ranges", object: service_cidr("10.96.0.0/12"), is_refused: true },
+        Case { name: "default/kubernetes of K2s", object: kubernetes("172.21.0.1"), is_refused: false },
+        Case { name: "default/kubernetes of a wider range", object: kubernetes("172.16.0.1"), is_refused: false },
+        Case { name: "default/kubernetes elsewhere", object: kubernetes("10.96.0.1"), is_refused: true },
+        Case { name: "default/kubernetes after the pools", object: kubernetes("172.21.2.1"), is_refused: true },
+    ];
+    for Case { name, object, is_refused } in cases {
+        let folder = Folder::new("default-pools-refused");
+        folder.write("in.yaml", service_manifest("web", "{}")).write("snapshot.json", snapshot_of(&[object]));
+        for args in [&["audit"][..], &["plan", "in.yaml"]] {
+            let done = folder.run(&[args, &["--snapshot", "snapshot.json"]].concat());
+            let remedy = "these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` \
+                          prints settings that do";
+            assert_eq!((done.status == 2, done.stderr.contains(remedy)), (is_refused, is_refused), "{name}: {done:?}");
+            assert_eq!(done.stdout.is_empty(), is_refused, "{name}: {done:?}");
+        }
     }
 }
 

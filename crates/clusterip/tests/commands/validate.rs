@@ -44,6 +44,13 @@ fn all_mistakes_of_all_files_are_printed() {
             "services: {assumeOS: solaris, pools: [{name: a, cidrs: [10.0.0.0/24], match: {os: window}}, \
              {name: b, cidrs: [10.0.1.0/24]}]}",
         )
+        .write(
+            "objects.yaml",
+            "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: windows}\n\
+             spec: {cidrs: [10.0.0.0/24], match: {nodeLabels: {kubernetes.io/os: Windos}}}\n---\n\
+             apiVersion: clusterip-policy.io/v1alpha1\nkind: ClusterIPPolicy\nmetadata: {name: default}\n\
+             spec: {whenFull: Unmanaged}\n",
+        )
         .write("bad.yaml", "services: {oder: lowest, whenFull: dney, pools: [{name: a, cidrs: [10.0.0.1/8]}]}")
         .write("broken.yaml", "services: [")
         .write("job.yaml", "apiVersion: batch/v1\nkind: Job\n")
@@ -76,10 +83,24 @@ fn all_mistakes_of_all_files_are_printed() {
             files: &["os.yaml"],
             expected: done(
                 0,
-                "os.yaml: warning: services.pools[0].match: unknown operating system \"window\": did you mean \
+                "os.yaml: warning: services.pools[0].match.os: unknown operating system \"window\": did you mean \
                  windows?\n\
                  os.yaml: warning: services.assumeOS: unknown operating system \"solaris\": known are linux, windows\n\
                  os.yaml: valid\n",
+                "",
+            ),
+        },
+        Case {
+            files: &["objects.yaml"],
+            expected: done(
+                0,
+                "objects.yaml: warning: ClusterIPPolicy default: spec.whenFull: Unmanaged with pools by os: Kubernetes \
+                 may pick an address of any pool\n\
+                 objects.yaml: warning: ClusterIPPolicy default: spec.assumeOS: no pool matches Services without \
+                 evidence (assumeOS \"linux\"): Kubernetes may pick an address of any pool\n\
+                 objects.yaml: warning: ServicePool windows: spec.match.nodeLabels[\"kubernetes.io/os\"]: unknown \
+                 operating system \"Windos\": did you mean windows?\n\
+                 objects.yaml: valid\n",
                 "",
             ),
         },
@@ -178,7 +199,7 @@ fn settings_in_a_policy_or_config_map_are_used_by_other_commands() {
 }
 
 #[test]
-fn plan_names_init_if_the_default_pools_do_not_fit() {
+fn plan_and_audit_name_init_if_the_default_pools_do_not_fit() {
     let folder = Folder::new("default-pools");
     let cidr = "apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n\
                 spec: {cidrs: [10.96.0.0/12]}\n";
@@ -189,10 +210,10 @@ fn plan_names_init_if_the_default_pools_do_not_fit() {
     assert_eq!(done.status, 2);
     let mistake = "error: settings: the default settings: services.pools[0].cidrs[0]: ";
     assert!(done.stderr.contains(mistake), "{done:?}");
-    assert!(done.stderr.ends_with("do not fit the cluster: `clusterip init` prints settings that do\n"), "{done:?}");
+    let remedy = "do not fit the cluster: `clusterip init` prints settings that do\n";
+    assert!(done.stderr.ends_with(remedy), "{done:?}");
     let audit = folder.run(&["audit", "--snapshot", "cluster.yaml"]);
     let piped = folder.run_with(&["audit", "--snapshot", "-"], &cluster, &[]);
     assert_eq!(piped, audit, "standard input");
-    let remedy = "`clusterip init` prints settings that fit the cluster";
-    assert!(audit.status == 0 && audit.stdout.contains(remedy), "{audit:?}");
+    assert!(audit.status == 2 && audit.stderr.ends_with(remedy), "{audit:?}");
 }

@@ -42,7 +42,8 @@ fn reviewed(policy: CompiledModule, explicit: &str, on_error: OnError, request: 
     let metrics = ServerMetrics::new();
     let document = json!({"nodes": {"explicit": explicit, "pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
     let settings = Settings::from_value(&document).unwrap();
-    let live = LiveSettings { document, settings, hash: String::new(), version: String::new(), warnings: Vec::new() };
+    let (hash, version) = (String::new(), String::new());
+    let live = LiveSettings { document, settings, hash, version, warnings: Vec::new(), are_objects: false };
     let (_settings, settings) = watch::channel(Arc::new(live));
     let (stores, _changes) = Stores::new(client, metrics.cluster.clone(), |_| ());
     let ledger = Ledger::default();

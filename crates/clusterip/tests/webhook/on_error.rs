@@ -33,6 +33,7 @@ async fn request_without_an_answer_is_treated_as_on_error_says() {
             hash: String::new(),
             version: String::new(),
             warnings: Vec::new(),
+            are_objects: false,
         };
         let (_settings, settings) = watch::channel(Arc::new(live));
         let (stores, _changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());

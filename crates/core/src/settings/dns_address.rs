@@ -1,12 +1,11 @@
 //! Warns of a pool that contains the tenth address of the Service range, which many installers give to the cluster's
 //! DNS.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::Settings;
+use super::{Mistake, Settings};
 use crate::address::{Blocks, Family};
 
 /// The index of the address in the primary Service range that kubeadm and others give to the cluster's DNS.
@@ -25,9 +24,10 @@ pub struct DnsAddress {
     pub service_cidr: IpNet,
 }
 
-impl fmt::Display for DnsAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "services.pools[{}]: {}; {}", self.pool_index, self.problem(), Self::REMEDY)
+impl From<&DnsAddress> for Mistake {
+    fn from(dns: &DnsAddress) -> Self {
+        let reason = format!("{}; {}", dns.problem(), DnsAddress::REMEDY);
+        Self { path: format!("services.pools[{}]", dns.pool_index), reason }
     }
 }
 

@@ -39,12 +39,12 @@ fn policies_and_the_network_policy_can_be_left_out() {
     };
     let all = kinds(&json!({ "pools": pools }));
     assert_eq!(all.iter().filter(|kind| *kind == "NetworkPolicy").count(), 2, "{all:?}");
-    // Five protect clusterip, and four are the fence.
+    // Five protect clusterip, four are the fence, and one warns about pools.
     let policies = |all: &[String]| all.iter().filter(|kind| *kind == "ValidatingAdmissionPolicy").count();
-    assert_eq!(policies(&all), 9, "{all:?}");
+    assert_eq!(policies(&all), 10, "{all:?}");
     let seamless = json!({ "seamless": true });
     let with_seamless_moves = kinds(&json!({ "pools": pools, "moves": seamless }));
-    assert_eq!(policies(&with_seamless_moves), 10, "{with_seamless_moves:?}");
+    assert_eq!(policies(&with_seamless_moves), 11, "{with_seamless_moves:?}");
     let none = json!({ "pools": pools, "policies": off, "networkPolicy": off, "fence": off, "moves": seamless });
     assert_eq!(kinds(&none), Vec::<String>::new());
 }

@@ -124,6 +124,7 @@ mod tests {
             hash: hash.to_owned(),
             version: String::new(),
             warnings: Vec::new(),
+            are_objects: false,
         }
     }
 

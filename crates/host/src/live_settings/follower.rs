@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use clusterip_api::{Compilation, Reason};
 use futures::StreamExt;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::settings_source::{SettingsSource, Version, read, versions};
 use super::validation::SettingsChecker;
-use super::{CheckError, DocumentError, LiveSettings, SettingsError, pool_objects};
+use super::{CheckError, DocumentError, LiveSettings, SettingsError, WrittenSettings, pool_objects};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::policy::module::Module;
@@ -34,7 +33,7 @@ pub struct Follower {
     /// What was compiled from the latest version, if that consists of objects.
     compilation: watch::Sender<Option<Arc<Compilation>>>,
     /// The version in use.
-    used: Value,
+    used: WrittenSettings,
     /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,
     /// Whether the policy did not answer when it was asked about the latest version.
@@ -196,12 +195,12 @@ fn document(
     version: &Version,
     ranges: &ServiceRanges,
     before: Option<&Compilation>,
-) -> Result<(Value, Option<Compilation>), DocumentError> {
+) -> Result<(WrittenSettings, Option<Compilation>), DocumentError> {
     match version {
         Version::File(content) => Ok((content.as_ref().map_err(Clone::clone)?.document(ranges)?, None)),
         Version::Objects(objects) => {
             let compiled = pool_objects::compiled(objects, ranges, before.map(|before| &before.in_use));
-            Ok((compiled.document.clone(), Some(compiled)))
+            Ok((compiled.clone().into(), Some(compiled)))
         }
     }
 }
@@ -230,6 +229,6 @@ fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
         tracing::warn!(%source, "the settings have no pool, so Kubernetes picks the address of every Service");
     }
     for warning in &live.warnings {
-        tracing::warn!(%source, warning, "settings");
+        tracing::warn!(%source, %warning, "settings");
     }
 }

@@ -17,7 +17,12 @@ mod settings_source;
 pub mod startup;
 mod validation;
 
-use clusterip_core::settings::Settings;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use clusterip_api::{Compilation, ObjectKey, ObjectState, field_of, in_words_of_objects, reason_of_object};
+use clusterip_core::answer::Answer;
+use clusterip_core::settings::{Mistake, Settings};
 use clusterip_runtime::api_error::RequestFailure;
 use serde_json::Value;
 use thiserror::Error;
@@ -25,11 +30,67 @@ use thiserror::Error;
 pub use self::completion::complete;
 pub use self::follower::Follower;
 pub use self::mistakes::{CheckError, DocumentError, in_lines};
-pub use self::objects_in_files::{compiled_as_in_cluster, document_of_objects, is_settings_api, is_settings_object};
+pub use self::objects_in_files::{
+    compiled_as_in_cluster, document_beside, document_of_objects, is_settings_api, is_settings_object,
+};
 pub use self::pool_objects::{compile_cluster, list as list_objects, list_if_defined};
 pub use self::settings_file::{SettingsFile, is_service_cidr};
 pub use self::settings_source::{SettingsSource, written};
 pub use self::validation::{check_settings, version};
+
+/// A settings document as it was written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WrittenSettings {
+    /// The document.
+    pub document: Value,
+    /// The state of the objects that the document was compiled from; `None` if it comes from no objects.
+    pub objects: Option<BTreeMap<ObjectKey, ObjectState>>,
+}
+
+impl From<Value> for WrittenSettings {
+    fn from(document: Value) -> Self {
+        Self { document, objects: None }
+    }
+}
+
+impl From<Compilation> for WrittenSettings {
+    fn from(Compilation { document, states, .. }: Compilation) -> Self {
+        Self { document, objects: Some(states) }
+    }
+}
+
+/// A setting that is allowed but probably not intended. Displayed as `services.pools[0].match.os: REASON`, or if the
+/// settings come from objects, as `ServicePool windows: spec.match.os: REASON`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The object that has the setting; `None` if the settings come from no objects.
+    pub object: Option<ObjectKey>,
+    /// The field and what is wrong with it.
+    pub mistake: Mistake,
+}
+
+impl Warning {
+    /// The warning about a field of a document, or if the document was compiled from objects, about a field of one of
+    /// them.
+    fn new(mistake: Mistake, document: &Value, are_objects: bool) -> Self {
+        match field_of(&mistake.path, document).filter(|_| are_objects) {
+            Some((key, path)) => {
+                let reason = reason_of_object(&path, &mistake.reason);
+                Self { object: Some(key), mistake: Mistake { path, reason } }
+            }
+            None => Self { object: None, mistake },
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.object {
+            Some(object) => write!(f, "{object}: {}", self.mistake),
+            None => self.mistake.fmt(f),
+        }
+    }
+}
 
 /// Settings in use.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +105,31 @@ pub struct LiveSettings {
     /// the cluster do not affect it.
     pub version: String,
     /// Settings that are allowed but probably not intended.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
+    /// Whether the settings were compiled from objects, so that messages name those and their fields.
+    pub are_objects: bool,
+}
+
+impl LiveSettings {
+    /// A message about these settings: if they were compiled from objects, with the fields of objects in place of those
+    /// of the document.
+    pub fn words(&self, message: String) -> String {
+        if self.are_objects { in_words_of_objects(&message) } else { message }
+    }
+
+    /// A warning about a field of the document.
+    pub fn warning(&self, mistake: Mistake) -> Warning {
+        Warning::new(mistake, &self.document, self.are_objects)
+    }
+
+    /// An answer of the policy, with its messages as [`Self::words`] has them.
+    pub fn worded(&self, answer: Answer) -> Answer {
+        let annotations = answer
+            .audit_annotations
+            .map(|annotations| annotations.into_iter().map(|(name, value)| (name, self.words(value))).collect());
+        let message = answer.message.map(|message| self.words(message));
+        Answer { message, audit_annotations: annotations, ..answer }
+    }
 }
 
 /// Initial settings that can't be used.

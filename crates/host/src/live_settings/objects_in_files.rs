@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use clusterip_api::{Compilation, GROUP, InUse, Kind, ObjectKey, Reason, mistake_of_type};
 use serde_json::Value;
 
-use super::DocumentError;
 use super::pool_objects::compiled;
+use super::{DocumentError, WrittenSettings};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::object::{api_version, kind};
 use crate::yaml::{self, YamlError};
@@ -64,7 +64,7 @@ fn add(object: Value, objects: &mut Vec<Value>) {
 ///
 /// # Errors
 /// [`DocumentError::Objects`] with a mistake for each object that can't be used.
-pub fn document_of_objects(objects: &[Value], cluster: &ServiceRanges) -> Result<Value, DocumentError> {
+pub fn document_of_objects(objects: &[Value], cluster: &ServiceRanges) -> Result<WrittenSettings, DocumentError> {
     let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
     let mistakes = wrong_names(&own);
     if !mistakes.is_empty() {
@@ -75,7 +75,39 @@ pub fn document_of_objects(objects: &[Value], cluster: &ServiceRanges) -> Result
     let compiled = compiled(&own, &ranges, Some(&InUse::new()));
     let is_cluster_known = !cluster.labelled.is_empty();
     let mistakes: Vec<String> = own.iter().filter_map(|object| mistake(object, &compiled, is_cluster_known)).collect();
-    if mistakes.is_empty() { Ok(compiled.document) } else { Err(DocumentError::Objects(mistakes)) }
+    if mistakes.is_empty() { Ok(compiled.into()) } else { Err(DocumentError::Objects(mistakes)) }
+}
+
+/// The document that a server uses after the settings objects of a file were applied to a cluster that has the objects
+/// `there` and these Service ranges. All objects of the file must be in use then, and all of `there` that are now.
+///
+/// # Errors
+/// [`DocumentError::Objects`] with a mistake for each object that can't be used.
+pub fn document_beside(
+    objects: &[Value],
+    there: &[Value],
+    cluster: &ServiceRanges,
+) -> Result<WrittenSettings, DocumentError> {
+    let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
+    let mistakes = wrong_names(&own);
+    if !mistakes.is_empty() {
+        return Err(DocumentError::Objects(mistakes));
+    }
+    let mut ranges = cluster.clone();
+    ranges.labelled.extend(ServiceRanges::of(objects).labelled);
+    let before = compiled(there, cluster, None);
+    let given: BTreeSet<ObjectKey> = own.iter().filter_map(ObjectKey::of).collect();
+    let is_kept = |object: &&Value| ObjectKey::of(object).is_none_or(|key| !given.contains(&key));
+    let kept: Vec<Value> = there.iter().filter(is_kept).cloned().collect();
+    let after = compiled(&[own.as_slice(), &kept].concat(), &ranges, Some(&before.in_use));
+    let mut mistakes: Vec<String> = own.iter().filter_map(|object| mistake(object, &after, true)).collect();
+    let was_in_use = |object: &&Value| {
+        let state = ObjectKey::of(object).and_then(|key| before.states.get(&key));
+        state.is_some_and(|state| state.reason == Reason::InUse)
+    };
+    let spoilt = kept.iter().filter(was_in_use).filter_map(|object| mistake(object, &after, true));
+    mistakes.extend(spoilt.map(|mistake| format!("beside these objects, {mistake}")));
+    if mistakes.is_empty() { Ok(after.into()) } else { Err(DocumentError::Objects(mistakes)) }
 }
 
 /// Whether the ranges of a pool are those of ServiceCIDR objects.
@@ -142,7 +174,8 @@ mod tests {
                         spec: {serviceCIDRSelector: {matchLabels: {team: a}}}\n";
 
     fn document_in(text: &str, cluster: &ServiceRanges) -> Result<Value, String> {
-        document_of_objects(&in_text(text).unwrap().unwrap(), cluster).map_err(|error| error.to_string())
+        let written = document_of_objects(&in_text(text).unwrap().unwrap(), cluster);
+        written.map(|written| written.document).map_err(|error| error.to_string())
     }
 
     fn document(text: &str) -> Result<Value, String> {
@@ -186,6 +219,65 @@ mod tests {
             assert_eq!(kinds.as_deref(), expected, "{name}");
         }
         assert!(in_text("clusterip-policy.io: [").is_err(), "no YAML");
+    }
+
+    #[test]
+    fn objects_must_be_usable_beside_those_of_the_cluster() {
+        struct Case {
+            name: &'static str,
+            given: Value,
+            expected: Result<usize, &'static str>,
+        }
+        let pool = |name: &str, cidr: &str, match_: Value| {
+            json!({"apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool", "metadata": {"name": name},
+                   "spec": {"cidrs": [cidr], "match": match_}})
+        };
+        let of = |namespace: &str| json!({"namespaces": [namespace]});
+        let in_cluster = |name: &str, cidr: &str| {
+            let mut pool = pool(name, cidr, of(name));
+            pool["metadata"]["generation"] = json!(1);
+            let ready = json!([{"type": "Ready", "status": "True"}]);
+            pool["status"] = json!({"observedGeneration": 1, "conditions": ready, "ranges": [cidr]});
+            pool
+        };
+        let there = [in_cluster("a", "10.96.0.0/24"), in_cluster("b", "10.96.1.0/24")];
+        let cases = [
+            Case { name: "a new pool", given: pool("c", "10.96.2.0/24", of("c")), expected: Ok(3) },
+            Case { name: "the same pool", given: pool("a", "10.96.0.0/24", of("a")), expected: Ok(2) },
+            Case { name: "another range", given: pool("a", "10.96.4.0/24", of("a")), expected: Ok(2) },
+            Case {
+                name: "a new pool that overlaps one of the cluster",
+                given: pool("c", "10.96.1.128/25", of("c")),
+                expected: Err(
+                    "ServicePool c: Overlaps: spec.cidrs[0]: 10.96.1.128/25 overlaps 10.96.1.0/24 of pool \"b\"",
+                ),
+            },
+            Case {
+                name: "an edit that overlaps another pool",
+                given: pool("a", "10.96.1.0/25", of("a")),
+                expected: Err("ServicePool a: Overlaps: beside this pool, pool \"b\" can't be used: spec.cidrs[0]: "),
+            },
+            Case {
+                name: "a pool that would be tried first and match everything",
+                given: pool("0", "10.96.2.0/24", json!({})),
+                expected: Err("ServicePool 0: NeverUsed: "),
+            },
+            Case {
+                name: "a pool outside of the Service ranges",
+                given: pool("c", "10.97.0.0/24", of("c")),
+                expected: Err(
+                    "ServicePool c: OutsideServiceCIDRs: spec.cidrs[0]: 10.97.0.0/24 lies outside of the Service",
+                ),
+            },
+        ];
+        for Case { name, given, expected } in cases {
+            let written = document_beside(&[given], &there, &vec!["10.96.0.0/16".to_owned()].into());
+            let pools = written.map(|written| written.document["services"]["pools"].as_array().unwrap().len());
+            match (pools.map_err(|error| error.to_string()), expected) {
+                (Err(reason), Err(begin)) => assert!(reason.starts_with(begin), "{name}: {reason}"),
+                (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{name}"),
+            }
+        }
     }
 
     #[test]

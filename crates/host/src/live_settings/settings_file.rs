@@ -4,9 +4,9 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
-use super::DocumentError;
 use super::objects_in_files::{document_of_objects, in_text, is_settings_object, selects_service_cidrs};
 use super::settings_source::{Written, parse};
+use super::{DocumentError, WrittenSettings};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::object::{api_version, kind};
 use crate::yaml;
@@ -48,9 +48,9 @@ impl SettingsFile {
     ///
     /// # Errors
     /// [`DocumentError::Objects`] if an object can't be used.
-    pub fn document(&self, cluster: &ServiceRanges) -> Result<Value, DocumentError> {
+    pub fn document(&self, cluster: &ServiceRanges) -> Result<WrittenSettings, DocumentError> {
         match self {
-            Self::Document(document) => Ok(document.clone()),
+            Self::Document(document) => Ok(document.clone().into()),
             Self::Objects(objects) => document_of_objects(objects, cluster),
         }
     }
@@ -60,9 +60,9 @@ impl SettingsFile {
     ///
     /// # Errors
     /// As [`Self::document`].
-    pub fn document_without_cluster(&self) -> Result<Value, DocumentError> {
+    pub fn document_without_cluster(&self) -> Result<WrittenSettings, DocumentError> {
         match self {
-            Self::Document(document) => Ok(document.clone()),
+            Self::Document(document) => Ok(document.clone().into()),
             Self::Objects(objects) => {
                 let known: Vec<Value> =
                     objects.iter().filter(|object| !selects_service_cidrs(object)).cloned().collect();
@@ -255,6 +255,7 @@ mod tests {
         ];
         for Case { name, text, expected } in cases {
             let found = SettingsFile::read(text).and_then(|file| file.document(&ServiceRanges::default()));
+            let found = found.map(|written| written.document);
             match (found.map_err(|error| error.to_string()), expected) {
                 (Err(reason), Err(begin)) => assert!(reason.starts_with(begin), "{name}: {reason}"),
                 (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{name}"),

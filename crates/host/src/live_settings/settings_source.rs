@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::settings_file::{SettingsFile, of_policy};
-use super::{DocumentError, SettingsError, pool_objects};
+use super::{DocumentError, SettingsError, WrittenSettings, pool_objects};
 use crate::cluster::manifests;
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
@@ -113,7 +113,7 @@ fn of_file(file: &Path) -> FileContent {
 ///
 /// # Errors
 /// [`SettingsError`] if the source or the Service ranges can't be read, or if the source has no document.
-pub async fn written(source: &SettingsSource, client: &Client) -> Result<Value, SettingsError> {
+pub async fn written(source: &SettingsSource, client: &Client) -> Result<WrittenSettings, SettingsError> {
     let ranges = async || {
         pool_objects::service_ranges(client).await.map_err(|error| SettingsError::Request {
             origin: format!("the ServiceCIDRs for {source}"),
@@ -128,7 +128,7 @@ pub async fn written(source: &SettingsSource, client: &Client) -> Result<Value, 
                 .and_then(|file| file.document(&ranges))
                 .map_err(|error| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() })
         }
-        Version::Objects(objects) => Ok(pool_objects::compiled(&objects, &ranges().await?, None).document),
+        Version::Objects(objects) => Ok(pool_objects::compiled(&objects, &ranges().await?, None).into()),
     }
 }
 

@@ -3,12 +3,16 @@
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use clusterip_core::settings::{Settings, is_outside_service_ranges, with_ranges_of_cluster};
+use clusterip_api::mistakes_of_objects;
+use clusterip_core::pod_spec::OS_LABEL;
+use clusterip_core::settings::{
+    Mistake, Settings, is_outside_service_ranges, unknown_name_message, with_ranges_of_cluster,
+};
 use ipnet::IpNet;
 use serde_json::Value;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::{CheckError, LiveSettings, complete};
+use super::{CheckError, LiveSettings, Warning, WrittenSettings, complete};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::policy::module::Module;
 
@@ -22,7 +26,11 @@ impl SettingsChecker {
     ///
     /// # Errors
     /// [`CheckError`] with the mistakes of the document.
-    pub(super) async fn check(&self, written: Value, ranges: ServiceRanges) -> Result<LiveSettings, CheckError> {
+    pub(super) async fn check(
+        &self,
+        written: WrittenSettings,
+        ranges: ServiceRanges,
+    ) -> Result<LiveSettings, CheckError> {
         let module = Arc::clone(&self.module);
         let checked = tokio::task::spawn_blocking(move || check_settings(&module, written, &ranges));
         checked.await.map_err(CheckError::Unfinished)?
@@ -33,13 +41,20 @@ impl SettingsChecker {
 ///
 /// # Errors
 /// [`CheckError`] with the mistakes of the document.
-pub fn check_settings(module: &Module, written: Value, ranges: &ServiceRanges) -> Result<LiveSettings, CheckError> {
+pub fn check_settings(
+    module: &Module,
+    written: impl Into<WrittenSettings>,
+    ranges: &ServiceRanges,
+) -> Result<LiveSettings, CheckError> {
+    let WrittenSettings { document: written, objects } = written.into();
+    let are_objects = objects.is_some();
     let version = version(&written);
     let has_own_ranges = written.pointer("/services/serviceCIDRs").is_some_and(|cidrs| {
         // As for `complete`, an empty list is as good as none.
         !cidrs.is_null() && cidrs.as_array().is_none_or(|cidrs| !cidrs.is_empty())
     });
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
+    let worded = |mistakes: String| if are_objects { mistakes_of_objects(&mistakes, &document) } else { mistakes };
     let answer = module.validate_settings(&document)?;
     if !answer.valid {
         let mut mistakes = answer.message.unwrap_or_else(|| "the policy refuses them, and does not say why".to_owned());
@@ -49,17 +64,42 @@ pub fn check_settings(module: &Module, written: Value, ranges: &ServiceRanges) -
         if let Some(reason) = why_default_pools_do_not_fit(&document) {
             mistakes = format!("{mistakes}\n{reason}");
         }
-        return Err(CheckError::Refused(mistakes));
+        return Err(CheckError::Refused(worded(mistakes)));
     }
     let settings = Settings::from_value(&document)?;
     let outside = pools_outside(&settings, &cluster_ranges(&ranges.all));
     if !outside.is_empty() {
-        return Err(CheckError::Outside(outside));
+        return Err(CheckError::Outside(outside.into_iter().map(worded).collect()));
     }
-    let mut warnings = answer.warnings;
-    warnings.extend(settings.unusable_warnings().iter().map(ToString::to_string));
+    let mut warnings = settings.warnings();
+    warnings.extend(unknown_systems(&document));
+    warnings.extend(settings.unusable_warnings());
     warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
-    Ok(LiveSettings { hash: hash(&document), version, settings, document, warnings })
+    let warnings = warnings.into_iter().map(|warning| Warning::new(warning, &document, are_objects)).collect();
+    Ok(LiveSettings { hash: hash(&document), version, settings, document, warnings, are_objects })
+}
+
+/// A warning for each operating system in the document that Kubernetes does not know. The policy accepts it, because
+/// any Node may have such a label.
+fn unknown_systems(document: &Value) -> Vec<Mistake> {
+    /// The operating systems of Nodes that Kubernetes knows, as the label `kubernetes.io/os` names them.
+    const SYSTEMS: [&str; 2] = ["linux", "windows"];
+    let mut named: Vec<(String, Option<&Value>)> = Vec::new();
+    for section in ["services", "nodes"] {
+        let pools = document.pointer(&format!("/{section}/pools")).and_then(Value::as_array);
+        for (index, pool) in pools.into_iter().flatten().enumerate() {
+            let path = format!("{section}.pools[{index}].match");
+            named.push((format!("{path}.os"), pool.pointer("/match/os")));
+            let label = pool.pointer("/match/nodeLabels").and_then(|labels| labels.get(OS_LABEL));
+            named.push((format!("{path}.nodeLabels[{OS_LABEL:?}]"), label));
+        }
+    }
+    named.push(("services.assumeOS".to_owned(), document.pointer("/services/assumeOS")));
+    let unknown = |(path, os): (String, Option<&Value>)| {
+        let os = os?.as_str().filter(|os| !SYSTEMS.contains(&os.to_lowercase().as_str()))?;
+        Some(Mistake { path, reason: unknown_name_message("operating system", os, &SYSTEMS) })
+    };
+    named.into_iter().filter_map(unknown).collect()
 }
 
 /// The hash of a settings version in 32 hexadecimal digits: the same for the same document in every process. An empty
@@ -90,13 +130,13 @@ fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
 /// the pools only with `services.serviceCIDRs`, which may contradict the cluster.
 fn pools_outside(settings: &Settings, cluster: &[IpNet]) -> Vec<String> {
     let mut mistakes = Vec::new();
-    for pool in &settings.pools {
-        for cidr in pool.cidrs.iter().filter(|cidr| is_outside_service_ranges(**cidr, cluster)) {
+    for (index, pool) in settings.pools.iter().enumerate() {
+        let cidrs = pool.cidrs.iter().enumerate();
+        for (place, cidr) in cidrs.filter(|(_, cidr)| is_outside_service_ranges(**cidr, cluster)) {
             mistakes.push(format!(
-                "services.pools: {cidr} of pool {:?} lies outside the Service ranges of the cluster ({}), which \
-                 services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
+                "services.pools[{index}].cidrs[{place}]: {cidr} lies outside the Service ranges of the cluster ({}), \
+                 which services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
                  services.serviceCIDRs, and choose pools inside the ranges of the cluster",
-                pool.name,
                 list(cluster),
                 list(&settings.service_cidrs)
             ));
@@ -114,7 +154,7 @@ fn list(nets: &[IpNet]) -> String {
 }
 
 /// A warning if the settings contain Service ranges other than those of the cluster.
-fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
+fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<Mistake> {
     let cluster = cluster_ranges(ranges);
     let sorted = |nets: &[IpNet]| {
         let mut nets = nets.to_vec();
@@ -126,12 +166,12 @@ fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<String> {
     if cluster.is_empty() || (written.first() == cluster.first() && sorted(written) == sorted(&cluster)) {
         return None;
     }
-    Some(format!(
-        "services.serviceCIDRs: the settings have {}, but the cluster has {}: remove the key to use the \
-         ranges of the cluster",
+    let reason = format!(
+        "the settings have {}, but the cluster has {}: remove the key to use the ranges of the cluster",
         list(written),
         list(&cluster)
-    ))
+    );
+    Some(Mistake { path: "services.serviceCIDRs".to_owned(), reason })
 }
 
 /// The hash of a document. `serde_json` sorts the keys of objects, so their order in the text does not matter.
@@ -166,7 +206,7 @@ mod tests {
         let document = json!({"services": {"serviceCIDRs": ["172.21.0.0/16"], "evidence": {"lookups": "namespace"}}});
         assert_eq!(live.document, document);
         assert_eq!(live.settings, Settings::from_value(&document).unwrap());
-        assert_eq!(live.warnings, Vec::<String>::new());
+        assert_eq!(live.warnings, Vec::new());
     }
 
     #[test]
@@ -230,7 +270,10 @@ mod tests {
             match checked(yaml, ranges) {
                 Ok(live) => {
                     assert!(refused.is_empty(), "{name}: not refused");
-                    let about = live.warnings.iter().filter(|warning| warning.contains(", but the cluster has "));
+                    let about = live
+                        .warnings
+                        .iter()
+                        .filter(|warning| warning.mistake.reason.contains(", but the cluster has "));
                     assert_eq!(about.count(), warnings, "{name}: {:?}", live.warnings);
                 }
                 Err(mistakes) => {
@@ -380,7 +423,7 @@ mod tests {
                     "services.serviceCIDRs: the settings have {words}: remove the key to use the ranges of the cluster"
                 )
             });
-            assert_eq!(contradiction(&written, &ranges), expected, "{name}");
+            assert_eq!(contradiction(&written, &ranges).map(|mistake| mistake.to_string()), expected, "{name}");
         }
     }
 }

@@ -162,6 +162,7 @@ mod tests {
             let input = AuditInput {
                 module: &module,
                 settings: live,
+                objects: BTreeMap::new(),
                 ranges: Vec::new(),
                 snapshot: &snapshot,
                 in_flight: Vec::new(),

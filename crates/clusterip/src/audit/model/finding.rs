@@ -22,6 +22,9 @@ pub struct Finding {
     /// Name of the MutatingWebhookConfiguration with the problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_configuration: Option<String>,
+    /// The pool object or ClusterIPPolicy with the problem, such as `ServicePool windows`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
     /// The addresses concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
@@ -47,6 +50,7 @@ impl Finding {
             name: None,
             node: None,
             webhook_configuration: None,
+            object: None,
             addresses: Vec::new(),
             blocks: Vec::new(),
             pool: None,
@@ -76,6 +80,8 @@ pub enum Kind {
     Denied,
     /// A Service selects Pods for several kinds of nodes
     MixedNodes,
+    /// A pool object or the ClusterIPPolicy is not in use as it was written last
+    NotReady,
     /// A pool has no free address
     Full,
     /// A pool lies outside of the cluster's Service ranges

@@ -10,13 +10,12 @@ use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::host_metrics::ClusterMetrics;
-use clusterip_host::live_settings::{self, LiveSettings};
+use clusterip_host::live_settings::{self, LiveSettings, WrittenSettings};
 use clusterip_host::permissions::{self, Duties};
 use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::shutdown::shutdown_signal;
 use jiff::Timestamp;
-use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
@@ -106,7 +105,7 @@ fn separator(output: Output) -> String {
 
 /// The settings of an audit, and what they were made from.
 struct SettingsInForce {
-    written: Value,
+    written: WrittenSettings,
     ranges: ServiceRanges,
     live: LiveSettings,
     /// Whether a server refuses them.
@@ -145,12 +144,12 @@ impl<'c> WatchedCluster<'c> {
     /// Audits the cluster as it is now.
     async fn audit(&mut self, namespace: Option<&str>) -> anyhow::Result<model::Audit> {
         self.update_settings().await;
-        let SettingsInForce { live, refused, .. } = &self.settings;
+        let SettingsInForce { written, live, refused, .. } = &self.settings;
         let Connection { client, namespace: of_server, agents_namespace, .. } = &self.connection;
         let source =
             source::of_stores(client, &self.stores, &live.settings, of_server, agents_namespace.as_deref()).await;
         let snapshot = Arc::clone(&source.snapshot);
-        let input = input(&self.module, live, *refused, &snapshot, source);
+        let input = input(&self.module, live, *refused, &snapshot, source, written.objects.clone().unwrap_or_default());
         let audit = input.audit(&mut self.cache)?;
         Ok(input.only_of(audit, namespace, self.command.scope.selector.as_ref()))
     }
@@ -191,7 +190,7 @@ async fn prepare(
     connection: &Connection,
     module: &Module,
     stores: &Stores,
-    written: Value,
+    written: WrittenSettings,
 ) -> anyhow::Result<SettingsInForce> {
     let ranges = stores.service_cidrs().borrow().clone();
     let (live, refused) = command.settings_in_force(module, &written, &ranges)?;

@@ -8,16 +8,15 @@ use clusterip_host::cluster::lookups::api_server_lists;
 use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{LiveSettings, compile_cluster, complete};
+use clusterip_host::live_settings::{LiveSettings, WrittenSettings, compile_cluster, complete};
 use clusterip_host::policy::module::Module;
 use kube::Client;
 use serde_json::Value;
 
 use super::Plan;
 use crate::commands::missing_permissions::Reads;
+use crate::commands::read_snapshot;
 use crate::commands::settings_file::{self, GivenSettings};
-use crate::commands::terminal_options::notice;
-use crate::commands::{DEFAULT_POOLS_NOTICE, read_snapshot};
 
 /// What a plan knows of the cluster.
 #[derive(Default)]
@@ -26,7 +25,7 @@ pub(super) struct Cluster {
     pub(super) objects: Vec<Value>,
     /// The settings document of its pool objects, and the name of these settings; `None` if there are none, or if the
     /// user has given other settings.
-    pub(super) settings: Option<(Value, &'static str)>,
+    pub(super) settings: Option<(WrittenSettings, &'static str)>,
 }
 
 impl Plan {
@@ -50,7 +49,7 @@ impl Plan {
         given: &GivenSettings,
         are_settings_given: bool,
     ) -> anyhow::Result<Cluster> {
-        let check = |document: Value, name: &str| {
+        let check = |document: WrittenSettings, name: &str| {
             settings_file::check(module, document, &ServiceRanges::default(), name).map(|live| live.settings)
         };
         // Mistakes are reported before the cluster is read.
@@ -82,11 +81,7 @@ fn of_snapshot(file: &Path, are_settings_given: bool) -> anyhow::Result<Cluster>
     if are_settings_given {
         return Ok(Cluster { objects, settings: None });
     }
-    let document = settings_file::of_snapshot(&objects);
-    if document.is_none() {
-        notice(DEFAULT_POOLS_NOTICE);
-    }
-    let settings = document.map(|document| (document, settings_file::OF_SNAPSHOT));
+    let settings = settings_file::of_snapshot(&objects).map(|document| (document, settings_file::OF_SNAPSHOT));
     Ok(Cluster { objects, settings })
 }
 
@@ -98,7 +93,7 @@ fn of_snapshot(file: &Path, are_settings_given: bool) -> anyhow::Result<Cluster>
 pub(super) fn check(
     module: &Module,
     given: &GivenSettings,
-    of_cluster: Option<(Value, &str)>,
+    of_cluster: Option<(WrittenSettings, &str)>,
     there: &[Value],
     manifests: &[Manifest],
 ) -> anyhow::Result<LiveSettings> {
@@ -112,12 +107,13 @@ pub(super) fn check(
         None if is_cluster_known => (given.document(&ranges)?, given.name.as_str()),
         None => (given.document(&ranges.only_labels())?, given.name.as_str()),
     };
-    let own_ranges = written.pointer("/services/serviceCIDRs").and_then(Value::as_array);
+    let own_ranges = written.document.pointer("/services/serviceCIDRs").and_then(Value::as_array);
     let live = if is_cluster_known || own_ranges.is_none_or(Vec::is_empty) {
         settings_file::check(module, written, &ranges, name)?
     } else {
         // The manifests may contain only some of the cluster's ServiceCIDRs, so they can't contradict the settings.
-        settings_file::check(module, complete(written, &ranges), &ServiceRanges::default(), name)?
+        let written = WrittenSettings { document: complete(written.document, &ranges), ..written };
+        settings_file::check(module, written, &ServiceRanges::default(), name)?
     };
     settings_file::print_warnings(&live, name);
     Ok(live)

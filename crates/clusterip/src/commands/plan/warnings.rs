@@ -2,16 +2,16 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::manifests::Manifest;
+use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object;
 use serde_json::Value;
 
 use crate::commands::terminal_options::warn;
 
 /// Prints the warnings about the settings and the manifests. `there` are the objects of the cluster.
-pub(super) fn print(settings: &Settings, there: &[Value], manifests: &[Manifest]) {
+pub(super) fn print(settings: &LiveSettings, there: &[Value], manifests: &[Manifest]) {
     warn_of_dns_address(settings, there, manifests);
     for manifest in manifests {
         warn_of_retired_api(manifest);
@@ -21,7 +21,7 @@ pub(super) fn print(settings: &Settings, there: &[Value], manifests: &[Manifest]
 
 /// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
 /// cluster or in the manifests has that address.
-fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manifest]) {
+fn warn_of_dns_address(settings: &LiveSettings, there: &[Value], manifests: &[Manifest]) {
     let is_used = |address: IpAddr| {
         let has = |object: &Value| match object::kind(object) {
             "IPAddress" => object::name(object).parse() == Ok(address),
@@ -35,8 +35,8 @@ fn warn_of_dns_address(settings: &Settings, there: &[Value], manifests: &[Manife
         };
         there.iter().any(has) || manifests.iter().filter(may_have).any(|manifest| has(&manifest.object.value()))
     };
-    if let Some(dns) = settings.unused_dns_address(is_used) {
-        warn(&dns.to_string());
+    if let Some(dns) = settings.settings.unused_dns_address(is_used) {
+        warn(&settings.warning((&dns).into()).to_string());
     }
 }
 

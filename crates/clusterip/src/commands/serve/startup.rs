@@ -204,13 +204,17 @@ impl<'a> Startup<'a> {
     }
 
     /// Serves the map of all pools, if `--ui` asks for it.
-    pub(super) async fn serve_map(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn serve_map(
+        &mut self,
+        compilation: watch::Receiver<Option<Arc<Compilation>>>,
+    ) -> anyhow::Result<()> {
         let Some(address) = self.arguments.ui else { return Ok(()) };
         let cluster = self.arguments.cluster.name().await;
         let settings = self.arguments.settings_source(&self.client).to_string();
         let about = About { cluster, settings: Some(settings), made: None };
         let ui = MapServer::bind(address, Limits::default()).await?.about(about);
-        let audit = LiveAudit::new(self.evaluator.clone()).reading_leases(self.client.clone(), &self.agents_namespace);
+        let audit = LiveAudit::new(self.evaluator.clone(), compilation);
+        let audit = audit.reading_leases(self.client.clone(), &self.agents_namespace);
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
         let end = self.tasks.until_stop();
         self.tasks.try_spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });

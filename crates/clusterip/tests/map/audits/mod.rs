@@ -94,6 +94,7 @@ fn finding(kind: Kind, service: Option<&str>, addresses: &[&str], pool: Option<&
         name: service.map(|(_, name)| name.to_owned()),
         node: None,
         webhook_configuration: None,
+        object: None,
         blocks: Vec::new(),
         addresses: addresses.iter().map(|address| ip(address)).collect(),
         pool: pool.map(str::to_owned),

@@ -1,0 +1,130 @@
+//! What is wrong with a pool is told wherever an administrator may look.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::commands::clusterip;
+use super::support::{PoolCluster, condition, path, policy, pool_of};
+use crate::support::control_plane::Options;
+use crate::support::eventually::eventually;
+use crate::support::move_helpers::send;
+use crate::support::pools::pool;
+use crate::support::webhook_cluster::service;
+
+/// The Events about a pool: the reason and the note of each.
+async fn events(cluster: &PoolCluster, name: &str) -> Vec<(String, String)> {
+    let listed =
+        send(&cluster.plane.client(), Method::GET, "/apis/events.k8s.io/v1/namespaces/default/events", None).await;
+    let listed = listed.unwrap_or_default();
+    let events = listed["items"].as_array().into_iter().flatten();
+    let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();
+    let of_pool =
+        events.filter(|event| event["regarding"]["kind"] == "ServicePool" && event["regarding"]["name"] == name);
+    of_pool.map(|event| (text(event, "reason"), text(event, "note"))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn misspelt_pool_is_told_everywhere() {
+    const MISSPELT: &str = "spec.match.os: unknown operating system \"Windos\": did you mean windows?";
+    let cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
+    let warnings = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/fence/pool-warnings.yaml");
+    cluster.plane.kubectl(&["apply", "-f", warnings]).await.ok();
+    let windows = |os: &str| pool("ServicePool", "windows", json!({"cidrs": ["172.21.1.0/24"], "match": {"os": os}}));
+    cluster.apply(&[windows("windows")]).await;
+    let good = cluster.until_reason("ServicePool", "windows", "InUse", "").await;
+    assert_eq!(condition(&good, "HasWarnings"), Value::Null, "{good}");
+
+    // The policy takes a moment to take effect.
+    let misspell = ["patch", "servicepool", "windows", "--type", "merge", "--patch"];
+    eventually("a warning of the API server", async || {
+        cluster.apply(&[windows("windows")]).await;
+        let patched =
+            cluster.plane.kubectl(&[&misspell[..], &[r#"{"spec":{"match":{"os":"Windos"}}}"#]].concat()).await;
+        assert_eq!(patched.status, 0, "{}", patched.stderr);
+        let warning = "'pool-warnings.clusterip-policy.io': spec.match.os: unknown operating system \"Windos\": known \
+                       are linux, windows";
+        patched.stderr.contains(warning).then_some(())
+    })
+    .await;
+    let warned = cluster
+        .status_of("ServicePool", "windows", |object| condition(object, "HasWarnings")["message"] == MISSPELT)
+        .await;
+    let expected = (json!("True"), json!("ProbablyNotIntended"), json!("InUse"));
+    let has_warnings = condition(&warned, "HasWarnings");
+    let found =
+        (has_warnings["status"].clone(), has_warnings["reason"].clone(), condition(&warned, "Ready")["reason"].clone());
+    assert_eq!(found, expected, "{warned}");
+    eventually("an Event", async || {
+        let expected = ("ProbablyNotIntended".to_owned(), MISSPELT.to_owned());
+        events(&cluster, "windows").await.contains(&expected).then_some(())
+    })
+    .await;
+    let logged = cluster.server.logged("ServicePool windows: spec.match.os: unknown operating system").await;
+    assert!(logged.contains("WARN"), "{logged}");
+
+    cluster.apply(&[windows("windows")]).await;
+    cluster.status_of("ServicePool", "windows", |object| condition(object, "HasWarnings") == Value::Null).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pool_that_is_not_ready_is_an_event_and_a_finding() {
+    let cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
+    let folder = tempfile::tempdir().unwrap();
+    cluster.apply(&[pool_of("first", "172.21.1.0/24", "first")]).await;
+    let first = cluster.until_reason("ServicePool", "first", "InUse", "").await;
+    let second = pool_of("second", "172.21.1.128/25", "second");
+    let overlap = "spec.cidrs[0]: 172.21.1.128/25 overlaps 172.21.1.0/24 of pool \"first\"";
+
+    // Before it is applied.
+    std::fs::write(folder.path().join("second.yaml"), second.to_string()).unwrap();
+    let run = async |arguments: &[&str]| clusterip(folder.path(), cluster.plane.kubeconfig(), arguments).await;
+    let (status, stdout, stderr) = run(&["validate", "--cluster", "second.yaml"]).await;
+    let refused = format!("second.yaml: error: ServicePool second: Overlaps: {overlap}");
+    assert!(status == Some(1) && stdout.starts_with(&refused), "{stdout}{stderr}");
+
+    // Afterwards.
+    cluster.apply(&[second]).await;
+    cluster.until_reason("ServicePool", "second", "Overlaps", overlap).await;
+    eventually("an Event", async || {
+        let events = events(&cluster, "second").await;
+        events.iter().any(|(reason, note)| reason == "Overlaps" && note.contains(overlap)).then_some(())
+    })
+    .await;
+    let audit = eventually("an audit", async || cluster.audit().await).await;
+    let findings = audit["findings"].as_array().unwrap();
+    let found: Vec<&Value> = findings.iter().filter(|finding| finding["kind"] == "not-ready").collect();
+    assert_eq!(found.len(), 1, "{audit}");
+    assert_eq!((&found[0]["object"], &found[0]["pool"]), (&json!("ServicePool second"), &json!("second")));
+    let message = found[0]["message"].as_str().unwrap();
+    assert!(message.starts_with(&format!("ServicePool second: Overlaps: {overlap}")), "{message}");
+
+    // An existing Service that the pools of a file would misplace.
+    cluster.plane.namespace("first").await;
+    cluster.serves("first", &json!({}), "172.21.1.0/24").await;
+    cluster.create("first", &service("web", json!({}))).await.unwrap();
+    std::fs::write(folder.path().join("first.yaml"), pool_of("first", "172.21.9.0/24", "first").to_string()).unwrap();
+    let (status, stdout, stderr) = run(&["validate", "--cluster", "first.yaml"]).await;
+    let warning = "first.yaml: warning: 1 Service of the cluster would be misplaced: first/web; `clusterip move \
+                   --settings FILE --dry-run` lists them\n";
+    assert!(status == Some(0) && stdout.contains(warning), "{stdout}{stderr}");
+
+    // The status shows when it was written.
+    assert!(first["status"]["checkedAt"].is_string(), "{first}");
+    let printed = cluster.plane.kubectl(&["get", "servicepool", "first"]).await.ok();
+    assert!(printed.lines().next().unwrap().ends_with("READY   CHECKED   AGE"), "{printed}");
+    let object = send(&cluster.plane.client(), Method::GET, &path("ServicePool", "first"), None).await.unwrap();
+    assert!(object["status"]["checkedAt"].is_string(), "{object}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denial_names_the_object_and_its_field() {
+    let cluster = PoolCluster::start(Options { audit: false, ..Options::default() }).await;
+    let namespace = cluster.plane.namespace("full").await;
+    let of_one = json!({"cidrs": ["172.21.1.0/30"], "reserved": 2, "match": {"namespaces": [namespace]}});
+    cluster.apply(&[policy(&cluster.plane, json!({})), pool("ServicePool", "full", of_one)]).await;
+    cluster.serves(&namespace, &json!({}), "172.21.1.0/30").await;
+    cluster.create(&namespace, &service("first", json!({}))).await.unwrap();
+    let message = cluster.create(&namespace, &service("second", json!({}))).await.unwrap_err();
+    let remedy = "or set spec.whenFull: Unmanaged in ClusterIPPolicy default";
+    assert!(message.contains("pool \"full\"") && message.contains(remedy), "{message}");
+}
