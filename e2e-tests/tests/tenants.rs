@@ -9,5 +9,6 @@ mod forged_claims;
 mod forged_journals;
 mod forged_servers;
 mod large_objects;
+mod shown_addresses;
 mod support;
 mod without_an_attacker;
