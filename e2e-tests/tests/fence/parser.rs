@@ -264,3 +264,15 @@ async fn random_texts_are_read_as_by_the_parser_of_the_core() {
         plane.kubectl(&["delete", &fenced.kind.to_lowercase(), "fuzz"]).await.ok();
     }
 }
+
+/// A policy can't know whether its binding refuses or warns, so the condition is there twice.
+#[test]
+fn warnings_have_the_condition_of_refusals() {
+    let text = std::fs::read_to_string(format!("{FENCE}/fence.yaml")).unwrap();
+    let condition = |anchor: &str| {
+        let (_, after) = text.split_once(&format!("matchConditions: &{anchor}\n")).unwrap();
+        after.split_once("    variables:").unwrap().0.to_owned()
+    };
+    let refusals = condition("denies").replace("pool-denies", "pool-warns").replace("== 'Deny'", "== 'Warn'");
+    assert_eq!(condition("warns"), refusals);
+}
