@@ -4,5 +4,6 @@
 mod admission;
 mod external_addresses;
 mod long_fields;
+mod parser;
 mod service_addresses;
-mod support;
+pub(crate) mod support;

@@ -4,10 +4,12 @@
 //! `validating_admission_policies` tests them, and the server must not depend on them.
 
 mod delayed_moves;
+mod fenced_addresses;
 mod forged_claims;
 mod forged_journals;
 mod forged_servers;
 mod large_objects;
 mod settings_brake;
+mod shown_addresses;
 mod support;
 mod without_an_attacker;

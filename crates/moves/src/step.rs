@@ -10,6 +10,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVING_ANNOTATION, MOVING_NAME, Moving, REASON_ANNOTATION};
+use clusterip_core::external::stored;
 use clusterip_core::service::{Service, addresses};
 use serde_json::{Map, Value, json};
 
@@ -245,6 +246,18 @@ pub fn with_status(service: &Value, journal: &Journal) -> Value {
         service["status"]["loadBalancer"] = status.clone().into();
     }
     service
+}
+
+/// The IP addresses in the recorded status of the load balancer.
+pub fn recorded_ips(journal: &Journal) -> Vec<IpAddr> {
+    stored::shown(journal.load_balancer.as_ref().and_then(|status| status.get("ingress")))
+}
+
+/// Whether the recorded status may be restored. `of_others` are those of [`recorded_ips`] that other Services show or
+/// have: since the release, the controller of the load balancer may have given them away, and kube-proxy would send
+/// their traffic to the Pods of this Service.
+pub fn may_restore_status(journal: &Journal, of_others: &[IpAddr]) -> bool {
+    !recorded_ips(journal).iter().any(|address| of_others.contains(address))
 }
 
 /// The Service without a trace of the move. With `keep_owners`, the field owners stay as they are.

@@ -53,6 +53,10 @@ impl Targets for These {
         true
     }
 
+    fn of_others<'a>(&'a self, _: &'a Value, _: &'a [IpAddr]) -> BoxFuture<'a, Vec<IpAddr>> {
+        Box::pin(async { Vec::new() })
+    }
+
     fn may_show(&self, _: &Map<String, Value>) -> bool {
         true
     }

@@ -74,7 +74,10 @@ fn claims() -> Vec<Claim> {
         annotation("metallb.universe.tf/loadBalancerIPs", "192.0.2.20", "refused"),
         annotation("lbipam.cilium.io/ips", "192.0.2.20", "refused"),
         annotation("io.cilium/lb-ipam-ips", "192.0.2.20", "refused"),
-        annotation("metallb.io/loadBalancerIPs", "auto\n192.0.2.20", "refused"),
+        annotation("metallb.io/loadBalancerIPs", "\u{3000}192.0.2.20\n", "refused"),
+        // No program reads an address in a part with other text.
+        annotation("metallb.io/loadBalancerIPs", "auto\n192.0.2.20", "allowed"),
+        annotation("metallb.io/loadBalancerIPs", "192.0. 2.20", "allowed"),
         annotation("metallb.io/loadBalancerIPs", "lb.example.com", "allowed"),
         annotation("kube-vip.io/loadbalancerIPs", "192.0.2.20", "refused"),
         annotation("kube-vip.io/loadbalancerIPs", "203.0.113.7, 0.0.0.0", "allowed"),

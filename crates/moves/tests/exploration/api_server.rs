@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use super::world::{Object, World};
 
+/// The promise about the status.
+pub const SHOWN_BY_ONE: &str = "the status has an IP of another Service";
+
 /// The places of the objects in a [`World`].
 pub const SERVICE: usize = 0;
 pub const NEW: usize = 1;
@@ -61,7 +64,10 @@ impl World {
                 if !is_alias(&found) && !is_alias(body) && addresses(&found) != addresses(body) {
                     return Err(Refusal::Refused("may not change once set".to_owned()));
                 }
-                let stored = self.allocated(at, body.clone())?;
+                let mut stored = self.allocated(at, body.clone())?;
+                // Only the subresource writes the status, and only a load balancer has one.
+                let is_balancer = text(&stored, "/spec/type") == "LoadBalancer";
+                stored["status"] = if is_balancer { found["status"].clone() } else { Value::Null };
                 if !dry_run {
                     self.check_replace(at, &found, &stored);
                     self.store(at, stored, false);
@@ -79,6 +85,19 @@ impl World {
                 self.remove(at);
             }
         }
+        Ok(())
+    }
+
+    /// Writes the status of the Service, if it was not changed since it was seen.
+    pub fn write_status(&mut self, body: Value) -> Result<(), Refusal> {
+        let Some(found) = self.objects[SERVICE].clone() else { return Err(Refusal::Gone) };
+        if text(&found, "/metadata/resourceVersion") != text(&body, "/metadata/resourceVersion") {
+            return Err(Refusal::Conflict);
+        }
+        if self.shown_is_given {
+            self.breaks(SHOWN_BY_ONE);
+        }
+        self.store(SERVICE, body, false);
         Ok(())
     }
 

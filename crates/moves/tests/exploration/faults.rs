@@ -8,7 +8,7 @@ use clusterip_moves::seamless::temporary::Role;
 use clusterip_moves::seamless::{Moment, Observed, Plan, SeamlessStep, Wait, next};
 use clusterip_moves::step::{self, Step};
 
-use super::api_server::is_alias;
+use super::api_server::{SHOWN_BY_ONE, is_alias};
 use super::kube_proxy::{LONG, NAME_RESOLVES, NEW_ANSWERS, OLD_ANSWERS};
 
 /// A fault.
@@ -44,13 +44,15 @@ pub enum Fault {
     NoCleanup,
     /// Temporary Services of a Service that is gone stay.
     LeftBehind,
+    /// The status is restored although another Service has its IP.
+    StatusNotCompared,
     /// `old` does not take the old address, which does not answer then.
     OldNotTaken,
 }
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NewDeletedEarly,
         Self::NoPreconditions,
         Self::NoTrigger,
@@ -66,6 +68,7 @@ impl Fault {
         Self::OldInTheWay,
         Self::NoCleanup,
         Self::LeftBehind,
+        Self::StatusNotCompared,
         Self::OldNotTaken,
     ];
 
@@ -81,6 +84,7 @@ impl Fault {
             Self::ReleaseNotPrevented => "the temporary Service old remains",
             Self::RecordDeletedEarly | Self::LeftBehind => "the temporary Service new remains",
             Self::LaterRunCreates => "the temporary Service new remains",
+            Self::StatusNotCompared => SHOWN_BY_ONE,
             Self::OldInTheWay => "the move does not end",
             Self::NoCleanup => "the marker remains",
         }
@@ -89,7 +93,11 @@ impl Fault {
     /// How many acts of other writers it takes to find the fault.
     pub fn other_writers(self) -> u8 {
         match self {
-            Self::NoPreconditions | Self::ForeignDeleted | Self::OldInTheWay | Self::LeftBehind => 1,
+            Self::StatusNotCompared
+            | Self::NoPreconditions
+            | Self::ForeignDeleted
+            | Self::OldInTheWay
+            | Self::LeftBehind => 1,
             _ => 0,
         }
     }

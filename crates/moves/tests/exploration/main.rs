@@ -6,6 +6,7 @@
 //! - The old address answers until the grace period ends, and the name never leads to an address that does not answer,
 //!   unless a failure or another writer interrupts a swap.
 //! - While the name has no address, a run that knows of it does nothing but give it one.
+//! - The status is never restored with an IP that another Service has been given.
 //! - In the end, the Service has one of both addresses, and nothing else of the move is left.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -64,6 +65,7 @@ fn undisturbed_move_writes_in_this_order() {
         "delete trigger",
         "delete new",
         "assign",
+        "status",
         "cleanup",
         "delete old",
         "end",

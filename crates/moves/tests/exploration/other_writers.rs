@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::api_server::{NEW, OLD, SERVICE, TRIGGER, is_alias};
 use super::search::Model;
-use super::world::{FROM, TO, World};
+use super::world::{FROM, Object, SHOWN, TO, World};
 
 /// Collects what may happen next: its name, and what it changes.
 type Collector<'c> = dyn FnMut(String, &dyn Fn(&mut World)) + 'c;
@@ -47,6 +47,13 @@ impl Model {
                     world.taken_by_others.insert(address);
                 });
             }
+        }
+        let shows = |service: &Object| !service["status"]["loadBalancer"]["ingress"].is_null();
+        if !world.shown_is_given && !world.objects[SERVICE].as_ref().is_some_and(shows) {
+            add(format!("another Service is given {SHOWN}"), &|world| {
+                world.others -= 1;
+                world.shown_is_given = true;
+            });
         }
         for (at, name) in [(NEW, &self.plan.new), (OLD, &self.plan.old), (TRIGGER, &self.plan.trigger)] {
             if world.objects[at].is_some() {

@@ -23,6 +23,8 @@ use super::kube_proxy::{LONG, Programmed};
 /// The old and the new address.
 pub const FROM: &str = "10.0.0.7";
 pub const TO: &str = "10.0.1.7";
+/// The IP that the status of the Service shows.
+pub const SHOWN: &str = "192.0.2.7";
 
 /// A stored object with the hash of its content.
 #[derive(Clone)]
@@ -113,6 +115,8 @@ pub struct World {
     pub versions: [u32; 4],
     /// The addresses of Services elsewhere.
     pub taken_by_others: BTreeSet<IpAddr>,
+    /// Whether another Service has been given [`SHOWN`].
+    pub shown_is_given: bool,
     pub is_recorded: bool,
     /// A request whose client has given up, and that may still be carried out.
     pub late: Option<Late>,
@@ -155,7 +159,8 @@ impl Hash for Late {
 pub fn service() -> Value {
     json!({
         "metadata": {"name": "web", "namespace": "shop", "uid": "uid-web", "resourceVersion": "1"},
-        "spec": {"type": "ClusterIP", "clusterIP": FROM, "clusterIPs": [FROM], "selector": {"app": "web"}},
+        "spec": {"type": "LoadBalancer", "clusterIP": FROM, "clusterIPs": [FROM], "selector": {"app": "web"}},
+        "status": {"loadBalancer": {"ingress": [{"ip": SHOWN}]}},
     })
 }
 
@@ -182,6 +187,7 @@ impl World {
             objects: Objects::default(),
             versions: [0; 4],
             taken_by_others: BTreeSet::new(),
+            shown_is_given: false,
             is_recorded: true,
             late: None,
             runs: [Some(Runner::new(Progress::of_first_run())), None],

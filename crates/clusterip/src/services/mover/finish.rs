@@ -52,7 +52,7 @@ impl Run<'_> {
         original: &mut OriginalSteps,
     ) -> Result<Option<Value>, MoveError> {
         if next == Step::RestoreStatus
-            && (original.skip_status || !journal.load_balancer.as_ref().is_some_and(|old| targets.may_show(old)))
+            && (original.skip_status || !may_restore_status(&service, journal, targets).await)
         {
             next = Step::Cleanup;
         }
@@ -109,6 +109,15 @@ impl Run<'_> {
         };
         step::ending(service, journal, to, &[notes, self.progress.notes()].concat())
     }
+}
+
+/// Whether the recorded status may be written to the Service, as it was just stored.
+async fn may_restore_status(service: &Value, journal: &Journal, targets: &dyn Targets) -> bool {
+    if !journal.load_balancer.as_ref().is_some_and(|old| targets.may_show(old)) {
+        return false;
+    }
+    let recorded = step::recorded_ips(journal);
+    recorded.is_empty() || step::may_restore_status(journal, &targets.of_others(service, &recorded).await)
 }
 
 /// What the steps on the Service itself have found out so far.

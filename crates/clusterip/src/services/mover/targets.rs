@@ -2,12 +2,19 @@
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use clusterip_core::address::parse_address;
+use clusterip_core::annotations::Moving;
 use clusterip_core::external::stored;
+use clusterip_core::service::addresses as service_addresses;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::evaluator::{Evaluation, Evaluator};
 use clusterip_runtime::background;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
+use tokio::time::sleep;
 
 use crate::services::endpoints;
 use crate::services::misplaced::{self, TargetCheckError};
@@ -34,7 +41,15 @@ pub trait Targets: Send + Sync {
     /// Whether the mover may restore this `status.loadBalancer`. A status with an address of an external pool is
     /// written only by the controller of external addresses.
     fn may_show(&self, status: &Map<String, Value>) -> bool;
+
+    /// Those of `addresses` that other Services show or have. `service` is the Service as it was just stored: what is
+    /// not known as of then counts as theirs.
+    fn of_others<'a>(&'a self, service: &'a Value, addresses: &'a [IpAddr]) -> BoxFuture<'a, Vec<IpAddr>>;
 }
+
+/// How long to wait until the watch of Services has shown the last write of a move.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Asks the policy for other addresses for a Service that is being moved. Each address is reserved until the move has
 /// ended. The policy is asked on the background thread, because a move must neither block the runtime nor delay
@@ -90,4 +105,47 @@ impl Targets for Alternatives {
         let shown = stored::shown(status.get("ingress"));
         !shown.into_iter().any(|address| settings.settings.external.pool_of(address).is_some())
     }
+
+    fn of_others<'a>(&'a self, service: &'a Value, addresses: &'a [IpAddr]) -> BoxFuture<'a, Vec<IpAddr>> {
+        let (stores, key) = (self.evaluator.stores(), ServiceKey::of(service));
+        Box::pin(async move {
+            // The watch shows all Services in the order in which they were written. So it has shown what the others got
+            // before the last write of this Service.
+            // Before its release, it may have had the same address, but not the marker.
+            let is_seen = || {
+                let seen = stores.service(&key);
+                seen.is_some_and(|seen| Moving::is_on(&seen) && service_addresses(&seen) == service_addresses(service))
+            };
+            let since = Instant::now();
+            while !is_seen() {
+                if since.elapsed() > SEEN_WITHIN {
+                    return addresses.to_vec();
+                }
+                sleep(LOOK_AGAIN).await;
+            }
+            addresses.iter().copied().filter(|address| is_of_another(stores, &key, *address)).collect()
+        })
+    }
+}
+
+/// Whether a Service other than that at `key` shows this address, or has it in a field that kube-proxy acts on. A
+/// request for the address does not count: with `spec.loadBalancerIP` or an annotation, any user could keep the status
+/// of another user's Service empty.
+fn is_of_another(stores: &Stores, key: &ServiceKey, address: IpAddr) -> bool {
+    let candidates: Vec<ServiceKey> = {
+        let snapshot = stores.read_snapshot();
+        if snapshot.packed("networking.k8s.io/v1", "IPAddress", "", &address.to_string()).is_some() {
+            return true;
+        }
+        let holders = snapshot.external_addresses().filter(|(other, held)| *other != key && held.contains(&address));
+        holders.map(|(other, _)| other.clone()).collect()
+    };
+    candidates.iter().filter_map(|other| stores.service(other)).any(|other| {
+        let external_ips = other.pointer("/spec/externalIPs").and_then(Value::as_array).into_iter().flatten();
+        let external_ips = external_ips.filter_map(|text| parse_address(text.as_str()?));
+        stored::shown(other.pointer("/status/loadBalancer/ingress"))
+            .into_iter()
+            .chain(external_ips)
+            .any(|it| it == address)
+    })
 }

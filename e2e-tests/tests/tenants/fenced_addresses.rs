@@ -1,0 +1,165 @@
+//! A tenant gets no fenced address in several writes, and its requests cost the API server little.
+
+use std::time::{Duration, Instant};
+
+use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::fence::support::{
+    UNFENCED, addresses_outside, create, dry_run, fenced, fenced_pool, outcome, patch, service_at, tenant,
+    unfenced_service, until_refused,
+};
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::service_webhook_rules::{Call, assert_calls};
+use crate::support::webhook_cluster::{annotated, service};
+
+/// What a tenant writes before the address itself. `A` stands for the address.
+const FIRST: [(&str, &str); 16] = [
+    ("a blank inside", "B R"),
+    ("a line break inside", "B\nR"),
+    ("a no-break space inside", "B\u{a0}R"),
+    ("a zero-width space before it", "\u{200b}A"),
+    ("blanks in another order", " BR x"),
+    ("another text before it", "auto A"),
+    ("another text after it", "A auto"),
+    ("a comma inside", "B,R"),
+    ("a semicolon", "A;A"),
+    ("quotes", "\"A\""),
+    ("a range", "A-A"),
+    ("a CIDR", "A/32"),
+    ("a port", "A:80"),
+    ("IPv4 as IPv6", "::ffff:A"),
+    ("leading zeros", "0A"),
+    ("a zone", "A%eth0"),
+];
+
+/// Writes a text into a field of a Service: `spec.loadBalancerIP`, or an annotation.
+fn field(key: &str, text: &str) -> Value {
+    match key {
+        "spec.loadBalancerIP" => json!({"spec": {"loadBalancerIP": text}}),
+        key => json!({"metadata": {"annotations": {key: text}}}),
+    }
+}
+
+#[tokio::test]
+async fn no_fenced_address_in_two_writes() {
+    let plane = fenced().await;
+    let (namespace, mallory) = tenant(plane, "two-writes").await;
+    plane.apply(&fenced_pool("ServicePool", "two-writes", &["172.21.27.0/24"], "another-team").to_string()).await;
+    plane.apply(&fenced_pool("ExternalPool", "two-writes", &["198.19.7.0/24"], "another-team").to_string()).await;
+    until_refused(&mallory, &namespace, &service_at("web", "172.21.27.7")).await;
+    until_refused(&mallory, &namespace, &unfenced_service("web", json!({"externalIPs": ["198.19.7.7"]}))).await;
+    let balancer =
+        json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/none", "clusterIP": "172.21.0.206"});
+    create(&mallory, &namespace, &service("web", balancer)).await.unwrap();
+
+    let keys = ["spec.loadBalancerIP", REQUESTED_ADDRESS_ANNOTATION, RECORD_ANNOTATION];
+    let mut calls = Vec::new();
+    for key in keys.into_iter().chain(FOREIGN_ANNOTATIONS) {
+        for (begin, rest) in [("172.21.", "27.20"), ("198.19.", "7.20")] {
+            let address = format!("{begin}{rest}");
+            for (name, form) in FIRST {
+                let first = form.replace('A', &address).replace('B', begin).replace('R', rest);
+                // Whether the API server accepts this write or not: it must not make the next one possible.
+                let written = outcome(patch(&mallory, &namespace, "web", field(key, &first)).await);
+                let request = format!("{key}: {name}: {written}, then the address");
+                let outcome = outcome(patch(&mallory, &namespace, "web", field(key, &address)).await);
+                calls.push(Call { request, outcome, expected: "refused" });
+            }
+        }
+    }
+    // What one field has does not count for another, nor what a Service of another type has.
+    let key = "metallb.io/loadBalancerIPs";
+    let address = "172.21.27.21";
+    let aside = json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "loadBalancerIP": null},
+        "metadata": {"annotations": {key: address}}});
+    patch(&mallory, &namespace, "web", aside).await.unwrap();
+    let balancer = json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "example.com/none"}});
+    let rows = [
+        ("the type", balancer.clone()),
+        ("the type and another field", {
+            let mut both = balancer;
+            both["spec"]["loadBalancerIP"] = address.into();
+            both["metadata"]["annotations"][key] = json!(null);
+            both
+        }),
+        ("spec.externalIPs", json!({"spec": {"externalIPs": [address]}})),
+        ("many equal parts", json!({"spec": {"externalIPs": ["203.0.113.7", address]}})),
+    ];
+    for (name, change) in rows {
+        let outcome = outcome(patch(&mallory, &namespace, "web", change).await);
+        calls.push(Call { request: name.to_owned(), outcome, expected: "refused" });
+    }
+    assert_calls(calls);
+}
+
+/// The shortest times of some dry runs of two Services in turns, and the last result of the second one.
+async fn shortest(client: &Client, namespace: &str, services: [&Value; 2]) -> ([Duration; 2], Result<Value, String>) {
+    let (mut shortest, mut last) = ([Duration::MAX; 2], Ok(Value::Null));
+    for _ in 0..15 {
+        for (shortest, service) in shortest.iter_mut().zip(services) {
+            let begin = Instant::now();
+            last = dry_run(client, namespace, service).await;
+            *shortest = begin.elapsed().min(*shortest);
+        }
+    }
+    (shortest, last)
+}
+
+/// The most that a Service may cost, as a multiple of what an ordinary one costs with as many pools. It is about ten on
+/// an idle machine.
+const MOST: u32 = 15;
+
+#[tokio::test]
+async fn no_service_costs_the_fence_much_more_than_ten_ordinary_ones() {
+    let plane = ControlPlane::start(Options { audit: false, ..Options::default() });
+    plane.install_pools().await;
+    plane.kubectl(&["apply", "-k", concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/fence")]).await.ok();
+    let (namespace, mallory) = tenant(&plane, "mallory").await;
+    let mut pools = Vec::new();
+    for nth in 0..41 {
+        let (service, external) = (format!("172.21.{}.0/24", 100 + nth), format!("198.18.{nth}.0/24"));
+        pools.push(fenced_pool("ServicePool", &format!("team-{nth}"), &[service.as_str()], &format!("team-{nth}")));
+        pools.push(fenced_pool("ExternalPool", &format!("team-{nth}"), &[external.as_str()], &format!("team-{nth}")));
+    }
+    plane.apply(&json!({"apiVersion": "v1", "kind": "List", "items": pools}).to_string()).await;
+    until_refused(&mallory, &namespace, &service_at("web", "172.21.140.7")).await;
+    until_refused(&mallory, &namespace, &unfenced_service("web", json!({"externalIPs": ["198.18.40.7"]}))).await;
+
+    let balancer = |annotations: Value, addresses: Vec<String>| {
+        let spec = json!({"type": "LoadBalancer", "clusterIP": UNFENCED, "externalIPs": addresses});
+        annotated("web", annotations, spec)
+    };
+    let everywhere = |text: &str| {
+        let keys = [REQUESTED_ADDRESS_ANNOTATION, RECORD_ANNOTATION].into_iter().chain(FOREIGN_ANNOTATIONS);
+        Value::Object(keys.map(|key| (key.to_owned(), text.into())).collect())
+    };
+    let rows = [
+        ("64 external addresses", balancer(json!({}), addresses_outside(64)), "allowed"),
+        ("an address in each annotation", balancer(everywhere("203.0.113.7"), addresses_outside(32)), "allowed"),
+        (
+            "64 addresses in each field",
+            balancer(everywhere(&addresses_outside(64).join(",")), addresses_outside(64)),
+            "refused",
+        ),
+        ("short parts in each annotation", balancer(everywhere(&["1"; 128].join(",")), Vec::new()), "refused"),
+        (
+            "an address of each pool",
+            {
+                let each = (0..41).map(|nth| format!("198.18.{nth}.7")).collect();
+                balancer(json!({}), each)
+            },
+            "refused",
+        ),
+    ];
+    let plain = unfenced_service("web", json!({}));
+    let mut calls = Vec::new();
+    for (name, service, expected) in rows {
+        let ([ordinary, took], result) = shortest(&mallory, &namespace, [&plain, &service]).await;
+        eprintln!("{name}: {took:?}, an ordinary Service {ordinary:?}");
+        let outcome = if took > MOST * ordinary { format!("{took:?}, {ordinary:?}") } else { outcome(result) };
+        calls.push(Call { request: name.to_owned(), outcome, expected });
+    }
+    assert_calls(calls);
+}
