@@ -3,7 +3,7 @@
 
 use super::read::PoolPaths;
 use super::reader::{Fields, Reader, unknown_name_message};
-use super::{AdmissionScope, Lookups, Match, Pool, Reservation, Settings, WhenFull};
+use super::{AdmissionScope, Explicit, Lookups, Match, Pool, Reservation, Settings, Unmatched, WhenFull};
 use crate::address::Order;
 use crate::json::{Located, quote};
 use crate::service_key::ServiceKey;
@@ -13,13 +13,14 @@ impl Reader {
     /// Reads `services`.
     pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<PoolPaths> {
         let mut paths = Vec::new();
-        const KEYS: [&str; 10] = [
+        const KEYS: [&str; 11] = [
             "pools",
             "evidence",
             "assumeOS",
             "order",
             "explicit",
             "whenFull",
+            "unmatched",
             "annotateReason",
             "exemptNamespaces",
             "serviceCIDRs",
@@ -46,6 +47,10 @@ impl Reader {
             settings.when_full =
                 self.choice(at, &[("deny", WhenFull::Deny), ("unmanaged", WhenFull::Unmanaged)]).unwrap_or_default();
         }
+        // Whoever denies addresses set by hand wants none of a pool to reach a Service that the pool does not admit.
+        let default = if settings.explicit == Explicit::Deny { Unmatched::Outside } else { Unmatched::Unmanaged };
+        let choices = [("unmanaged", Unmatched::Unmanaged), ("outside", Unmatched::Outside), ("deny", Unmatched::Deny)];
+        settings.unmatched = fields.get("unmatched").and_then(|at| self.choice(at, &choices)).unwrap_or(default);
         settings.annotate_reason = fields.get("annotateReason").and_then(|at| self.flag(at)).unwrap_or_default();
         if let Some(at) = fields.get("exemptNamespaces") {
             settings.exempt_namespaces = self.list(at, Self::dns_label);
