@@ -148,9 +148,7 @@ pub(crate) fn gather(
             known.extend(pool.matches.node_labels.get(OS_LABEL).map(String::as_str));
         }
         // A system without a pool may be meant, so only a name that is almost that of a pool gets a hint.
-        if !known.contains(&os)
-            && let Some(nearest) = nearest_name(os, &known)
-        {
+        if let Some(nearest) = nearest_name(os, &known).filter(|nearest| *nearest != os) {
             let warning = format!("annotation {OS_ANNOTATION}: no pool is for {}: did you mean {nearest}?", quote(os));
             search.warnings.push(warning);
         }

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 mod watch;
 
 use super::deployed::Deployed;
+use super::heartbeat::Heartbeat;
 use super::missing_permissions::{Reads, is_forbidden, list_leases};
 use super::scope::{self, Scope, ServiceName};
 use super::settings_file::{self, GivenSettings};
@@ -157,6 +158,7 @@ impl Audit {
         if self.watch {
             return watch::run(self);
         }
+        let _heartbeat = Heartbeat::start("auditing");
         let (module, settings, source, about) = match &self.snapshot {
             Some(file) => {
                 let given = self.settings.as_deref().map(|file| GivenSettings::read(Some(file))).transpose()?;
@@ -259,6 +261,7 @@ impl Audit {
         more.extend(of_agents.map(|namespace| list_leases(Some(namespace))));
         if self.settings.is_none() {
             more.extend(Deployed::needs(self.server_namespace.as_deref()));
+            more.extend(settings_file::pool_needs());
         }
         Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }

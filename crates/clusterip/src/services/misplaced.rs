@@ -155,7 +155,8 @@ pub fn inspect(
     } else if let Some(detail) = control_plane(evaluator, namespace, name, request) {
         report(StayReason::ControlPlane, detail)
     } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Controller {
-        report(StayReason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached at its present address"))
+        let endpoints = if disturbed == 1 { "endpoint" } else { "endpoints" };
+        report(StayReason::ReadyEndpoints, format!("{disturbed} ready {endpoints} can be reached at its present address"))
     } else if pool.is_none() && placement.outcome != Some(Outcome::Allocated) {
         report(StayReason::Unmatched, "the settings name no place for it".to_owned())
     } else if answer.mutated_object.is_none() {

@@ -38,19 +38,20 @@ impl Reader {
         }
         if let Some(at) = fields.get("order") {
             settings.order =
-                self.choice(at, &[("spread", Order::Spread), ("lowest", Order::Lowest)]).unwrap_or_default();
+                self.choice(at, &["spread", "lowest"], &[Order::Spread, Order::Lowest]).unwrap_or_default();
         }
         if let Some(at) = fields.get("explicit") {
             settings.explicit = self.explicit(at);
         }
         if let Some(at) = fields.get("whenFull") {
             settings.when_full =
-                self.choice(at, &[("deny", WhenFull::Deny), ("unmanaged", WhenFull::Unmanaged)]).unwrap_or_default();
+                self.choice(at, &["deny", "unmanaged"], &[WhenFull::Deny, WhenFull::Unmanaged]).unwrap_or_default();
         }
         // Whoever denies addresses set by hand wants none of a pool to reach a Service that the pool does not admit.
         let default = if settings.explicit == Explicit::Deny { Unmatched::Outside } else { Unmatched::Unmanaged };
-        let choices = [("unmanaged", Unmatched::Unmanaged), ("outside", Unmatched::Outside), ("deny", Unmatched::Deny)];
-        settings.unmatched = fields.get("unmatched").and_then(|at| self.choice(at, &choices)).unwrap_or(default);
+        let values = [Unmatched::Unmanaged, Unmatched::Outside, Unmatched::Deny];
+        let read = |at| self.choice(at, &["unmanaged", "outside", "deny"], &values);
+        settings.unmatched = fields.get("unmatched").and_then(read).unwrap_or(default);
         settings.annotate_reason = fields.get("annotateReason").and_then(|at| self.flag(at)).unwrap_or_default();
         if let Some(at) = fields.get("exemptNamespaces") {
             settings.exempt_namespaces = self.list(at, Self::dns_label);
@@ -131,7 +132,7 @@ impl Reader {
         let Some(fields) = self.fields(at, &["kinds", "lookups"]) else { return };
         if let Some(at) = fields.get("lookups") {
             settings.lookups = self
-                .choice(at, &[("cluster", Lookups::Cluster), ("namespace", Lookups::Namespace)])
+                .choice(at, &["cluster", "namespace"], &[Lookups::Cluster, Lookups::Namespace])
                 .unwrap_or_default();
         }
         if let Some(kinds) = fields.get("kinds") {

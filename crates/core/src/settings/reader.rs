@@ -113,9 +113,9 @@ impl Reader {
         }
     }
 
-    pub(super) fn choice<T: Copy>(&mut self, at: &Located<'_>, choices: &[(&'static str, T)]) -> Option<T> {
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        self.chosen(at, &names).map(|index| choices[index].1)
+    /// The value whose name, at the same place of `names`, is written here.
+    pub(super) fn choice<T: Copy>(&mut self, at: &Located<'_>, names: &[&str], values: &[T]) -> Option<T> {
+        values.get(self.chosen(at, names)?).copied()
     }
 
     #[inline(never)] // The module has room for one copy.
@@ -129,8 +129,8 @@ impl Reader {
     }
 
     pub(super) fn explicit(&mut self, at: &Located<'_>) -> Explicit {
-        let choices = [("allow", Explicit::Allow), ("warn", Explicit::Warn), ("deny", Explicit::Deny)];
-        self.choice(at, &choices).unwrap_or_default()
+        let values = [Explicit::Allow, Explicit::Warn, Explicit::Deny];
+        self.choice(at, &["allow", "warn", "deny"], &values).unwrap_or_default()
     }
 
     pub(super) fn count(&mut self, at: &Located<'_>) -> Option<u64> {

@@ -37,7 +37,7 @@ pub(super) struct Election {
     /// Whether another server is at work.
     pub(super) competing_server: watch::Receiver<CompetingServer>,
     /// When the API server last answered a request for the leader's Lease.
-    pub(super) contact: watch::Receiver<Instant>,
+    pub(super) contact: watch::Receiver<Contact>,
     /// Whether this process leads.
     pub(super) leadership: watch::Receiver<Leadership>,
     ended: watch::Receiver<bool>,
