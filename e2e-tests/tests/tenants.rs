@@ -9,4 +9,5 @@ mod forged_journals;
 mod forged_servers;
 mod large_objects;
 mod support;
+mod unmatched_services;
 mod without_an_attacker;

@@ -10,6 +10,7 @@ use clusterip_leases::lease_request::LeaseRequest;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::repeated_failures;
 use clusterip_runtime::watch::send_if_changed;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -184,8 +185,10 @@ impl Candidate {
             },
             None => self.attempt().await.err(),
         };
-        if let Some(error) = failed {
-            tracing::warn!(%error, "leader election");
+        if let Some(error) = failed
+            && let Some(line) = repeated_failures::line(&error.to_string())
+        {
+            tracing::warn!(%error, not_logged = line.not_logged, "leader election");
         }
         match self.deadline() {
             Some(deadline) if next.max(Instant::now()) >= deadline => {

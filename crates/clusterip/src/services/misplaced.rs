@@ -156,7 +156,10 @@ pub fn inspect(
         report(StayReason::ControlPlane, detail)
     } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Controller {
         let endpoints = if disturbed == 1 { "endpoint" } else { "endpoints" };
-        report(StayReason::ReadyEndpoints, format!("{disturbed} ready {endpoints} can be reached at its present address"))
+        report(
+            StayReason::ReadyEndpoints,
+            format!("{disturbed} ready {endpoints} can be reached at its present address"),
+        )
     } else if pool.is_none() && placement.outcome != Some(Outcome::Allocated) {
         report(StayReason::Unmatched, "the settings name no place for it".to_owned())
     } else if answer.mutated_object.is_none() {

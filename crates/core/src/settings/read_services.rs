@@ -131,9 +131,8 @@ impl Reader {
     fn evidence(&mut self, at: &Located<'_>, settings: &mut Settings) {
         let Some(fields) = self.fields(at, &["kinds", "lookups"]) else { return };
         if let Some(at) = fields.get("lookups") {
-            settings.lookups = self
-                .choice(at, &["cluster", "namespace"], &[Lookups::Cluster, Lookups::Namespace])
-                .unwrap_or_default();
+            settings.lookups =
+                self.choice(at, &["cluster", "namespace"], &[Lookups::Cluster, Lookups::Namespace]).unwrap_or_default();
         }
         if let Some(kinds) = fields.get("kinds") {
             let mut read: Vec<WorkloadKind> = Vec::new();

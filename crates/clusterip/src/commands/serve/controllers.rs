@@ -16,6 +16,7 @@ use super::Moves;
 use super::startup::Startup;
 use crate::external;
 use crate::leader::competing_server::CompetingServer;
+use crate::leader::contact::Contact;
 use crate::leader::{Candidate, Leadership};
 use crate::nodes;
 use crate::pools::status_writer::StatusWriter;

@@ -6,7 +6,6 @@ use std::time::SystemTime;
 
 use clusterip_host::object::blocks_of;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::leader::Leadership;
 use crate::leader::contact::{Contact, MAX_SILENCE};
