@@ -111,8 +111,8 @@ pub enum WhenFull {
     Unmanaged,
 }
 
-/// What happens to a Service that no pool matches: Unmanaged (the default) lets Kubernetes pick any address, also one of
-/// a pool. Outside (the default if explicit is Deny) gives it an address that no pool contains. Deny denies it.
+/// What happens to a Service that no pool matches: Unmanaged (the default) lets Kubernetes pick any address, also one
+/// of a pool. Outside (the default if explicit is Deny) gives it an address that no pool contains. Deny denies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[schemars(inline)]
 pub enum Unmatched {

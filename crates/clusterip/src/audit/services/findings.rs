@@ -145,17 +145,13 @@ fn misplaced(
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool matches it: {why}{hand}", places(settings, &wrong));
-            let remedy = if placement.outcome == Some(Outcome::Allocated) && by_hand != Some(true) {
-                format!(
-                    "add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or let `clusterip move` \
-                     give it an address outside of all pools"
-                )
+            let last = if placement.outcome == Some(Outcome::Allocated) && by_hand != Some(true) {
+                "let `clusterip move` give it an address outside of all pools"
             } else {
-                format!(
-                    "add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or create the Service \
-                     again with an address of no pool"
-                )
+                "create the Service again with an address of no pool"
             };
+            let remedy =
+                format!("add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or {last}");
             Some(Finding {
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
                 addresses: wrong,

@@ -111,8 +111,12 @@ fn misspelled_fields(manifest: &Manifest) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut check = |path: &str, known: &[&str]| {
         let fields = object.pointer(path).and_then(Value::as_object);
-        let unknown = fields.into_iter().flat_map(|fields| fields.keys()).filter(|key| !known.contains(&key.as_str()));
-        for key in unknown {
+        let is_reported = |key: &str| {
+            // The row of the Service has a warning about these.
+            ["clusterIP", "clusterIPs"].iter().any(|field| field.eq_ignore_ascii_case(key))
+        };
+        let keys = fields.into_iter().flat_map(|fields| fields.keys()).map(String::as_str);
+        for key in keys.filter(|key| !known.contains(key) && !is_reported(key)) {
             if let Some(meant) = known.iter().find(|known| is_almost(known, key)) {
                 let path = format!("{path}/{key}")[1..].replace('/', ".");
                 found.push(format!("{path} is ignored: did you mean {meant}?"));
