@@ -163,7 +163,7 @@ pub fn merge(settings: &Settings, pool: Option<&Pool>, from: &[IpAddr], new: &[I
 }
 
 /// Whether the pools are those of a Service whose nodes have another operating system than the assumed one.
-fn might_be_right(pools: &[&Pool], service: &Value) -> bool {
+pub fn might_be_right(pools: &[&Pool], service: &Value) -> bool {
     let of_service = service.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
     let labels: Labels =
         of_service.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();

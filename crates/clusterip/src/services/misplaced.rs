@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
-use clusterip_core::answer::Outcome;
+use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::lookups::watched_lookups::Subject;
@@ -20,7 +20,7 @@ use thiserror::Error;
 use super::controller::requests::Request;
 use super::endpoints;
 use super::mover::journal::Journal;
-use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, skip_reason};
+use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, might_be_right, skip_reason};
 use crate::services::service_metrics::StayReason;
 
 /// Which misplaced Services may be moved.
@@ -162,6 +162,8 @@ pub fn inspect(
         )
     } else if pool.is_none() && placement.outcome != Some(Outcome::Allocated) {
         report(StayReason::Unmatched, "the settings name no place for it".to_owned())
+    } else if pool.is_none() && is_only_assumed(&answer, &lies_in, service) {
+        report(StayReason::Unmatched, "only the setting assumeOS says so".to_owned())
     } else if answer.mutated_object.is_none() {
         report(StayReason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
     } else {
@@ -178,6 +180,12 @@ pub fn inspect(
         asked_by,
         verdict,
     })))
+}
+
+/// Whether a Service that no pool matches lies in a pool that might be the right one, once its workloads are back.
+fn is_only_assumed(answer: &Answer, lies_in: &[&Pool], service: &Value) -> bool {
+    let evidence = answer.audit().and_then(|audit| audit.evidence);
+    might_be_right(lies_in, service) && evidence.is_some_and(|evidence| evidence.has_assumed_os())
 }
 
 /// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request
