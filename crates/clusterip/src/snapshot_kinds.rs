@@ -36,7 +36,8 @@ pub struct SnapshotKinds {
     seen: BTreeSet<Kind>,
     /// The kinds that were listed when the snapshot was written, even if they have no objects.
     listed: BTreeSet<Kind>,
-    /// Whether an API server has stored one of the Services: it has an address, or `None` as its address.
+    /// Whether an API server may have stored one of the Services: it has an address, `None` as its address, or needs
+    /// none.
     has_address: bool,
 }
 
@@ -55,7 +56,10 @@ impl SnapshotKinds {
             let kinds = object.get("kinds").and_then(Value::as_array).into_iter().flatten();
             self.listed.extend(kinds.map(kind_of));
         } else {
-            self.has_address |= kind.1 == "Service" && !object::text(object, &["spec", "clusterIP"]).is_empty();
+            let spec = |field| object::text(object, &["spec", field]);
+            // A Service of type ExternalName needs none.
+            let has_address = !spec("clusterIP").is_empty() || spec("type") == "ExternalName";
+            self.has_address |= kind.1 == "Service" && has_address;
             self.seen.insert(kind);
         }
     }
