@@ -12,4 +12,5 @@ mod large_objects;
 mod settings_brake;
 mod shown_addresses;
 mod support;
+mod unmatched_services;
 mod without_an_attacker;

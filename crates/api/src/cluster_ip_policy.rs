@@ -49,6 +49,9 @@ pub struct ClusterIPPolicySpec {
     /// What happens to a Service whose pool has no free address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_full: Option<WhenFull>,
+    /// What happens to a Service that no pool matches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmatched: Option<Unmatched>,
     /// Whether a new Service gets the annotation clusterip-policy/reason, which says why it has its address: false
     /// by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,6 +111,19 @@ pub enum WhenFull {
     Deny,
     /// Kubernetes picks an address, and the client gets a warning.
     Unmanaged,
+}
+
+/// What happens to a Service that no pool matches: Unmanaged (the default) lets Kubernetes pick any address, also one
+/// of a pool. Outside (the default if explicit is Deny) gives it an address that no pool contains. Deny denies it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(inline)]
+pub enum Unmatched {
+    /// Kubernetes picks any address, also one of a pool, and the client gets a warning.
+    Unmanaged,
+    /// It gets an address of the Service ranges that no pool contains.
+    Outside,
+    /// The Service is denied.
+    Deny,
 }
 
 /// How the policy learns on which Nodes the Pods of a Service run.

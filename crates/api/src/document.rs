@@ -9,7 +9,7 @@ use crate::object_key::ObjectKey;
 const ONLY_IN_OBJECTS: [&str; 3] = ["priority", "serviceCIDRSelector", "fence"];
 /// The fields of a ClusterIPPolicy with one of several names as their value. Objects have these names in upper camel
 /// case, as all of Kubernetes does, and the document has them in lower camel case.
-pub(crate) const ENUM_FIELDS: [&str; 3] = ["order", "explicit", "whenFull"];
+pub(crate) const ENUM_FIELDS: [&str; 4] = ["order", "explicit", "whenFull", "unmatched"];
 
 /// The entry of a pool object in the document: its spec, with the name and with the given ranges in place of
 /// `serviceCIDRSelector`.

@@ -12,7 +12,7 @@ use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::pod_spec::OS_LABEL;
-use clusterip_core::settings::{Pool, Settings};
+use clusterip_core::settings::{Pool, Settings, Unmatched};
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::object::{name, namespace, text};
 use clusterip_host::policy::service_request::ServiceRequest;
@@ -36,7 +36,7 @@ pub enum Standing {
     /// because its evidence may change as workloads come and go. A pool that excludes the Service by its namespace or
     /// labels is no such pool.
     NotWhereAssumed,
-    /// No pool is for the Service, but its address lies in a pool.
+    /// No pool is for the Service, but its address lies in a pool: it is misplaced too.
     Unmatched,
     /// The Service belongs elsewhere.
     Misplaced,
@@ -115,10 +115,13 @@ impl Placement {
         let pool = audit.as_ref().and_then(|audit| audit.pool.as_deref()).and_then(|name| settings.pool(name));
         let evidence = audit.as_ref().map(|audit| audit.evidence.clone().unwrap_or_default()).unwrap_or_default();
         let outcome = audit.as_ref().map(|audit| audit.outcome);
+        let subject = format!("{}/{}", namespace(service), name(service));
         let standing = match pool {
-            None if outcome == Some(Outcome::Unchanged) && !lies_in.is_empty() => Standing::Unmatched,
+            None if !lies_in.is_empty() && audit.as_ref().is_some_and(|audit| audit.is_unmatched(&subject)) => {
+                Standing::Unmatched
+            }
             None => Standing::InPlace,
-            Some(pool) if addresses.iter().all(|address| fits(pool, *address)) => Standing::InPlace,
+            Some(_) if addresses.iter().all(|address| fits(settings, pool, *address)) => Standing::InPlace,
             // An operating system that is only assumed moves no Service out of a pool that might be the right one.
             Some(pool) if might_be_right(&lies_in, service) && is_assumed(settings, pool, &evidence) => {
                 Standing::NotWhereAssumed
@@ -139,22 +142,28 @@ impl Placement {
     }
 }
 
-/// Whether an address may stay where it is: it lies in the pool, or the pool has no addresses of its family.
-pub fn fits(pool: &Pool, address: IpAddr) -> bool {
-    !pool.has(Family::of(address)) || pool.contains(address)
+/// Whether an address may stay where it is. If the Service's pool has addresses of its family, it lies in the pool.
+/// Otherwise, and for a Service that no pool matches, it lies in no pool; with a pool, this holds only if the settings
+/// keep such addresses out of the pools.
+pub fn fits(settings: &Settings, pool: Option<&Pool>, address: IpAddr) -> bool {
+    match pool {
+        Some(pool) if pool.has(Family::of(address)) => pool.contains(address),
+        Some(_) if settings.unmatched == Unmatched::Unmanaged => true,
+        _ => settings.pool_of(address).is_none(),
+    }
 }
 
-/// The addresses after a move: for each family the present address if it fits the pool, otherwise the new one.
-pub fn merge(pool: &Pool, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
+/// The addresses after a move: for each family the present address if it fits, otherwise the new one.
+pub fn merge(settings: &Settings, pool: Option<&Pool>, from: &[IpAddr], new: &[IpAddr]) -> Vec<IpAddr> {
     let target = |address: &IpAddr| {
         let of_family = new.iter().find(|new| new.is_ipv4() == address.is_ipv4());
-        of_family.filter(|_| !fits(pool, *address)).copied().unwrap_or(*address)
+        of_family.filter(|_| !fits(settings, pool, *address)).copied().unwrap_or(*address)
     };
     from.iter().map(target).collect()
 }
 
 /// Whether the pools are those of a Service whose nodes have another operating system than the assumed one.
-fn might_be_right(pools: &[&Pool], service: &Value) -> bool {
+pub fn might_be_right(pools: &[&Pool], service: &Value) -> bool {
     let of_service = service.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
     let labels: Labels =
         of_service.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();

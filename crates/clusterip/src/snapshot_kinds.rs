@@ -21,6 +21,9 @@ pub enum IncompleteSnapshot {
     /// The file has no objects.
     #[error("no Kubernetes objects: {REMEDY}")]
     Empty,
+    /// The file has no Service with an address, so it has manifests that were not applied to a cluster.
+    #[error("no Service has an address, but those of a cluster have: `clusterip plan` takes manifests, and {REMEDY}")]
+    NotOfCluster,
     /// The file has neither Services nor, where the settings have pools for them, Nodes.
     #[error("no Services, but every cluster has some: {REMEDY}")]
     NoServices,
@@ -33,6 +36,9 @@ pub struct SnapshotKinds {
     seen: BTreeSet<Kind>,
     /// The kinds that were listed when the snapshot was written, even if they have no objects.
     listed: BTreeSet<Kind>,
+    /// Whether an API server may have stored one of the Services: it has an address, `None` as its address, or needs
+    /// none.
+    has_address: bool,
 }
 
 impl SnapshotKinds {
@@ -50,6 +56,10 @@ impl SnapshotKinds {
             let kinds = object.get("kinds").and_then(Value::as_array).into_iter().flatten();
             self.listed.extend(kinds.map(kind_of));
         } else {
+            let spec = |field| object::text(object, &["spec", field]);
+            // A Service of type ExternalName needs none.
+            let has_address = !spec("clusterIP").is_empty() || spec("type") == "ExternalName";
+            self.has_address |= kind.1 == "Service" && has_address;
             self.seen.insert(kind);
         }
     }
@@ -69,7 +79,11 @@ impl SnapshotKinds {
     pub fn check(&self, settings: &Settings) -> Result<(), IncompleteSnapshot> {
         self.check_not_empty()?;
         let has_nodes = !settings.nodes.pools.is_empty() && self.has("v1", "Node");
-        if self.has("v1", "Service") || has_nodes { Ok(()) } else { Err(IncompleteSnapshot::NoServices) }
+        match self.has("v1", "Service") {
+            _ if self.has_address || has_nodes => Ok(()),
+            true => Err(IncompleteSnapshot::NotOfCluster),
+            false => Err(IncompleteSnapshot::NoServices),
+        }
     }
 
     /// Notes about the evidence that an audit with these settings lacks.
@@ -125,6 +139,10 @@ mod tests {
         json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}})
     }
 
+    fn with_address() -> Value {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}, "spec": {"clusterIP": "10.0.0.1"}})
+    }
+
     #[test]
     fn snapshot_without_what_the_settings_need_is_refused() {
         struct Case {
@@ -148,7 +166,18 @@ mod tests {
                 settings: json!({}),
                 expected: Err(IncompleteSnapshot::NoServices),
             },
-            Case { name: "Services", objects: vec![object("v1", "Service")], settings: json!({}), expected: Ok(()) },
+            Case {
+                name: "manifests of Services",
+                objects: vec![object("v1", "Service")],
+                settings: json!({}),
+                expected: Err(IncompleteSnapshot::NotOfCluster),
+            },
+            Case {
+                name: "Services of a cluster",
+                objects: vec![object("v1", "Service"), with_address()],
+                settings: json!({}),
+                expected: Ok(()),
+            },
             Case {
                 name: "Nodes, and pools of Nodes",
                 objects: vec![object("v1", "Node")],

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::address_set_by_hand::ADDRESS_FIELDS;
 use crate::annotations::{REASON_ANNOTATION, annotate, cut, in_record, recorded_addresses};
-use crate::decide::{Decision, Verdict};
+use crate::decide::{Decision, NO_POOL_MATCHES, Verdict};
 use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External};
@@ -86,6 +86,15 @@ impl Outcome {
 }
 
 impl Audit {
+    /// Whether the answer about a Service says that no pool matches it. `subject` is its namespace and name, as in
+    /// messages.
+    pub fn is_unmatched(&self, subject: &str) -> bool {
+        let reason = self.reason.as_deref().unwrap_or_default();
+        let denied = reason.strip_prefix("Service ").and_then(|rest| rest.strip_prefix(subject)?.strip_prefix(": "));
+        let says_so = denied.unwrap_or(reason).starts_with(NO_POOL_MATCHES);
+        self.pool.is_none() && (says_so || self.outcome == Outcome::Allocated)
+    }
+
     /// Formats the audit annotations.
     pub fn to_annotations(&self) -> BTreeMap<String, String> {
         let evidence = self.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok());

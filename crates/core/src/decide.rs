@@ -16,7 +16,7 @@ use crate::pick::Picker;
 use crate::pool::{Choice, PoolRefusal, choose};
 use crate::request::{About, Operation, Request};
 use crate::service::{FamilyPolicy, Service};
-use crate::settings::{Explicit, Pool, Reservation, Settings, WhenFull};
+use crate::settings::{Explicit, Pool, Reservation, Settings, Unmatched, WhenFull};
 use crate::triage::{Triage, triage};
 
 /// The decision about a request, and its reasons.
@@ -47,6 +47,9 @@ impl Decision {
     }
 }
 
+/// What the reason of a decision about a Service that no pool matches begins with.
+pub(crate) const NO_POOL_MATCHES: &str = "no pool matches ";
+
 /// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -63,9 +66,11 @@ pub enum Verdict {
 /// Decides about one admission request of a Service: about its ClusterIP, and if that is not refused, about its
 /// external addresses. `held` says which Service holds which external address.
 pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, cluster: &dyn Cluster) -> Decision {
+    let outside = (settings.unmatched != Unmatched::Unmanaged).then(|| settings.outside_of_pools());
     let mut case = Case {
         request,
         settings,
+        outside: outside.as_ref(),
         cluster,
         namespace: LazyNamespace::new(&request.namespace, cluster),
         decision: Decision::new(Verdict::Unchanged(String::new())),
@@ -106,6 +111,8 @@ enum SecondAddress {
 struct Case<'a> {
     request: &'a Request,
     settings: &'a Settings,
+    /// Where the addresses come from that no pool gives to a Service; `None` if Kubernetes picks them.
+    outside: Option<&'a Pool>,
     cluster: &'a dyn Cluster,
     namespace: LazyNamespace<'a>,
     decision: Decision,
@@ -136,7 +143,10 @@ impl<'a> Case<'a> {
 
     fn allocate(&mut self, service: &Service) -> Result<Verdict, PoolRefusal> {
         let choice = self.choose(service)?;
-        let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
+        let pool = match self.place(&choice) {
+            Ok(pool) => pool,
+            Err(verdict) => return Ok(verdict),
+        };
         let wanted = families(service, pool, self.settings);
         let key = self.request.hash_key();
         let mut picker = self.picker(&key);
@@ -165,7 +175,10 @@ impl<'a> Case<'a> {
             return Ok(Verdict::Unchanged("no second address requested".to_owned()));
         };
         let choice = self.choose(service)?;
-        let Some(pool) = choice.pool else { return Ok(self.unmanaged(&choice)) };
+        let pool = match self.place(&choice) {
+            Ok(pool) => pool,
+            Err(verdict) => return Ok(verdict),
+        };
         let key = self.request.hash_key();
         match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
             SecondAddress::Address(address) => Ok(Verdict::Allocated(vec![first, address])),
@@ -184,14 +197,18 @@ impl<'a> Case<'a> {
         second: Second,
         choice: &Choice<'_>,
     ) -> Result<SecondAddress, PoolRefusal> {
-        if !second.required && !pool.has(second.family) {
-            self.warn(format!(
-                "pool {:?} has no {} range: Kubernetes picks the second address from any range",
-                pool.name, second.family
-            ));
-            return Ok(SecondAddress::NotAvailable);
-        }
-        match self.pick(picker, pool, second.family)? {
+        let from = match self.outside {
+            _ if second.required || pool.has(second.family) => pool,
+            Some(outside) => outside,
+            None => {
+                self.warn(format!(
+                    "pool {:?} has no {} range: Kubernetes picks the second address from any range",
+                    pool.name, second.family
+                ));
+                return Ok(SecondAddress::NotAvailable);
+            }
+        };
+        match self.pick(picker, from, second.family)? {
             Some(address) => Ok(SecondAddress::Address(address)),
             None => Ok(SecondAddress::Verdict(self.without(pool, second.family, choice))),
         }
@@ -321,23 +338,51 @@ impl<'a> Case<'a> {
         self.decision.warnings.push(warning);
     }
 
-    /// The verdict if no pool matches this Service.
-    fn unmanaged(&mut self, choice: &Choice<'_>) -> Verdict {
+    /// Where the Service gets its address: from its pool, or if no pool matches it, from the addresses that no pool
+    /// contains. The error is the verdict if it gets none.
+    fn place(&mut self, choice: &Choice<'a>) -> Result<&'a Pool, Verdict> {
+        if let Some(pool) = choice.pool {
+            return Ok(pool);
+        }
         // The settings have pools of Nodes or of external addresses only, so this is intended.
         if self.settings.pools.is_empty() {
-            return Verdict::Unchanged("the settings have no pool for Services".to_owned());
+            return Err(Verdict::Unchanged("the settings have no pool for Services".to_owned()));
         }
-        let reason = if choice.evidence.is_empty() {
-            "no pool matches this Service: Kubernetes picks the address".to_owned()
-        } else {
-            format!("no pool matches {}: Kubernetes picks the address", choice.describe())
-        };
-        self.warn(reason.clone());
-        Verdict::Unchanged(reason)
+        match self.outside {
+            None => {
+                let reason = format!("{}: Kubernetes picks the address", no_pool_matches(choice));
+                self.warn(reason.clone());
+                Err(Verdict::Unchanged(reason))
+            }
+            Some(_) if self.settings.unmatched == Unmatched::Deny => Err(self.deny_unmatched(choice, "")),
+            Some(outside) => {
+                self.warn(format!("{}: it gets an address outside of all pools", no_pool_matches(choice)));
+                Ok(outside)
+            }
+        }
+    }
+
+    /// Denies a Service that no pool matches.
+    #[inline(never)] // The module has room for one copy.
+    fn deny_unmatched(&self, choice: &Choice<'_>, why: &str) -> Verdict {
+        let message = format!(
+            "Service {}: {}{why}; add a pool that matches it, or set services.unmatched: unmanaged",
+            self.request.subject(),
+            no_pool_matches(choice)
+        );
+        Verdict::Denied(Denial { code: 403, message })
     }
 
     /// The verdict if the Service's pool has no free address of a family that it needs.
     fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
+        if choice.pool.is_none() {
+            let why = if self.settings.cluster_has(family) {
+                format!(", and no {family} address outside of the pools is free")
+            } else {
+                format!(", and services.serviceCIDRs has no {family} range to take an address from")
+            };
+            return self.deny_unmatched(choice, &why);
+        }
         let (why, remedy) = if pool.has(family) {
             let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
             let unusable = self.settings.unusable_ranges_of(pool, family);
@@ -379,6 +424,13 @@ impl<'a> Case<'a> {
         };
         Denial { code, message: format!("Service {}: {refusal}", self.request.subject()) }
     }
+}
+
+/// Says that no pool matches a Service.
+#[inline(never)] // The module has room for one copy.
+fn no_pool_matches(choice: &Choice<'_>) -> String {
+    let evidence = if choice.evidence.is_empty() { "this Service".to_owned() } else { choice.describe() };
+    format!("{NO_POOL_MATCHES}{evidence}")
 }
 
 /// Why an address is wrong that lies in this pool, or in none; `None` if it may stay. An address outside of every pool

@@ -13,7 +13,7 @@ use crate::lookups::{Cluster, LookupError};
 use crate::namespace::LazyNamespace;
 use crate::pod_spec::{OS_LABEL, PodSpec, labelled, normal};
 use crate::service::Service;
-use crate::settings::Settings;
+use crate::settings::{Settings, nearest_name};
 use crate::workload::{Workload, WorkloadKind};
 
 /// The source of an operating system that the settings assume.
@@ -142,6 +142,17 @@ pub(crate) fn gather(
         warnings,
     };
     search.os_annotation(&service.annotations, || format!("annotation {OS_ANNOTATION}"));
+    if let Some(os) = search.evidence.value(OS_LABEL) {
+        let mut known: Vec<&str> = Vec::new();
+        for pool in &settings.pools {
+            known.extend(pool.matches.node_labels.get(OS_LABEL).map(String::as_str));
+        }
+        // A system without a pool may be meant, so only a name that is almost that of a pool gets a hint.
+        if let Some(nearest) = nearest_name(os, &known).filter(|nearest| *nearest != os) {
+            let warning = format!("annotation {OS_ANNOTATION}: no pool is for {}: did you mean {nearest}?", quote(os));
+            search.warnings.push(warning);
+        }
+    }
     if !service.selector.is_empty() {
         for kind in &settings.kinds {
             if search.is_complete() {

@@ -11,6 +11,7 @@ pub mod http;
 pub mod list_pages;
 pub mod logging;
 pub mod metrics;
+pub mod repeated_failures;
 pub mod shutdown;
 pub mod style;
 pub mod terminal;

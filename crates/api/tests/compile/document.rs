@@ -68,7 +68,7 @@ fn objects_become_a_document() {
                     "ClusterIPPolicy",
                     "default",
                     json!({
-                        "order": "Lowest", "explicit": "Deny", "whenFull": "Unmanaged", "assumeOS": "linux",
+                        "order": "Lowest", "explicit": "Deny", "whenFull": "Unmanaged", "unmatched": "Outside", "assumeOS": "linux",
                         "nodes": {"explicit": "Allow"}, "external": {"default": true},
                     }),
                 ),
@@ -78,7 +78,7 @@ fn objects_become_a_document() {
             ],
             document: json!({
                 "services": {
-                    "order": "lowest", "explicit": "deny", "whenFull": "unmanaged", "assumeOS": "linux",
+                    "order": "lowest", "explicit": "deny", "whenFull": "unmanaged", "unmatched": "outside", "assumeOS": "linux",
                     "pools": [{"name": "all", "cidrs": ["10.96.1.0/24"]}],
                 },
                 "nodes": {"explicit": "allow", "pools": [{"name": "nodes", "cidrs": ["10.244.0.0/16"]}]},

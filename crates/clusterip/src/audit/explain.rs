@@ -202,10 +202,11 @@ fn moves(
         (Standing::NotWhereAssumed, _) => {
             "does not move it: the setting assumeOS decides its pool, and its address lies in another pool".to_owned()
         }
-        (Standing::InPlace | Standing::Unmatched, _) | (_, None) => {
+        (Standing::InPlace, _) => format!("does not move it: {}", reason(service, placement, "no pool matches it")),
+        (Standing::Unmatched, _) if placement.outcome != Some(Outcome::Allocated) => {
             format!("does not move it: {}", reason(service, placement, "no pool matches it"))
         }
-        (Standing::Misplaced, Some(pool)) => {
+        (Standing::Misplaced | Standing::Unmatched, pool) => {
             if by_hand == Some(true) {
                 return "does not move it: its address was set by hand".to_owned();
             }
@@ -215,7 +216,8 @@ fn moves(
             let Some(new) = answer.mutated_object.as_ref().map(addresses) else {
                 return format!("does not move it: {}", reason(service, placement, "its pool has no address for it"));
             };
-            let to: Vec<String> = merge(pool, &placement.addresses, &new).iter().map(ToString::to_string).collect();
+            let to: Vec<String> =
+                merge(settings, pool, &placement.addresses, &new).iter().map(ToString::to_string).collect();
             let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
             let mut options: Vec<&str> = Vec::new();
             options.extend(load_balancer.then_some("--load-balancers"));

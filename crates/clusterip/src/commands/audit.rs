@@ -25,6 +25,7 @@ use serde_json::json;
 mod watch;
 
 use super::deployed::Deployed;
+use super::heartbeat::Heartbeat;
 use super::missing_permissions::{Reads, is_forbidden, list_leases};
 use super::scope::{self, Scope, ServiceName};
 use super::settings_file::{self, GivenSettings};
@@ -161,6 +162,7 @@ impl Audit {
         }
         let is_table = matches!(self.output, Output::Table | Output::Wide) && !self.no_headers;
         let mut announced = String::new();
+        let _heartbeat = Heartbeat::start("auditing");
         let (module, settings, source, about) = match &self.snapshot {
             Some(file) => {
                 let given = self.settings.as_deref().map(|file| GivenSettings::read(Some(file))).transpose()?;
@@ -271,6 +273,7 @@ impl Audit {
         more.extend(of_agents.map(|namespace| list_leases(Some(namespace))));
         if self.settings.is_none() {
             more.extend(Deployed::needs(self.server_namespace.as_deref()));
+            more.extend(settings_file::pool_needs());
         }
         Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }

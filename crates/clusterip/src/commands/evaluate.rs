@@ -38,7 +38,8 @@ Examples:
     clusterip evaluate --request request.json --settings settings.json \\
       --cluster --record /tmp/session.yml
 
-Without --snapshot, --session or --cluster, the cluster is empty. The settings are used as they are written, as in \
+Without --snapshot, --session or --cluster, the cluster is empty. A snapshot is empty on purpose if it is a List with \
+`items: []`; any other file without objects is refused. The settings are used as they are written, as in \
 Kubewarden: they are not completed from the cluster. Pool objects get the ranges of the ServiceCIDRs that they select.
 
 A session (--record) contains the look-ups of the policy and their answers, in the format of `kwctl run \

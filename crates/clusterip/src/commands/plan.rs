@@ -23,6 +23,7 @@ mod warnings;
 
 use self::progress::Bar;
 use self::settings::Cluster;
+use super::heartbeat::Heartbeat;
 use super::scope;
 use super::settings_file::{self, GivenSettings};
 use super::terminal_options::{TerminalOptions, notice};
@@ -140,6 +141,7 @@ impl Plan {
     /// If input or settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
+        let _heartbeat = Heartbeat::start("planning");
         self.plan()
     }
 

@@ -29,6 +29,7 @@ use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::heartbeat::Heartbeat;
 use super::missing_permissions::{Reads, list_leases};
 use super::settings_file::GivenSettings;
 use super::terminal_options::{TerminalOptions, warn};
@@ -93,6 +94,7 @@ impl Snapshot {
     /// If the cluster can't be read, or the snapshot can't be written. Nothing is written if the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
+        let _heartbeat = Heartbeat::start("reading the cluster");
         self.write()
     }
 

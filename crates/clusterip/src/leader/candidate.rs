@@ -10,6 +10,7 @@ use clusterip_leases::lease_request::LeaseRequest;
 use clusterip_leases::observed::Observed;
 use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::error_message;
+use clusterip_runtime::repeated_failures;
 use clusterip_runtime::watch::send_if_changed;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::competing_server::CompetingServer;
+use super::contact::Contact;
 use super::leader_error::LeaderError;
 
 /// Whether this process leads.
@@ -68,7 +70,7 @@ pub struct Candidate {
     state: watch::Sender<Leadership>,
     term: watch::Sender<Option<Instant>>,
     competing_server: watch::Sender<CompetingServer>,
-    contact: watch::Sender<Instant>,
+    contact: watch::Sender<Contact>,
 }
 
 impl Candidate {
@@ -87,7 +89,7 @@ impl Candidate {
             state: watch::Sender::new(Leadership::Following { holder: None }),
             term: watch::Sender::new(None),
             competing_server: watch::Sender::new(CompetingServer::Unclear(None)),
-            contact: watch::Sender::new(Instant::now()),
+            contact: watch::Sender::new(Contact::now()),
         }
     }
 
@@ -116,7 +118,7 @@ impl Candidate {
 
     /// A receiver that tells when the API server last answered a request for the Lease. Until the first answer, this is
     /// when the candidate was made.
-    pub fn contact(&self) -> watch::Receiver<Instant> {
+    pub fn contact(&self) -> watch::Receiver<Contact> {
         self.contact.subscribe()
     }
 
@@ -183,8 +185,10 @@ impl Candidate {
             },
             None => self.attempt().await.err(),
         };
-        if let Some(error) = failed {
-            tracing::warn!(%error, "leader election");
+        if let Some(error) = failed
+            && let Some(line) = repeated_failures::line(&error.to_string())
+        {
+            tracing::warn!(%error, not_logged = line.not_logged, "leader election");
         }
         match self.deadline() {
             Some(deadline) if next.max(Instant::now()) >= deadline => {
@@ -338,8 +342,10 @@ impl Candidate {
         let request = LeaseRequest::Read;
         let read = self.bounded(request, self.leases.get_opt(LEASE)).await?;
         // A refusal is an answer, too. An API server without etcd answers with an error of the server.
-        if read.is_ok() || matches!(&read, Err(KubeError::Api(status)) if status.code < 500) {
-            self.contact.send_replace(Instant::now());
+        match &read {
+            Err(KubeError::Api(status)) if status.code >= 500 => {}
+            Ok(_) | Err(KubeError::Api(_)) => drop(self.contact.send_replace(Contact::now())),
+            Err(_) => self.contact.send_modify(|contact| contact.refused += 1),
         }
         read.map_err(|error| self.failed(request, &error))
     }

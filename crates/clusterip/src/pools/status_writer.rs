@@ -17,6 +17,7 @@ use clusterip_api::{Compilation, Kind, ObjectKey};
 use clusterip_runtime::api_error::error_message;
 use clusterip_runtime::background;
 use clusterip_runtime::list_pages::visit_pages;
+use clusterip_runtime::repeated_failures;
 use futures::StreamExt;
 use futures::stream;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -125,7 +126,9 @@ impl StatusWriter {
                 Err(KubeError::Api(status)) if status.code == 404 => {}
                 Err(error) => {
                     let error = error_message(&error);
-                    tracing::warn!(object = %key, error, "the status was not written, trying again");
+                    if repeated_failures::line(&error).is_some() {
+                        tracing::warn!(object = %key, error, "the status was not written, trying again");
+                    }
                 }
             }
         }

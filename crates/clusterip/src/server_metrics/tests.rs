@@ -176,6 +176,7 @@ clusterip_misplaced_services{{reason="not_recorded"}} 0
 clusterip_misplaced_services{{reason="pool_full"}} 0
 clusterip_misplaced_services{{reason="ready_endpoints"}} 0
 clusterip_misplaced_services{{reason="too_large"}} 0
+clusterip_misplaced_services{{reason="unmatched"}} 0
 clusterip_moves_total{{result="failed"}} 0
 clusterip_moves_total{{result="kept"}} 0
 clusterip_moves_total{{result="moved"}} 1

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
-use clusterip_core::settings::Pool;
+use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::settings::{Pool, Settings};
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::lookups::watched_lookups::Subject;
 use clusterip_host::cluster::reservations::replica_claims::ClaimError;
@@ -20,7 +21,7 @@ use super::controller::requests::Request;
 use super::endpoints;
 use super::mover::journal::Journal;
 use super::mover::seamless::method::{Method, method};
-use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, skip_reason};
+use crate::service_placement::{Placement, Skip, Standing, as_if_created, fits, merge, might_be_right, skip_reason};
 use crate::services::service_metrics::StayReason;
 
 /// Which misplaced Services may be moved.
@@ -40,11 +41,6 @@ pub struct Allowed {
 pub enum Inspection {
     /// The Service is in place, or is ignored.
     InPlace,
-    /// No pool is for the Service, but its address lies in a pool.
-    Unmatched {
-        /// The pools that its addresses lie in.
-        pools: Vec<String>,
-    },
     /// The Service looks as if its move had begun and not ended. Only a record tells whether that is so.
     HalfMoved,
     /// The Service belongs elsewhere.
@@ -63,8 +59,8 @@ pub struct Misplaced {
     pub from: Vec<IpAddr>,
     /// The pools that the addresses lie in; empty for addresses outside of all pools.
     pub lies_in: Vec<String>,
-    /// The pool that the Service belongs to.
-    pub pool: String,
+    /// The pool that the Service belongs to; `None` if no pool matches it, and it belongs outside of all pools.
+    pub pool: Option<String>,
     /// Why the Service belongs there: the evidence, as text.
     pub evidence: String,
     /// Who asked for the move.
@@ -118,7 +114,10 @@ impl Misplaced {
     pub fn why(&self) -> String {
         let from =
             if self.lies_in.is_empty() { "no pool".to_owned() } else { format!("pool {}", self.lies_in.join(", ")) };
-        format!("it lies in {from}, and belongs to pool {}: {}", self.pool, self.evidence)
+        match &self.pool {
+            Some(pool) => format!("it lies in {from}, and belongs to pool {pool}: {}", self.evidence),
+            None => format!("it lies in {from}, and no pool matches it: {}", self.evidence),
+        }
     }
 }
 
@@ -140,16 +139,16 @@ pub fn inspect(
         None => {}
     }
     // Most Services are in place. The core finds this out without an evaluation.
-    let is_in_place = |pool: &Pool| addresses(service).into_iter().all(|address| fits(pool, address));
+    let is_in_place = |pool: &Pool| addresses(service).into_iter().all(|address| fits(settings, Some(pool), address));
     if evaluator.expected_pool(&as_if_created(service), settings).is_some_and(is_in_place) {
         return Ok(Inspection::InPlace);
     }
     let answer = ask(evaluator, service, true)?.answer;
     let placement = Placement::of(settings, service, &answer);
-    let pool = match (placement.standing, placement.pool) {
-        (Standing::Unmatched, _) => return Ok(Inspection::Unmatched { pools: placement.lies_in }),
-        (Standing::Misplaced, Some(pool)) => pool,
-        _ => return Ok(Inspection::InPlace),
+    let pool = match placement.standing {
+        Standing::Unmatched => None,
+        Standing::Misplaced => placement.pool,
+        Standing::InPlace | Standing::NotWhereAssumed => return Ok(Inspection::InPlace),
     };
     let (namespace, name) = (namespace(service), name(service));
     let annotation = Move::of(service);
@@ -160,8 +159,10 @@ pub fn inspect(
     };
     let report = |reason, detail: String| Verdict::Report { reason, detail };
     let endpoints = endpoints::stored(evaluator.stores(), settings, service);
+    let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
     let new = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-    let to = settings.pool(&pool).map(|pool| merge(pool, &placement.addresses, &new)).unwrap_or_default();
+    let place = pool.as_deref().and_then(|name| settings.pool(name));
+    let to = merge(settings, place, &placement.addresses, &new);
     let impact = match endpoints.ready {
         0 => Impact::Unnoticed,
         _ if allowed.seamless && method(service, &to, true) == Method::Seamless => Impact::Seamless,
@@ -181,6 +182,10 @@ pub fn inspect(
         report(StayReason::ControlPlane, detail)
     } else if interrupts && !allowed.ready && asked_by == AskedBy::Controller {
         report(StayReason::ReadyEndpoints, reachable(endpoints.reachable))
+    } else if pool.is_none() && placement.outcome != Some(Outcome::Allocated) {
+        report(StayReason::Unmatched, "the settings name no place for it".to_owned())
+    } else if pool.is_none() && is_only_assumed(&answer, &lies_in, service) {
+        report(StayReason::Unmatched, "only the setting assumeOS says so".to_owned())
     } else if answer.mutated_object.is_none() {
         report(StayReason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
     } else {
@@ -193,7 +198,7 @@ pub fn inspect(
         lies_in: placement.lies_in,
         from: placement.addresses,
         pool,
-        evidence: placement.evidence.unwrap_or_default(),
+        evidence: placement.evidence.unwrap_or_else(|| "nothing is known of its nodes".to_owned()),
         asked_by,
         impact,
         verdict,
@@ -204,6 +209,12 @@ pub fn inspect(
 fn reachable(endpoints: usize) -> String {
     let endpoints = if endpoints == 1 { "1 ready endpoint".to_owned() } else { format!("{endpoints} ready endpoints") };
     format!("{endpoints} can be reached at its present address; `clusterip move --seamless` moves it")
+}
+
+/// Whether a Service that no pool matches lies in a pool that might be the right one, once its workloads are back.
+fn is_only_assumed(answer: &Answer, lies_in: &[&Pool], service: &Value) -> bool {
+    let evidence = answer.audit().and_then(|audit| audit.evidence);
+    might_be_right(lies_in, service) && evidence.is_some_and(|evidence| evidence.has_assumed_os())
 }
 
 /// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request
@@ -231,8 +242,8 @@ fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Op
 pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
     let evaluation = ask(evaluator, service, false).map_err(NoTarget::Unanswered)?;
     let new = evaluation.answer.mutated_object.as_ref().map(addresses);
-    match (pool_of(&evaluation), new) {
-        (Some(pool), Some(new)) => Ok((merge(pool, &addresses(service), &new), evaluation)),
+    match (place(&evaluation), new) {
+        (Some((settings, pool)), Some(new)) => Ok((merge(settings, pool, &addresses(service), &new), evaluation)),
         _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::NotClaimed(reason)),
         _ => Err(NoTarget::Full(evaluation.answer.audit().and_then(|audit| audit.reason).unwrap_or_default())),
     }
@@ -263,8 +274,9 @@ pub fn may_have(evaluator: &Evaluator, service: &Value, addresses: &[IpAddr]) ->
     let is_open = |pool: &Pool, address: &IpAddr| {
         pool.reservation(*address).is_none_or(|reservation| reservation.is_for(namespace, name))
     };
-    pool_of(&evaluation)
-        .is_some_and(|pool| addresses.iter().all(|address| fits(pool, *address) && is_open(pool, address)))
+    place(&evaluation).is_some_and(|(settings, pool)| {
+        addresses.iter().all(|address| fits(settings, pool, *address) && pool.is_none_or(|pool| is_open(pool, address)))
+    })
 }
 
 /// Why the policy does not agree with a Service as it would be written.
@@ -304,8 +316,14 @@ fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluati
     evaluator.evaluate(&as_if_created(service), &subject)
 }
 
-fn pool_of(evaluation: &Evaluation) -> Option<&Pool> {
-    evaluation.settings.settings.pool(&evaluation.answer.audit()?.pool?)
+/// The settings of an evaluation, and the pool that the Service belongs to, without a pool if it belongs outside of all
+/// pools. `None` if the policy has no place for it.
+fn place(evaluation: &Evaluation) -> Option<(&Settings, Option<&Pool>)> {
+    let (settings, audit) = (&evaluation.settings.settings, evaluation.answer.audit()?);
+    match audit.pool {
+        Some(name) => Some((settings, Some(settings.pool(&name)?))),
+        None => (audit.outcome == Outcome::Allocated).then_some((settings, None)),
+    }
 }
 
 /// The Service as it was before its recorded move began, with its present selector.

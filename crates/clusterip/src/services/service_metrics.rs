@@ -46,6 +46,8 @@ label_values! {
         Brake = "brake",
         /// The control plane calls the Service.
         ControlPlane = "control_plane",
+        /// No pool matches the Service, and the settings name no other place for it.
+        Unmatched = "unmatched",
         /// The Service looks half moved, but no move of it is recorded.
         NotRecorded = "not_recorded",
         /// The Service is so large that its move would take too much memory.

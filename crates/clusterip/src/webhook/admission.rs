@@ -19,7 +19,7 @@ use super::no_decision::NoDecision;
 use super::node_review;
 use super::review::{Reviewer, resource_kind};
 use crate::joined::joined;
-use crate::service_placement::noted_reason;
+use crate::service_placement::{fits, noted_reason};
 use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
@@ -199,10 +199,11 @@ fn previous_addresses(request: &Value) -> Vec<IpAddr> {
     old.map(addresses).unwrap_or_default()
 }
 
-/// Whether the addresses are in the pool that an answer names.
+/// Whether the addresses are in the pool that an answer names, or outside of all pools if it names none.
 fn lies_in_pool(settings: &Settings, audit: &Audit, addresses: &[IpAddr]) -> bool {
     let pool = audit.pool.as_deref().and_then(|name| settings.pool(name));
-    pool.is_some_and(|pool| addresses.iter().all(|address| pool.contains(*address)))
+    let has_place = pool.is_some() || (audit.pool.is_none() && audit.outcome == Outcome::Allocated);
+    has_place && addresses.iter().all(|address| fits(settings, pool, *address))
 }
 
 /// Logs one line for each decision.
@@ -231,7 +232,11 @@ fn log(kind: ResourceKind, request: &Value, answer: &Answer, failed: bool) {
     let is_node = kind == ResourceKind::Node;
     let podcidrs = is_node.then(|| joined(blocks_of(object), ","));
     let warnings = answer.warnings.as_ref().filter(|_| is_node).map(|warnings| warnings.join("; "));
-    let clusterip = (!is_node).then(|| joined(answer.mutated_object.as_ref().map(addresses).unwrap_or_default(), ","));
+    // An address that the policy leaves as it is, such as one set by hand, is that of the request.
+    let clusterip = joined(addresses(answer.mutated_object.as_ref().unwrap_or(object)), ",");
+    let clusterip = (!is_node && !clusterip.is_empty()).then_some(clusterip);
+    let external = audit.as_ref().and_then(|audit| audit.external.as_ref());
+    let external = external.map(|external| joined(&external.addresses, ",")).filter(|text| !text.is_empty());
     tracing::info!(
         kind = kind_name,
         namespace,
@@ -242,6 +247,7 @@ fn log(kind: ResourceKind, request: &Value, answer: &Answer, failed: bool) {
         pool,
         evidence,
         clusterip,
+        external,
         podcidrs,
         reason,
         warnings,

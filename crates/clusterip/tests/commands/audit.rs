@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::command::service_snapshot::{SETTINGS, audit, cluster, findings, list, on, service};
-use crate::command::{Done, Folder, headless};
+use crate::command::{Done, Folder, headless, service_manifest};
 use serde_json::{Value, json};
 
 const EXAMPLE: [&str; 5] =
@@ -214,6 +214,7 @@ fn bad_input_is_refused_with_its_position() {
         .write("empty.yaml", "# nothing\n")
         .write("empty.json", list(vec![]))
         .write("deployment.json", list(vec![deployment()]))
+        .write("manifests.yaml", service_manifest("web", "{}"))
         .write("torn.json", "{\"kind\": \"List\", \"items\": [")
         .write("other.yaml", "apiVersion: v1\nkind: List\nitems:\n- 5\n")
         .write("labels.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web, labels: {a: [5]}}\n")
@@ -259,6 +260,12 @@ fn bad_input_is_refused_with_its_position() {
             args: on("deployment.json"),
             expected: "error: snapshot: deployment.json: no Services, but every cluster has some: `clusterip snapshot` \
                        writes a snapshot of a cluster\n",
+        },
+        Case {
+            name: "manifests of Services",
+            args: on("manifests.yaml"),
+            expected: "error: snapshot: manifests.yaml: no Service has an address, but those of a cluster have: \
+                       `clusterip plan` takes manifests, and `clusterip snapshot` writes a snapshot of a cluster\n",
         },
         Case {
             name: "a plan with a snapshot without Services",

@@ -77,6 +77,8 @@ fn recording_a_snapshot_gives_the_stored_session() {
         "evidence-by-look-ups-of-one-namespace",
         "spread-lists-after-sixteen-taken-addresses",
         "full-is-denied",
+        "evidence-from-the-annotation",
+        "pool-named-by-the-annotation",
     ] {
         let folder = session(name);
         let [request, settings, cluster] =

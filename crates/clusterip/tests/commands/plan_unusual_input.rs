@@ -14,6 +14,7 @@ fn manifest_whose_type_is_almost_that_of_a_service_gives_a_warning() {
         Case { api_version: "v1", kind: "service", warned: true },
         Case { api_version: "v1", kind: "Services", warned: true },
         Case { api_version: "v2", kind: "Service", warned: true },
+        Case { api_version: "v1", kind: "Servce", warned: true },
         Case { api_version: "v1", kind: "Service", warned: false },
         Case { api_version: "serving.knative.dev/v1", kind: "Service", warned: false },
         Case { api_version: "v1", kind: "ServiceAccount", warned: false },
@@ -27,6 +28,44 @@ fn manifest_whose_type_is_almost_that_of_a_service_gives_a_warning() {
         );
         let expected = if warned { warning } else { String::new() };
         assert_eq!((done.status, done.stderr), (0, expected), "{api_version} {kind}");
+    }
+}
+
+#[test]
+fn names_that_are_almost_those_of_evidence_give_a_warning() {
+    struct Case {
+        manifest: &'static str,
+        warning: &'static str,
+    }
+    let cases = [
+        Case {
+            manifest: "{apiVersion: apps/v1, kind: Deploymnt, metadata: {name: web, namespace: shop}}",
+            warning: "apps/v1 Deploymnt shop/web is not used as evidence: did you mean apps/v1 Deployment?",
+        },
+        Case {
+            manifest: "{apiVersion: app/v1, kind: Deployment, metadata: {name: web, namespace: shop}}",
+            warning: "app/v1 Deployment shop/web is not used as evidence: did you mean apps/v1 Deployment?",
+        },
+        Case {
+            manifest: "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, \
+                       spec: {template: {spec: {nodeselector: {kubernetes.io/os: windows}, hostIPC: true}}}}",
+            warning: "Deployment shop/web: spec.template.spec.nodeselector is ignored: did you mean nodeSelector?",
+        },
+        Case {
+            manifest: "{apiVersion: batch/v1, kind: CronJob, metadata: {name: web, namespace: shop}, \
+                       spec: {jobTemplate: {spec: {template: {spec: {nodeSelectors: {}}}}}}}",
+            warning: "CronJob shop/web: spec.jobTemplate.spec.template.spec.nodeSelectors is ignored: did you mean \
+                      nodeSelector?",
+        },
+        Case {
+            manifest: "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop, anotations: {}}}",
+            warning: "Service shop/web: metadata.anotations is ignored: did you mean annotations?",
+        },
+    ];
+    for Case { manifest, warning } in cases {
+        let done = Folder::new("almost-evidence").run_with(&["plan", "-"], manifest, &[]);
+        let expected = format!("warning: -: document 1, line 1: {warning}\n");
+        assert_eq!((done.status, done.stderr), (0, expected), "{manifest}");
     }
 }
 

@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::check_pools::{self, Common, Kind};
 use super::read::PoolPaths;
-use super::{AdmissionScope, Match, Mistake, Pool, Reservation, Settings, WhenFull};
+use super::{AdmissionScope, Match, Mistake, Pool, Reservation, Settings, Unmatched, WhenFull};
 use crate::label_selector::LabelSelector;
 use crate::pod_spec::OS_LABEL;
 
@@ -83,7 +83,7 @@ pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
     }
     let mut rest = Match::default();
     rest.node_labels.insert(OS_LABEL.into(), settings.assume_os.clone());
-    if !settings.pools.iter().any(|pool| pool.matches.covers(&rest)) {
+    if settings.unmatched == Unmatched::Unmanaged && !settings.pools.iter().any(|pool| pool.matches.covers(&rest)) {
         let reason = format!(
             "no pool matches Services without evidence (assumeOS {:?}): Kubernetes may pick an address of any pool",
             settings.assume_os

@@ -25,7 +25,7 @@ pub use self::check_services::{is_outside_service_ranges, with_ranges_of_cluster
 pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
-pub use self::reader::{is_dns_label, parse_cidr, unknown_name_message};
+pub use self::reader::{is_dns_label, nearest_name, parse_cidr, unknown_name_message};
 pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
 use crate::label_selector::{LabelSelector, Labels};
@@ -54,6 +54,8 @@ pub struct Settings {
     pub explicit: Explicit,
     /// `services.whenFull`
     pub when_full: WhenFull,
+    /// `services.unmatched`
+    pub unmatched: Unmatched,
     /// `services.annotateReason`: whether a new Service gets the annotation
     /// [`REASON_ANNOTATION`](crate::annotations::REASON_ANNOTATION).
     pub annotate_reason: bool,
@@ -161,6 +163,19 @@ pub enum WhenFull {
     Unmanaged,
 }
 
+/// What to do about a Service that no pool matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unmatched {
+    /// Let Kubernetes pick any address, also one of a pool, and add a warning. The default, except with
+    /// [`Explicit::Deny`].
+    #[default]
+    Unmanaged,
+    /// Give it an address of the Service ranges that no pool contains. The default with [`Explicit::Deny`].
+    Outside,
+    /// Deny the request.
+    Deny,
+}
+
 /// All mistakes of a settings document.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub struct Invalid {
@@ -230,6 +245,14 @@ impl Settings {
     /// The pool with a range that contains `address`.
     pub fn pool_of(&self, address: IpAddr) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.contains(address))
+    }
+
+    /// The addresses of the Service ranges that no pool contains, as a pool without a name. As in Kubernetes, the
+    /// static band of each range is used last.
+    pub(crate) fn outside_of_pools(&self) -> Pool {
+        let mut exclude = Vec::new();
+        self.pools.iter().for_each(|pool| exclude.extend_from_slice(&pool.cidrs));
+        Pool { cidrs: self.service_cidrs.clone(), exclude, bands: true, ..Pool::default() }
     }
 
     /// The addresses of `family` that `pool` may hand out to every Service: those of its ranges without `reserved`,
@@ -331,6 +354,7 @@ impl Default for Settings {
             order: Order::default(),
             explicit: Explicit::default(),
             when_full: WhenFull::default(),
+            unmatched: Unmatched::default(),
             annotate_reason: false,
             exempt_namespaces: vec!["kube-system".into()],
             service_cidrs: Vec::new(),

@@ -3,7 +3,7 @@
 
 use super::read::PoolPaths;
 use super::reader::{Fields, Reader, unknown_name_message};
-use super::{AdmissionScope, Lookups, Match, Pool, Reservation, Settings, WhenFull};
+use super::{AdmissionScope, Explicit, Lookups, Match, Pool, Reservation, Settings, Unmatched, WhenFull};
 use crate::address::Order;
 use crate::json::{Located, quote};
 use crate::service_key::ServiceKey;
@@ -13,13 +13,14 @@ impl Reader {
     /// Reads `services`.
     pub(super) fn services(&mut self, at: &Located<'_>, settings: &mut Settings) -> Vec<PoolPaths> {
         let mut paths = Vec::new();
-        const KEYS: [&str; 10] = [
+        const KEYS: [&str; 11] = [
             "pools",
             "evidence",
             "assumeOS",
             "order",
             "explicit",
             "whenFull",
+            "unmatched",
             "annotateReason",
             "exemptNamespaces",
             "serviceCIDRs",
@@ -37,15 +38,20 @@ impl Reader {
         }
         if let Some(at) = fields.get("order") {
             settings.order =
-                self.choice(at, &[("spread", Order::Spread), ("lowest", Order::Lowest)]).unwrap_or_default();
+                self.choice(at, &["spread", "lowest"], &[Order::Spread, Order::Lowest]).unwrap_or_default();
         }
         if let Some(at) = fields.get("explicit") {
             settings.explicit = self.explicit(at);
         }
         if let Some(at) = fields.get("whenFull") {
             settings.when_full =
-                self.choice(at, &[("deny", WhenFull::Deny), ("unmanaged", WhenFull::Unmanaged)]).unwrap_or_default();
+                self.choice(at, &["deny", "unmanaged"], &[WhenFull::Deny, WhenFull::Unmanaged]).unwrap_or_default();
         }
+        // Whoever denies addresses set by hand wants none of a pool to reach a Service that the pool does not admit.
+        let default = if settings.explicit == Explicit::Deny { Unmatched::Outside } else { Unmatched::Unmanaged };
+        let values = [Unmatched::Unmanaged, Unmatched::Outside, Unmatched::Deny];
+        let read = |at| self.choice(at, &["unmanaged", "outside", "deny"], &values);
+        settings.unmatched = fields.get("unmatched").and_then(read).unwrap_or(default);
         settings.annotate_reason = fields.get("annotateReason").and_then(|at| self.flag(at)).unwrap_or_default();
         if let Some(at) = fields.get("exemptNamespaces") {
             settings.exempt_namespaces = self.list(at, Self::dns_label);
@@ -125,9 +131,8 @@ impl Reader {
     fn evidence(&mut self, at: &Located<'_>, settings: &mut Settings) {
         let Some(fields) = self.fields(at, &["kinds", "lookups"]) else { return };
         if let Some(at) = fields.get("lookups") {
-            settings.lookups = self
-                .choice(at, &[("cluster", Lookups::Cluster), ("namespace", Lookups::Namespace)])
-                .unwrap_or_default();
+            settings.lookups =
+                self.choice(at, &["cluster", "namespace"], &[Lookups::Cluster, Lookups::Namespace]).unwrap_or_default();
         }
         if let Some(kinds) = fields.get("kinds") {
             let mut read: Vec<WorkloadKind> = Vec::new();

@@ -113,19 +113,24 @@ impl Reader {
         }
     }
 
-    pub(super) fn choice<T: Copy>(&mut self, at: &Located<'_>, choices: &[(&'static str, T)]) -> Option<T> {
+    /// The value whose name, at the same place of `names`, is written here.
+    pub(super) fn choice<T: Copy>(&mut self, at: &Located<'_>, names: &[&str], values: &[T]) -> Option<T> {
+        values.get(self.chosen(at, names)?).copied()
+    }
+
+    #[inline(never)] // The module has room for one copy.
+    fn chosen(&mut self, at: &Located<'_>, names: &[&str]) -> Option<usize> {
         let text = self.ok(at.text())?;
-        let found = choices.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        let found = names.iter().position(|name| *name == text);
         if found.is_none() {
-            let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            self.mistake(at.path.clone(), unknown_name_message("value", text, &names));
+            self.mistake(at.path.clone(), unknown_name_message("value", text, names));
         }
         found
     }
 
     pub(super) fn explicit(&mut self, at: &Located<'_>) -> Explicit {
-        let choices = [("allow", Explicit::Allow), ("warn", Explicit::Warn), ("deny", Explicit::Deny)];
-        self.choice(at, &choices).unwrap_or_default()
+        let values = [Explicit::Allow, Explicit::Warn, Explicit::Deny];
+        self.choice(at, &["allow", "warn", "deny"], &values).unwrap_or_default()
     }
 
     pub(super) fn count(&mut self, at: &Located<'_>) -> Option<u64> {
@@ -255,12 +260,23 @@ pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
     Ok(cidr)
 }
 
+/// The known name that is nearest to an unknown one; `None` if none is near. The time grows with the length of `name`.
+#[inline(never)] // The module has room for one copy.
+pub fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    const FARTHEST: usize = 3;
+    let mut nearest: Option<(usize, &str)> = None;
+    for known in known {
+        let distance = strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
+        if nearest.is_none_or(|(least, _)| distance < least) {
+            nearest = Some((distance, known));
+        }
+    }
+    nearest.filter(|(distance, known)| *distance <= FARTHEST.min(known.len() / 2)).map(|(_, known)| known)
+}
+
 /// The message about an unknown name. It suggests the nearest known name, or lists all of them.
 pub fn unknown_name_message(what: &str, name: &str, known: &[&str]) -> String {
-    const FARTHEST: usize = 3;
-    let distance = |known: &&&str| strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
-    let nearest = known.iter().min_by_key(distance).filter(|known| distance(known) <= FARTHEST.min(known.len() / 2));
-    match nearest {
+    match nearest_name(name, known) {
         Some(nearest) => format!("unknown {what} {}: did you mean {nearest}?", quote(name)),
         None => format!("unknown {what} {}: known are {}", quote(name), known.join(", ")),
     }

@@ -154,9 +154,9 @@ fn settings_for_nodes_only_leave_services_without_a_warning() {
 
 #[test]
 fn evidence_that_is_not_a_label_value_is_quoted() {
-    let object = annotated(&[("clusterip-policy/os", "Win\n=dows ")]);
-    let reason = r#"no pool matches kubernetes.io/os="win\n=dows " (annotation clusterip-policy/os): Kubernetes picks the address"#;
-    let why = (None, Some(("annotation clusterip-policy/os", &[("kubernetes.io/os", "win\n=dows ")][..])));
+    let object = annotated(&[("clusterip-policy/os", "Win\n=NT ")]);
+    let reason = r#"no pool matches kubernetes.io/os="win\n=nt " (annotation clusterip-policy/os): Kubernetes picks the address"#;
+    let why = (None, Some(("annotation clusterip-policy/os", &[("kubernetes.io/os", "win\n=nt ")][..])));
     assert_eq!(answer(&object, &lowest(), &cluster()), unchanged(reason, why, &[reason]));
 }
 
@@ -387,5 +387,123 @@ fn unreadable_payload_is_denied_with_the_reason() {
         let message = answer["message"].as_str().unwrap_or_default().to_owned();
         assert!(message.starts_with("the request "), "{payload:?}: {answer}");
         assert_eq!(answer, bad(&message), "{payload:?}");
+    }
+}
+
+/// A cluster of two families, in which all Services of Windows nodes and of the team `a` have pools.
+fn with_unmatched(services: &Value) -> Value {
+    let mut settings = json!({
+        "order": "lowest",
+        "pools": [
+            {"name": "windows", "cidrs": ["10.0.0.16/28", "fd00::/112"], "match": {"os": "windows"}},
+            {"name": "a", "cidrs": ["10.0.0.0/29"], "match": {"os": "linux", "namespaces": ["shop"]}},
+        ],
+        "serviceCIDRs": ["10.0.0.0/24", "fd00::/108"],
+    });
+    let fields = services.as_object().unwrap().clone();
+    settings.as_object_mut().unwrap().extend(fields);
+    json!({ "services": settings })
+}
+
+#[test]
+fn service_that_no_pool_matches_gets_no_address_of_a_pool() {
+    struct Case {
+        name: &'static str,
+        services: Value,
+        object: Value,
+        cluster: FakeCluster,
+        expected: Value,
+    }
+    const BEOS: &[(&str, &str)] = &[("kubernetes.io/os", "beos")];
+    const WHY: Why<'static> = (None, Some(("annotation clusterip-policy/os", BEOS)));
+    const NO_POOL: &str = "no pool matches kubernetes.io/os=beos (annotation clusterip-policy/os)";
+    let outside = format!("{NO_POOL}: it gets an address outside of all pools");
+    let deny = |why: &str| {
+        let remedy = "add a pool that matches it, or set services.unmatched: unmanaged";
+        denied(403, &format!("Service shop/web: {NO_POOL}{why}; {remedy}"), WHY, &[])
+    };
+    let beos = annotated(&[("clusterip-policy/os", "beos")]);
+    let two = with_spec(beos.clone(), json!({"ipFamilyPolicy": "RequireDualStack"}));
+    let prefers = with_spec(selecting(), json!({"ipFamilyPolicy": "PreferDualStack"}));
+    let one_taken = cluster().service("shop/one", "10.0.0.32");
+    let rows = [
+        Case {
+            name: "an address outside of the pools and of the static band",
+            services: json!({"explicit": "deny"}),
+            object: beos.clone(),
+            cluster: one_taken,
+            expected: allocated(&beos, &["10.0.0.33"], WHY, &[&outside]),
+        },
+        Case {
+            name: "an address of each family",
+            services: json!({"unmatched": "outside"}),
+            object: two.clone(),
+            cluster: cluster(),
+            expected: allocated(&two, &["10.0.0.32", "fd00::1:0"], WHY, &[&outside]),
+        },
+        Case {
+            name: "a second address of a family that the pool lacks",
+            services: json!({"explicit": "deny"}),
+            object: prefers.clone(),
+            cluster: cluster(),
+            expected: allocated(&prefers, &["10.0.0.2", "fd00::1:0"], by_os("a", "setting assumeOS", LINUX), &[]),
+        },
+        Case {
+            name: "denied",
+            services: json!({"unmatched": "deny"}),
+            object: beos.clone(),
+            cluster: cluster(),
+            expected: deny(""),
+        },
+        Case {
+            name: "pools in the whole Service range",
+            services: json!({"explicit": "deny", "serviceCIDRs": ["10.0.0.0/28", "fd00::/112"], "pools": [{"name": "all", "cidrs": ["10.0.0.0/28", "fd00::/112"], "match": {"os": "windows"}}]}),
+            object: beos.clone(),
+            cluster: cluster(),
+            expected: denied(
+                403,
+                &format!(
+                    "Service shop/web: {NO_POOL}, and no IPv4 address outside of the pools is free; add a pool that \
+                     matches it, or set services.unmatched: unmanaged"
+                ),
+                WHY,
+                &[&outside],
+            ),
+        },
+        Case {
+            name: "unknown Service ranges",
+            services: json!({"explicit": "deny", "serviceCIDRs": []}),
+            object: with_spec(beos.clone(), json!({"ipFamilies": ["IPv4"]})),
+            cluster: cluster(),
+            expected: denied(
+                403,
+                &format!(
+                    "Service shop/web: {NO_POOL}, and services.serviceCIDRs has no IPv4 range to take an address from; \
+                     add a pool that matches it, or set services.unmatched: unmanaged"
+                ),
+                WHY,
+                &[&outside],
+            ),
+        },
+    ];
+    for Case { name, services, object, cluster, expected } in rows {
+        assert_eq!(answer(&object, &with_unmatched(&services), &cluster), expected, "{name}");
+    }
+}
+
+#[test]
+fn annotation_that_is_almost_the_name_of_an_operating_system_gets_a_hint() {
+    let hint = |os: &str| {
+        let answer = answer(&annotated(&[("clusterip-policy/os", os)]), &json!({}), &cluster());
+        answer["warnings"].as_array().into_iter().flatten().any(|warning| {
+            *warning
+                == format!(
+                    "annotation clusterip-policy/os: no pool is for {:?}: did you mean windows?",
+                    os.to_lowercase()
+                )
+        })
+    };
+    for (os, expected) in [("Windos", true), ("winodws", true), ("windows", false), ("beos", false), ("", false)] {
+        assert_eq!(hint(os), expected, "{os}");
     }
 }

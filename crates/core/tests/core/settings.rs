@@ -18,7 +18,7 @@ fn unknown_keys_are_mistakes_that_suggest_the_nearest_known_key() {
             name: "services, no similar key",
             document: services(json!({"subnets": []})),
             mistakes: &[
-                r#"services.subnets: unknown key "subnets": known are pools, evidence, assumeOS, order, explicit, whenFull, annotateReason, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
+                r#"services.subnets: unknown key "subnets": known are pools, evidence, assumeOS, order, explicit, whenFull, unmatched, annotateReason, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
             ],
         },
         SettingsCase {
@@ -61,7 +61,7 @@ fn unknown_keys_are_mistakes_that_suggest_the_nearest_known_key() {
             name: "a key with special characters",
             document: services(json!({"a.b c": 1})),
             mistakes: &[
-                r#"services["a.b c"]: unknown key "a.b c": known are pools, evidence, assumeOS, order, explicit, whenFull, annotateReason, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
+                r#"services["a.b c"]: unknown key "a.b c": known are pools, evidence, assumeOS, order, explicit, whenFull, unmatched, annotateReason, exemptNamespaces, serviceCIDRs, unusableServiceCIDRs"#,
             ],
         },
     ]);
@@ -330,6 +330,11 @@ fn unknown_choice_lists_the_known_ones() {
             name: "whenFull",
             document: service("whenFull", "unmanged"),
             mistakes: &[r#"services.whenFull: unknown value "unmanged": did you mean unmanaged?"#],
+        },
+        SettingsCase {
+            name: "unmatched",
+            document: service("unmatched", "outsite"),
+            mistakes: &[r#"services.unmatched: unknown value "outsite": did you mean outside?"#],
         },
         SettingsCase {
             name: "lookups",

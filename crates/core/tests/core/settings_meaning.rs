@@ -7,7 +7,8 @@ use clusterip_core::address::{Family, Order};
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{
-    AdmissionScope, Explicit, ExternalSettings, Lookups, Match, NodeSettings, Pool, Reservation, Settings, WhenFull,
+    AdmissionScope, Explicit, ExternalSettings, Lookups, Match, NodeSettings, Pool, Reservation, Settings, Unmatched,
+    WhenFull,
 };
 use clusterip_core::validate::{SettingsAnswer, validate_settings};
 use clusterip_core::workload::WorkloadKind;
@@ -50,6 +51,7 @@ fn k2s() -> Settings {
         order: Order::Spread,
         explicit: Explicit::Warn,
         when_full: WhenFull::Deny,
+        unmatched: Unmatched::Unmanaged,
         annotate_reason: false,
         exempt_namespaces: vec!["kube-system".into()],
         service_cidrs: vec![],
@@ -95,6 +97,7 @@ fn every_field_is_read() {
         "order": "lowest",
         "explicit": "deny",
         "whenFull": "unmanaged",
+        "unmatched": "deny",
         "annotateReason": true,
         "exemptNamespaces": [],
         "serviceCIDRs": ["10.0.0.0/16", "fd00::/108"],
@@ -132,6 +135,7 @@ fn every_field_is_read() {
         order: Order::Lowest,
         explicit: Explicit::Deny,
         when_full: WhenFull::Unmanaged,
+        unmatched: Unmatched::Deny,
         annotate_reason: true,
         exempt_namespaces: vec![],
         service_cidrs: vec![net("10.0.0.0/16"), net("fd00::/108")],
@@ -151,6 +155,25 @@ fn every_field_is_read() {
     assert_eq!(named, [Some(&settings.pools[0]), None]);
     assert!(settings.cluster_has(Family::V4) && settings.cluster_has(Family::V6));
     assert!(!settings.candidates(&settings.pools[0], Family::V4).contains(ip("10.0.0.99")));
+}
+
+#[test]
+fn services_that_no_pool_matches_stay_out_of_pools_if_addresses_set_by_hand_do() {
+    struct Case {
+        services: Value,
+        expected: Unmatched,
+    }
+    let rows = [
+        Case { services: json!({}), expected: Unmatched::Unmanaged },
+        Case { services: json!({"explicit": "allow"}), expected: Unmatched::Unmanaged },
+        Case { services: json!({"explicit": "deny"}), expected: Unmatched::Outside },
+        Case { services: json!({"explicit": "deny", "unmatched": "unmanaged"}), expected: Unmatched::Unmanaged },
+        Case { services: json!({"explicit": "deny", "unmatched": "deny"}), expected: Unmatched::Deny },
+        Case { services: json!({"unmatched": "outside"}), expected: Unmatched::Outside },
+    ];
+    for Case { services, expected } in rows {
+        assert_eq!(settings(&json!({ "services": services })).unmatched, expected, "{services}");
+    }
 }
 
 #[test]
@@ -184,6 +207,11 @@ fn warnings_name_settings_that_are_probably_not_intended() {
             name: "only a pool for Windows",
             services: json!({"pools": [windows()]}),
             expected: vec![rest("linux")],
+        },
+        Case {
+            name: "only a pool for Windows, and other Services get addresses of no pool",
+            services: json!({"pools": [windows()], "explicit": "deny"}),
+            expected: vec![],
         },
         Case {
             name: "only a pool for Windows, and Windows is assumed",

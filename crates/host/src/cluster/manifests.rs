@@ -249,6 +249,12 @@ fn visit_documents(
     content
 }
 
+/// Whether a text is a `List` that says that it has no objects: `items: []`.
+pub fn is_empty_list(source: &ManifestText) -> bool {
+    let Ok(value) = yaml::single(&source.text) else { return false };
+    object::kind(&value) == "List" && value.get("items").and_then(Value::as_array).is_some_and(Vec::is_empty)
+}
+
 fn invalid(source: &ManifestText, error: YamlError) -> ManifestError {
     let hint = if source.text.contains("{{") { TEMPLATE } else { "" };
     ManifestError::Yaml { file: source.name.clone(), error, hint }

@@ -8,6 +8,7 @@ use clusterip_api::{Compilation, InUse, Kind, Objects, compile, in_use_before};
 use clusterip_core::settings::with_ranges_of_cluster;
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::list_pages::visit_pages;
+use clusterip_runtime::repeated_failures;
 use futures::stream::{BoxStream, SelectAll, StreamExt};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -111,11 +112,14 @@ pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'
                     Err(error) => {
                         metrics.watch_error(kind.as_str());
                         if is_defined(&definition).await {
-                            tracing::warn!(
-                                kind = kind.as_str(),
-                                error = error_chain(&error),
-                                "watching the settings failed, trying again"
-                            );
+                            let error = error_chain(&error);
+                            if repeated_failures::line(&error).is_some() {
+                                tracing::warn!(
+                                    kind = kind.as_str(),
+                                    error,
+                                    "watching the settings failed, trying again"
+                                );
+                            }
                         } else {
                             missing.report(kind);
                         }

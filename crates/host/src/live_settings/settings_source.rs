@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use clusterip_runtime::api_error::{RequestFailure, error_chain};
+use clusterip_runtime::repeated_failures;
 use futures::stream::{self, BoxStream, StreamExt};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
@@ -200,7 +201,10 @@ pub(super) fn versions(
                     Ok(None) => Some(Version::File(Err(DocumentError::Deleted))),
                     Err(error) => {
                         metrics.watch_error(POLICY);
-                        tracing::warn!(error = error_chain(&error), "watching the settings failed, trying again");
+                        let error = error_chain(&error);
+                        if repeated_failures::line(&error).is_some() {
+                            tracing::warn!(error, "watching the settings failed, trying again");
+                        }
                         None
                     }
                 };

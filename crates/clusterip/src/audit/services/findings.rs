@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use clusterip_core::address::{Candidates, Family, Order, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
+use clusterip_core::answer::Outcome;
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
@@ -144,10 +145,13 @@ fn misplaced(
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool matches it: {why}{hand}", places(settings, &wrong));
-            let remedy = format!(
-                "add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or create the Service again \
-                 with an address of no pool"
-            );
+            let last = if placement.outcome == Some(Outcome::Allocated) && by_hand != Some(true) {
+                "let `clusterip move` give it an address outside of all pools"
+            } else {
+                "create the Service again with an address of no pool"
+            };
+            let remedy =
+                format!("add a pool that matches it, name one with the annotation {POOL_ANNOTATION}, or {last}");
             Some(Finding {
                 pool: wrong.first().and_then(|address| settings.pool_of(*address)).map(|pool| pool.name.clone()),
                 addresses: wrong,
@@ -157,7 +161,7 @@ fn misplaced(
         }
         (Standing::Misplaced, Some(pool)) => {
             let wrong: Vec<IpAddr> =
-                placement.addresses.iter().copied().filter(|address| !fits(pool, *address)).collect();
+                placement.addresses.iter().copied().filter(|address| !fits(settings, Some(pool), *address)).collect();
             let nowhere = wrong.iter().all(|address| settings.pool_of(*address).is_none());
             let kind = match (nowhere, by_hand) {
                 (true, _) => Kind::NoPool,

@@ -134,7 +134,7 @@ async fn row(
         method: None,
     };
     let misplaced = match inspection {
-        Inspection::InPlace | Inspection::Unmatched { .. } => return Ok(None),
+        Inspection::InPlace => return Ok(None),
         Inspection::HalfMoved => {
             row.why = "it looks as if a move has begun".to_owned();
             let Some(journal) = reconciler.recorded(text(&service, &["metadata", "uid"])).await? else {

@@ -16,6 +16,7 @@ use super::Moves;
 use super::startup::Startup;
 use crate::external;
 use crate::leader::competing_server::CompetingServer;
+use crate::leader::contact::Contact;
 use crate::leader::{Candidate, Leadership};
 use crate::nodes;
 use crate::pools::status_writer::StatusWriter;
@@ -37,7 +38,7 @@ pub(super) struct Election {
     /// Whether another server is at work.
     pub(super) competing_server: watch::Receiver<CompetingServer>,
     /// When the API server last answered a request for the leader's Lease.
-    pub(super) contact: watch::Receiver<Instant>,
+    pub(super) contact: watch::Receiver<Contact>,
     /// Whether this process leads.
     pub(super) leadership: watch::Receiver<Leadership>,
     ended: watch::Receiver<bool>,

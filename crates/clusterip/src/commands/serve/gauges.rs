@@ -6,10 +6,9 @@ use std::time::SystemTime;
 
 use clusterip_host::object::blocks_of;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::leader::Leadership;
-use crate::leader::contact::MAX_SILENCE;
+use crate::leader::contact::{Contact, MAX_SILENCE};
 use crate::nodes::pool_blocks;
 use crate::pool_use;
 use crate::server_metrics::ServerMetrics;
@@ -25,7 +24,7 @@ pub(super) struct Gauges {
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) certificate: Certificate,
     /// When the API server last answered a request for the leader's Lease.
-    pub(super) last_contact: watch::Receiver<Instant>,
+    pub(super) last_contact: watch::Receiver<Contact>,
 }
 
 impl Gauges {
@@ -80,7 +79,7 @@ impl Gauges {
         }
         evaluator.stores().update_metrics();
         let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
-        let silence = self.last_contact.borrow().elapsed();
+        let silence = self.last_contact.borrow().last.elapsed();
         if silence > MAX_SILENCE.max(stale) {
             self.metrics.cluster.api_server_contact(SystemTime::now() - silence);
         }

@@ -49,6 +49,13 @@ impl<'a> Connection<'a> {
     pub(super) async fn open(arguments: &'a Serve) -> anyhow::Result<Self> {
         let client = arguments.cluster.client().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        // Outside of a cluster, nobody may have thought of a namespace. The line `serving` names every other one.
+        if arguments.namespace.is_none() && namespace == "default" {
+            tracing::warn!(
+                "neither --namespace nor the kubeconfig names a namespace: the Lease, the Secret and the records of \
+                 this server are in namespace default, where other users may have permissions"
+            );
+        }
         let agents_namespace = arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
         let metrics = Arc::new(ServerMetrics::new());
         let me = Identity::new(Role::Serve);

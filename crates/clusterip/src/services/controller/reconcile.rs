@@ -242,12 +242,6 @@ impl Reconciler {
                 self.answer_requester(id, &service, "not moved: with the server's settings, it is in its pool").await;
                 self.remove_request_and_annotation(id, &service).await
             }
-            Ok(Inspection::Unmatched { pools }) => {
-                self.clear_findings(id);
-                self.found().unmatched.insert(id.clone(), pools);
-                self.answer_requester(id, &service, "not moved: with the server's settings, no pool matches it").await;
-                self.remove_request_and_annotation(id, &service).await
-            }
             Ok(Inspection::HalfMoved) => {
                 let next = self.half_moved(id, &service).await;
                 self.answer_request(id).await;
@@ -276,6 +270,10 @@ impl Reconciler {
     }
 
     async fn misplaced(self: &Arc<Self>, id: &ServiceKey, service: &Value, misplaced: Misplaced) -> Next {
+        match misplaced.pool {
+            Some(_) => self.found().unmatched.remove(id),
+            None => self.found().unmatched.insert(id.clone(), misplaced.lies_in.clone()),
+        };
         if let Some(rest) = self.remaining_pause(id).filter(|_| misplaced.asked_by != AskedBy::Administrator) {
             return Next::After(rest);
         }

@@ -112,6 +112,7 @@ fn known_key() -> impl Strategy<Value = String> + Clone {
         "order",
         "explicit",
         "whenFull",
+        "unmatched",
         "annotateReason",
         "exemptNamespaces",
         "serviceCIDRs",

@@ -26,6 +26,7 @@ use clusterip_leases::observed::Observed;
 use clusterip_leases::owner::Owner;
 use clusterip_leases::version::Version;
 use clusterip_runtime::api_error::{error_chain, error_message};
+use clusterip_runtime::repeated_failures;
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -205,7 +206,10 @@ impl Claims {
                 event = events.next() => match event {
                     Some(Ok(event)) => self.0.handle(event, &mut listed),
                     Some(Err(error)) => {
-                        tracing::warn!(error = error_chain(&error), "watching the claims failed, trying again");
+                        let error = error_chain(&error);
+                        if repeated_failures::line(&error).is_some() {
+                            tracing::warn!(error, "watching the claims failed, trying again");
+                        }
                     }
                     None => return,
                 },

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
+use clusterip_runtime::repeated_failures;
 use futures::StreamExt;
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -233,7 +234,16 @@ impl Inner {
                 Some(error) => {
                     let reason = error_chain(&error);
                     metrics.watch_error(&kind.1);
-                    tracing::warn!(api_version = kind.0, kind = kind.1, error = reason, "watch failed, trying again");
+                    if let Some(line) = repeated_failures::line(&reason) {
+                        let not_logged = line.not_logged;
+                        tracing::warn!(
+                            api_version = kind.0,
+                            kind = kind.1,
+                            error = reason,
+                            not_logged,
+                            "watch failed, trying again"
+                        );
+                    }
                     self.set_state(&kind, State::Failing(reason));
                 }
                 None => drop(self.set_state(&kind, State::Failing("its watch ended".to_owned()))),

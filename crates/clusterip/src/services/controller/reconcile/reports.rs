@@ -131,7 +131,6 @@ impl Reconciler {
     pub(super) fn remember(&self, id: &ServiceKey, reason: StayReason, text: &str) -> bool {
         let now = (reason, text.to_owned());
         let mut found = self.found();
-        found.unmatched.remove(id);
         let before = found.misplaced.insert(id.clone(), now.clone());
         self.count(&found);
         before.is_none_or(|before| before != now)

@@ -236,7 +236,7 @@ mod tests {
                 uid: "uid-1".to_owned(),
                 from: vec![IpAddr::from([10, 0, 0, 1])],
                 lies_in: Vec::new(),
-                pool: "linux".to_owned(),
+                pool: Some("linux".to_owned()),
                 evidence: String::new(),
                 asked_by,
                 impact: Impact::Unnoticed,

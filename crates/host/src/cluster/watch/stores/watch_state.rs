@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use clusterip_runtime::api_error::error_chain;
+use clusterip_runtime::repeated_failures;
 
 use super::super::kinds::{Kind, own_name};
 use super::Inner;
@@ -52,7 +53,11 @@ impl Inner {
         let before = states.insert(kind.clone(), State::Synced);
         drop(states);
         match before {
-            Some(State::Failing { .. }) => tracing::info!(api_version = kind.0, kind = kind.1, "followed again"),
+            // The first watch that recovers tells it for all that failed for the same reason.
+            Some(State::Failing { reason, .. }) if let Some(line) = repeated_failures::end(&reason) => {
+                let not_logged = line.not_logged;
+                tracing::info!(api_version = kind.0, kind = kind.1, not_logged, "followed again");
+            }
             _ => tracing::debug!(api_version = kind.0, kind = kind.1, "listed"),
         }
         self.snapshot.write().unwrap_or_else(PoisonError::into_inner).add_api(&kind.0, &kind.1);
@@ -74,7 +79,16 @@ impl Inner {
     pub(super) fn set_failing(&self, kind: &Kind, error: &dyn std::error::Error) {
         let reason = error_chain(error);
         self.metrics.watch_error(&kind.1);
-        tracing::warn!(api_version = kind.0, kind = kind.1, error = reason, "watch failed, trying again");
+        if let Some(line) = repeated_failures::line(&reason) {
+            let not_logged = line.not_logged;
+            tracing::warn!(
+                api_version = kind.0,
+                kind = kind.1,
+                error = reason,
+                not_logged,
+                "watch failed, trying again"
+            );
+        }
         let mut states = self.states();
         let (since, synced) = match states.get(kind) {
             Some(State::Failing { since, synced, .. }) => (*since, *synced),
