@@ -10,17 +10,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
 use clusterip_core::answer::Answer;
+use clusterip_core::lookups::Cluster;
 use clusterip_core::settings::Settings;
+use clusterip_core::{InUse, decide_value};
 use clusterip_host::cluster::lookups::api_server_lookups::ApiServerLookups;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::compile_cluster;
-use clusterip_host::policy::host_calls::HostCalls;
-use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
+use clusterip_host::policy::host_calls::{HostCall, HostCalls};
 use clusterip_host::policy::recorded_session::{self, Recorder, Replay};
 use clusterip_host::policy::request_file;
 use clusterip_host::policy::response::AdmissionResponse;
+use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use clusterip_runtime::connect::ClusterArguments;
 use serde_json::Value;
 
@@ -122,9 +124,7 @@ impl Evaluate {
         super::check_standard_input(request.chain(settings).chain(snapshot).chain(session))?;
         let given = GivenSettings::read(self.settings.as_deref())?;
         let request = self.request()?;
-        let module = Module::new(EMBEDDED)?;
-        let check =
-            |document: Value, name: &str| settings_file::check(&module, document, &ServiceRanges::default(), name);
+        let check = |document: Value, name: &str| settings_file::check(document, &ServiceRanges::default(), name);
         // Mistakes are reported before the cluster is read.
         check(given.document_without_cluster()?, &given.name)?;
         let (source, cluster) = self.source()?;
@@ -135,10 +135,10 @@ impl Evaluate {
             warn_about_unset_ranges(&live.settings, &cluster, &name);
         }
 
-        let mut recorder = Arc::new(Recorder::new(source.calls()));
-        let answer = source.evaluate(&module, &request, &document, &mut recorder);
+        let recorder = Recorder::new(source.calls());
+        let decision = decide_value(&request, &live.settings, InUse::default(), &looking_up(&recorder));
+        let answer = Answer::new(decision, request.get("object").cloned().unwrap_or_default());
         if let Some(file) = &self.record {
-            // The session is written even if the policy failed: it reproduces the bug in a test.
             let exchanges = recorder.exchanges();
             fs::write(file, recorded_session::write(&exchanges))
                 .with_context(|| format!("record: {}", file.display()))?;
@@ -146,7 +146,7 @@ impl Evaluate {
         if let LookupSource::Session(replay) = &source {
             self.fits(replay)?;
         }
-        let response = AdmissionResponse::new(&request, answer?)?;
+        let response = AdmissionResponse::new(&request, answer)?;
         let text = match self.output {
             Output::Json => format!("{}\n", serde_json::to_string(&response)?),
             Output::Decoded => format!("{:#}\n", decoded(&response)?),
@@ -247,33 +247,14 @@ impl LookupSource {
             Self::Cluster(lookups) => Arc::clone(lookups) as Arc<dyn HostCalls>,
         }
     }
+}
 
-    /// The answer of the policy; `recorder` has what it asked for.
-    fn evaluate(
-        &self,
-        module: &Module,
-        request: &Value,
-        settings: &Value,
-        recorder: &mut Arc<Recorder>,
-    ) -> Result<Answer, ModuleError> {
-        loop {
-            let known = self.answered();
-            let answer = module.validate(request, settings, Arc::clone(recorder) as Arc<dyn HostCalls>);
-            // policy-server has its lists in memory. Here they are fetched from the cluster, which must not count
-            // against the policy's time limit: the policy is called again as long as each call gets further.
-            if !matches!(answer, Err(ModuleError::Call(_))) || self.answered() == known {
-                return answer;
-            }
-            *recorder = Arc::new(Recorder::new(self.calls()));
-        }
-    }
-
-    fn answered(&self) -> usize {
-        match self {
-            Self::Cluster(lookups) => lookups.answered(),
-            Self::Snapshot(_) | Self::Session(_) => 0,
-        }
-    }
+/// The cluster as the policy sees it in Kubewarden, with these answers to its host calls.
+fn looking_up(calls: &dyn HostCalls) -> impl Cluster + '_ {
+    KubewardenCluster::new(move |operation: &str, request: &[u8]| {
+        let call = HostCall::read("kubewarden", "kubernetes", operation, request);
+        calls.answer(&call.map_err(|error| error.to_string())?)
+    })
 }
 
 /// The response with its patch decoded to JSON.

@@ -10,7 +10,6 @@ use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace}
 use clusterip_host::cluster::manifests::{Manifest, ManifestText};
 use clusterip_host::live_settings::{LiveSettings, is_service_cidr, is_settings_api, is_settings_object};
 use clusterip_host::object;
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
 use serde_json::Value;
 
@@ -119,7 +118,6 @@ pub enum Output {
 
 /// What a plan reads.
 struct PlanInput {
-    module: Module,
     sources: Vec<ManifestText>,
     manifests: Vec<Manifest>,
     /// The objects of the cluster; none if it is not known.
@@ -140,7 +138,7 @@ impl Plan {
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
-        let PlanInput { module, sources, manifests, there, live, are_settings_given } = self.read()?;
+        let PlanInput { sources, manifests, there, live, are_settings_given } = self.read()?;
         warnings::print(&live.settings, &there, &manifests);
         let has_pools = !live.settings.nodes.pools.is_empty();
         let is_selected = |manifest: &Manifest| {
@@ -151,7 +149,7 @@ impl Plan {
         }
         // The manifests of -o yaml have no place for Services that are not among them.
         let misplaced = if are_settings_given && self.output != Output::Yaml {
-            existing_services::misplaced(&module, &live, &there, &manifests, self.selector.as_ref())?
+            existing_services::misplaced(&live, &there, &manifests, self.selector.as_ref())?
         } else {
             MisplacedServices::default()
         };
@@ -162,10 +160,9 @@ impl Plan {
             (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
         };
         let planned = manifests.iter().filter(is_planned).count() as u64;
-        let LiveSettings { document, settings, .. } = live;
-        let planner = Planner::new(&module, document, settings, there).only(self.selector.clone());
+        let planner = Planner::new(live.settings, there).only(self.selector.clone());
         let mut bar = Bar::new(planned);
-        let plan = planner.plan(&manifests, |done| bar.show(done))?;
+        let plan = planner.plan(&manifests, |done| bar.show(done));
         bar.end();
 
         let text = match self.output {
@@ -192,20 +189,19 @@ impl Plan {
         for link in outside {
             notice(&format!("skipped: {link}: a link to a file outside of the folder"));
         }
-        let module = Module::new(EMBEDDED)?;
-        let Cluster { objects: there, settings } = self.cluster(&module, &given, are_settings_given)?;
+        let Cluster { objects: there, settings } = self.cluster(&given, are_settings_given)?;
         if let Some(namespace) = &of_context {
             check_namespace(namespace, "the context", &there, &manifests)?;
         }
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace, "--namespace", &there, &manifests)?;
         }
-        let live = settings::check(&module, &given, settings, &there, &manifests)?;
+        let live = settings::check(&given, settings, &there, &manifests)?;
         if let Some(file) = &self.snapshot {
             let kinds = SnapshotKinds::of(&there);
             kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
         }
-        Ok(PlanInput { module, sources, manifests, there, live, are_settings_given })
+        Ok(PlanInput { sources, manifests, there, live, are_settings_given })
     }
 
     /// Checks that only one argument is `-` for standard input.

@@ -10,7 +10,6 @@ use clusterip_host::live_settings::{
     DocumentError, LiveSettings, SettingsFile, check_settings, compiled_as_in_cluster, in_lines,
 };
 use clusterip_host::permissions::Need;
-use clusterip_host::policy::module::Module;
 use clusterip_runtime::api_error::RequestFailure;
 use kube::Error as KubeError;
 use serde_json::{Value, json};
@@ -134,8 +133,8 @@ pub fn pool_needs() -> Vec<Need> {
 ///
 /// # Errors
 /// If the settings have mistakes; the error lists all mistakes, one per line, each after the name of the settings.
-pub fn check(module: &Module, written: Value, ranges: &ServiceRanges, name: &str) -> anyhow::Result<LiveSettings> {
-    check_settings(module, written, ranges).map_err(|mistakes| anyhow::anyhow!("{}", in_lines(name, mistakes)))
+pub fn check(written: Value, ranges: &ServiceRanges, name: &str) -> anyhow::Result<LiveSettings> {
+    check_settings(written, ranges).map_err(|mistakes| anyhow::anyhow!("{}", in_lines(name, mistakes)))
 }
 
 /// Prints the warnings about settings, each with their name.

@@ -11,7 +11,6 @@ use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{CheckError, LiveSettings, SettingsFile, check_settings};
 use clusterip_host::permissions::Need;
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::RequestFailure;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
@@ -87,13 +86,12 @@ impl Validate {
 
     fn validate(&self) -> anyhow::Result<ExitCode> {
         super::check_standard_input(self.files.iter().map(|file| ("FILE", file)))?;
-        let module = Module::new(EMBEDDED)?;
         let has_cluster = self.cluster || self.connection.name_a_cluster();
         let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
         let (mut has_mistakes, mut is_unread) = (false, false);
         for file in &self.files {
             match manifests::read_file(file) {
-                Ok(source) => has_mistakes |= !is_valid(&module, &source, cluster.as_ref())?,
+                Ok(source) => has_mistakes |= !is_valid(&source, cluster.as_ref())?,
                 Err(error) => {
                     is_unread = true;
                     let error = harmless_lines(&error.to_string());
@@ -132,13 +130,13 @@ fn reads() -> Reads {
 }
 
 /// Checks one text, and prints the result on lines that begin with its name.
-fn is_valid(module: &Module, source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
+fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
     let checked = SettingsFile::read(&source.text)
         .and_then(|file| file.document(&ranges))
         .map_err(CheckError::from)
-        .and_then(|written| check_settings(module, written, &ranges));
+        .and_then(|written| check_settings(written, &ranges));
     let mut lines = String::new();
     let mut line = |what: &str, text: &str| lines.push_str(&format!("{name}: {what}{}\n", harmless(text)));
     let is_valid = checked.is_ok();

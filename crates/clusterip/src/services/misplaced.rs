@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::settings::Pool;
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::lookups::watched_lookups::Subject;
 use clusterip_host::cluster::reservations::replica_claims::ClaimError;
+use clusterip_host::cluster::reservations::subject_addresses::Subject;
 use clusterip_host::cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_host::evaluator::{Evaluation, EvaluationError, Evaluator};
 use clusterip_host::object::{name, namespace, text};
@@ -122,13 +122,8 @@ pub fn inspect(
         Some(Skip::Unmanaged) => return Ok(Inspection::InPlace),
         None => {}
     }
-    // Most Services are in place. The core finds this out without an evaluation.
-    let is_in_place = |pool: &Pool| addresses(service).into_iter().all(|address| fits(pool, address));
-    if evaluator.expected_pool(&as_if_created(service), settings).is_some_and(is_in_place) {
-        return Ok(Inspection::InPlace);
-    }
-    let answer = ask(evaluator, service, true)?.answer;
-    let placement = Placement::of(settings, service, &answer);
+    let decision = ask(evaluator, service, true)?.decision;
+    let placement = Placement::of(settings, service, &decision);
     let pool = match (placement.standing, placement.pool) {
         (Standing::Unmatched, _) => return Ok(Inspection::Unmatched { pools: placement.lies_in }),
         (Standing::Misplaced, Some(pool)) => pool,
@@ -157,8 +152,8 @@ pub fn inspect(
         report(StayReason::ControlPlane, detail)
     } else if disturbed > 0 && !allowed.ready && asked_by == AskedBy::Controller {
         report(StayReason::ReadyEndpoints, format!("{disturbed} ready endpoints can be reached at its present address"))
-    } else if answer.mutated_object.is_none() {
-        report(StayReason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
+    } else if decision.allocated().is_none() {
+        report(StayReason::PoolFull, decision.reason().unwrap_or_default().to_owned())
     } else {
         Verdict::Move
     };
@@ -199,11 +194,10 @@ fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Op
 /// [`NoTarget`] if there are no addresses for it.
 pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
     let evaluation = ask(evaluator, service, false).map_err(NoTarget::Unanswered)?;
-    let new = evaluation.answer.mutated_object.as_ref().map(addresses);
-    match (pool_of(&evaluation), new) {
-        (Some(pool), Some(new)) => Ok((merge(pool, &addresses(service), &new), evaluation)),
+    match (pool_of(&evaluation), evaluation.decision.allocated()) {
+        (Some(pool), Some(new)) => Ok((merge(pool, &addresses(service), new), evaluation)),
         _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::NotClaimed(reason)),
-        _ => Err(NoTarget::Full(evaluation.answer.audit().and_then(|audit| audit.reason).unwrap_or_default())),
+        _ => Err(NoTarget::Full(evaluation.decision.reason().unwrap_or_default().to_owned())),
     }
 }
 
@@ -259,11 +253,8 @@ pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), T
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run: true };
-    let answer = evaluator.evaluate(&request, &subject).map_err(TargetCheckError::Unanswered)?.answer;
-    match answer.accepted {
-        true => Ok(()),
-        false => Err(TargetCheckError::Refused(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned()))),
-    }
+    let decision = evaluator.evaluate(&request, &subject).map_err(TargetCheckError::Unanswered)?.decision;
+    decision.denial().map_or(Ok(()), |denial| Err(TargetCheckError::Refused(denial.message.clone())))
 }
 
 /// Asks the policy. With `dry_run`, no address is reserved.
@@ -274,7 +265,7 @@ fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluati
 }
 
 fn pool_of(evaluation: &Evaluation) -> Option<&Pool> {
-    evaluation.settings.settings.pool(&evaluation.answer.audit()?.pool?)
+    evaluation.settings.settings.pool(evaluation.decision.pool.as_deref()?)
 }
 
 /// The Service as it was before its recorded move began, with its present selector.

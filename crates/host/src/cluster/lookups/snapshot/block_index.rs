@@ -35,15 +35,22 @@ impl BlockIndex {
 
     /// The names of the Nodes that have a block with an address of one of these blocks.
     pub(super) fn overlapping(&self, blocks: &[IpNet]) -> BTreeSet<&str> {
+        let mut names = BTreeSet::new();
+        self.each_overlapping(blocks, &mut |_, nodes| names.extend(nodes.iter().map(String::as_str)));
+        names
+    }
+
+    /// Calls `visit` with each block that has an address of one of these blocks, and with the Nodes that have it.
+    pub(super) fn each_overlapping<'s>(&'s self, blocks: &[IpNet], visit: &mut dyn FnMut(IpNet, &'s BTreeSet<String>)) {
         // Two CIDRs have addresses in common only if one of them contains the other.
         let around = |block: &IpNet| std::iter::successors(block.supernet(), IpNet::supernet);
-        let larger = blocks.iter().flat_map(around).filter_map(|block| self.nodes.get(&block));
+        let larger = blocks.iter().flat_map(around).filter_map(|block| self.nodes.get_key_value(&block));
         let within = |block: &IpNet| {
             let block = *block;
             // A larger block with the same first address comes before this one.
-            self.nodes.range(block..).take_while(move |(other, _)| block.contains(*other)).map(|(_, nodes)| nodes)
+            self.nodes.range(block..).take_while(move |(other, _)| block.contains(*other))
         };
-        larger.chain(blocks.iter().flat_map(within)).flatten().map(String::as_str).collect()
+        larger.chain(blocks.iter().flat_map(within)).for_each(|(block, nodes)| visit(*block, nodes));
     }
 }
 
