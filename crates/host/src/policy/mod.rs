@@ -12,3 +12,4 @@ pub mod request_file;
 pub mod response;
 pub mod service_request;
 mod wapc;
+pub mod wasm_module;

@@ -1,19 +1,21 @@
 //! The look-ups for one Service omit the workloads that its selector does not match.
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, LazyLock, RwLock};
 
 use clusterip_core::label_selector::Labels;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::HostCalls;
+use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_host::policy::node_request::NodeRequest;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::MODULE;
 use crate::support::snapshots::{deployment, list_of, service, snapshot};
+
+static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
 
 fn labels() -> impl Strategy<Value = Labels> {
     prop::collection::btree_map(
