@@ -132,8 +132,6 @@ fn hash(document: &Value) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use std::sync::LazyLock;
-
     use serde_json::json;
 
     use super::*;

@@ -6,3 +6,4 @@ pub mod recorded_session;
 pub mod request_file;
 pub mod response;
 pub mod service_request;
+pub mod wasm_module;
