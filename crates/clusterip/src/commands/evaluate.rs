@@ -10,20 +10,22 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
 use clusterip_core::answer::Answer;
-use clusterip_core::lookups::Cluster;
 use clusterip_core::settings::Settings;
+use clusterip_core::validate::SettingsAnswer;
 use clusterip_core::{InUse, decide_value};
 use clusterip_host::cluster::lookups::api_server_lookups::ApiServerLookups;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::compile_cluster;
+use clusterip_host::live_settings::{compile_cluster, in_lines};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
-use clusterip_host::policy::recorded_session::{self, Recorder, Replay};
+use clusterip_host::policy::recorded_session::{self, Exchange, Recorder, Replay};
 use clusterip_host::policy::request_file;
 use clusterip_host::policy::response::AdmissionResponse;
+use clusterip_host::policy::wasm_module::{Limits, WasmModule};
 use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
 use serde_json::Value;
 
 use super::settings_file::{self, GivenSettings};
@@ -39,6 +41,12 @@ Examples:
   The same request in the cluster of the current context, with a new record:
     clusterip evaluate --request request.json --settings settings.json \\
       --cluster --record /tmp/session.yml
+  A build of the policy module, and what it looks up:
+    clusterip evaluate --module policy.wasm --request examples/requests/cart.yaml \\
+      --snapshot examples/shop -o text
+
+With --module, the module decides, as in Kubewarden: it runs on an interpreter that limits its steps, its memory and \
+its look-ups. Without --module, clusterip decides itself, and gives the same response.
 
 Without --snapshot, --session or --cluster, the cluster is empty. The settings are used as they are written, as in \
 Kubewarden: they are not completed from the cluster. Pool objects get the ranges of the ServiceCIDRs that they select.
@@ -53,6 +61,9 @@ settings can't be used, or the session does not match. Then only one message is 
 /// Arguments of `evaluate`.
 #[derive(Debug, Args)]
 pub struct Evaluate {
+    /// Evaluate with this build of the policy module, such as policy.wasm
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
     /// An AdmissionRequest or AdmissionReview in JSON or YAML; - for standard input
     #[arg(long, value_name = "FILE")]
     request: PathBuf,
@@ -60,7 +71,8 @@ pub struct Evaluate {
     /// the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Answer the look-ups from this file of `clusterip snapshot` or `kubectl get -A -o yaml`; - for standard input
+    /// Answer the look-ups from this file of `clusterip snapshot` or `kubectl get -A -o yaml`, or from a folder of
+    /// manifests; - for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "cluster", "kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
     /// Answer the look-ups from this recorded session, or - for standard input; they must come in the recorded order
@@ -88,6 +100,16 @@ pub enum Output {
     Json,
     /// Indented, the patch decoded, as in the folders of e2e-tests/sessions
     Decoded,
+    /// For people: each look-up with what was found, and then the response
+    Text,
+}
+
+/// What decides about the request.
+enum Policy {
+    /// The core, which this program contains.
+    Core,
+    /// A module that the user has given, and its name in messages.
+    Module(WasmModule, String),
 }
 
 /// Where look-ups are answered from.
@@ -124,35 +146,44 @@ impl Evaluate {
         super::check_standard_input(request.chain(settings).chain(snapshot).chain(session))?;
         let given = GivenSettings::read(self.settings.as_deref())?;
         let request = self.request()?;
-        let check = |document: Value, name: &str| settings_file::check(document, &ServiceRanges::default(), name);
+        let policy = self.policy()?;
         // Mistakes are reported before the cluster is read.
-        check(given.document_without_cluster()?, &given.name)?;
+        policy.check(given.document_without_cluster()?, &given.name)?;
         let (source, cluster) = self.source()?;
         let SettingsInUse { document, name, are_objects } = self.settings_in_use(&given, &source, &cluster)?;
-        let live = check(document.clone(), &name)?;
-        settings_file::print_warnings(&live, &name);
-        if !are_objects {
-            warn_about_unset_ranges(&live.settings, &cluster, &name);
+        for warning in policy.check(document.clone(), &name)? {
+            warn(&format!("{name}: {}", harmless(&warning)));
+        }
+        if !are_objects && let Ok(settings) = Settings::from_value(&document) {
+            warn_about_unset_ranges(&settings, &cluster, &name);
         }
 
-        let recorder = Recorder::new(source.calls());
-        let decision = decide_value(&request, &live.settings, InUse::default(), &looking_up(&recorder));
-        let answer = Answer::new(decision, request.get("object").cloned().unwrap_or_default());
+        let recorder = Arc::new(Recorder::new(source.calls()));
+        let answer = policy.evaluate(Arc::clone(&recorder) as Arc<dyn HostCalls>, &request, &document);
+        let exchanges = recorder.exchanges();
         if let Some(file) = &self.record {
-            let exchanges = recorder.exchanges();
+            // The session is written even if the policy failed: it reproduces the bug in a test.
             fs::write(file, recorded_session::write(&exchanges))
                 .with_context(|| format!("record: {}", file.display()))?;
         }
         if let LookupSource::Session(replay) = &source {
             self.fits(replay)?;
         }
-        let response = AdmissionResponse::new(&request, answer)?;
+        let response = AdmissionResponse::new(&request, answer?)?;
         let text = match self.output {
             Output::Json => format!("{}\n", serde_json::to_string(&response)?),
             Output::Decoded => format!("{:#}\n", decoded(&response)?),
+            Output::Text => text(&exchanges, &response)?,
         };
         super::output(text.as_bytes())?;
         Ok(if response.allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn policy(&self) -> anyhow::Result<Policy> {
+        let Some(file) = &self.module else { return Ok(Policy::Core) };
+        let name = format!("module {}", file.display());
+        let module = WasmModule::load(file, Limits::default()).with_context(|| name.clone())?;
+        Ok(Policy::Module(module, name))
     }
 
     fn request(&self) -> anyhow::Result<Value> {
@@ -239,6 +270,37 @@ fn warn_about_unset_ranges(settings: &Settings, cluster: &[Value], name: &str) {
     ));
 }
 
+impl Policy {
+    /// Checks settings, whose name in messages is `settings`. Returns warnings about them.
+    fn check(&self, document: Value, settings: &str) -> anyhow::Result<Vec<String>> {
+        match self {
+            Self::Core => Ok(settings_file::check(document, &ServiceRanges::default(), settings)?.warnings),
+            Self::Module(module, name) => match module.validate_settings(&document).with_context(|| name.clone())? {
+                SettingsAnswer { valid: true, warnings, .. } => Ok(warnings),
+                SettingsAnswer { message, .. } => {
+                    anyhow::bail!("{}", in_lines(settings, harmless_lines(&message.unwrap_or_default())))
+                }
+            },
+        }
+    }
+
+    /// The answer to the request, with look-ups that `calls` answer.
+    fn evaluate(&self, calls: Arc<dyn HostCalls>, request: &Value, settings: &Value) -> anyhow::Result<Answer> {
+        match self {
+            Self::Core => {
+                // As Kubewarden shows it to the module: the same look-ups, in the same order.
+                let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
+                    let call = HostCall::read("kubewarden", "kubernetes", operation, request);
+                    calls.answer(&call.map_err(|error| error.to_string())?)
+                });
+                let decision = decide_value(request, &Settings::from_value(settings)?, InUse::default(), &cluster);
+                Ok(Answer::new(decision, request.get("object").cloned().unwrap_or_default()))
+            }
+            Self::Module(module, name) => module.validate(request, settings, calls).with_context(|| name.clone()),
+        }
+    }
+}
+
 impl LookupSource {
     fn calls(&self) -> Arc<dyn HostCalls> {
         match self {
@@ -249,14 +311,6 @@ impl LookupSource {
     }
 }
 
-/// The cluster as the policy sees it in Kubewarden, with these answers to its host calls.
-fn looking_up(calls: &dyn HostCalls) -> impl Cluster + '_ {
-    KubewardenCluster::new(move |operation: &str, request: &[u8]| {
-        let call = HostCall::read("kubewarden", "kubernetes", operation, request);
-        calls.answer(&call.map_err(|error| error.to_string())?)
-    })
-}
-
 /// The response with its patch decoded to JSON.
 fn decoded(response: &AdmissionResponse) -> anyhow::Result<Value> {
     let mut document = serde_json::to_value(response)?;
@@ -264,4 +318,47 @@ fn decoded(response: &AdmissionResponse) -> anyhow::Result<Value> {
         document["patch"] = serde_json::from_slice(&STANDARD.decode(patch)?)?;
     }
     Ok(document)
+}
+
+/// The look-ups in order, each with what was found, and the response.
+fn text(exchanges: &[Exchange], response: &AdmissionResponse) -> anyhow::Result<String> {
+    let mut lines = vec![format!("{} look-ups", exchanges.len())];
+    for (number, Exchange { call, answer }) in (1..).zip(exchanges) {
+        let found = match (call, answer) {
+            (HostCall::Get { name, .. }, Err(error)) if error.contains(&format!(" named '{name}'")) => {
+                "not found".to_owned()
+            }
+            (_, Err(error)) => error.lines().next().unwrap_or_default().to_owned(),
+            (HostCall::Get { .. }, Ok(_)) => "found".to_owned(),
+            (_, Ok(list)) => {
+                let list: Value = serde_json::from_str(list)?;
+                format!("{} found", list["items"].as_array().map_or(0, Vec::len))
+            }
+        };
+        let asked = match call {
+            HostCall::ListAll { api_version, kind, .. } => format!("list {api_version}/{kind}"),
+            HostCall::ListNamespace { api_version, kind, namespace, .. } => {
+                format!("list {api_version}/{kind} in {namespace}")
+            }
+            HostCall::Get { api_version, kind, name, .. } => format!("get {api_version}/{kind} {name}"),
+        };
+        lines.push(format!("  {number}. {asked}: {found}"));
+    }
+    lines.push(if response.allowed { "allowed".to_owned() } else { "denied".to_owned() });
+    let document = decoded(response)?;
+    let patch = document["patch"].as_array().into_iter().flatten();
+    let operation = |of: &Value| format!("  {} {} {}", text_of(&of["op"]), text_of(&of["path"]), of["value"]);
+    lines.extend(patch.map(operation));
+    let message = response.status.iter().filter_map(|status| status.message.clone());
+    lines.extend(message.map(|message| format!("  {message}")));
+    let annotations = response.audit_annotations.iter().flatten();
+    // The reason of a denial is its message.
+    let annotations = annotations.filter(|(key, _)| response.allowed || *key != "reason");
+    lines.extend(annotations.map(|(key, value)| format!("  {key}: {value}")));
+    lines.extend(response.warnings.iter().flatten().map(|warning| format!("  warning: {warning}")));
+    Ok(lines.iter().map(|line| format!("{}\n", harmless(line))).collect())
+}
+
+fn text_of(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clusterip_host::cluster::manifests;
+use clusterip_host::cluster::manifests::manifest_files::{self, Namespace};
 use serde_json::Value;
 
 use crate::snapshot_kinds::SnapshotKinds;
@@ -65,10 +66,15 @@ fn check_standard_input<'a>(arguments: impl IntoIterator<Item = (&'a str, &'a Pa
     Ok(())
 }
 
-/// Reads the objects of a snapshot file.
+/// Reads the objects of a snapshot file, or of a folder of manifests.
 fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
-    let source = manifests::read_large_file(file).context("snapshot")?;
-    let manifests = manifests::parse(&[source], "default").context("snapshot")?;
+    let manifests = if file.is_dir() {
+        let folder = [file.to_owned()];
+        manifest_files::load(&folder, Namespace::Default("default")).context("snapshot")?.manifests
+    } else {
+        let source = manifests::read_large_file(file).context("snapshot")?;
+        manifests::parse(&[source], "default").context("snapshot")?
+    };
     let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object.value()).collect();
     let kinds = SnapshotKinds::of(&objects);
     kinds.check_not_empty().with_context(|| format!("snapshot: {}", file.display()))?;

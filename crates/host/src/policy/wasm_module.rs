@@ -53,7 +53,7 @@ pub struct Limits {
 impl Default for Limits {
     /// Enough for a request in a cluster with 100,000 Services, which takes some seconds.
     fn default() -> Self {
-        Self { memory: 512 << 20, fuel: 20_000_000_000 }
+        Self { memory: 512 << 20, fuel: 10_000_000_000 }
     }
 }
 
