@@ -139,9 +139,11 @@ windows: policy.wasm ## Build the program for Windows
 	cargo build --quiet --release --locked --package clusterip --bin clusterip --target $(WINDOWS)
 
 .PHONY: demo
-demo: policy.wasm ## Build the program quickly, and plan addresses for the Services of examples/shop
+demo: policy.wasm ## Build the module and the program quickly, plan the Services of examples/shop, and ask the module about one
 	cargo build --quiet --profile demo --locked --package clusterip --bin clusterip
 	target/demo/clusterip plan examples/shop --settings examples/settings/k2s.yaml
+	target/demo/clusterip evaluate --module policy.wasm --request examples/requests/cart.yaml \
+		--settings examples/settings/k2s.yaml --snapshot examples/shop --output text
 
 .PHONY: test
 test: test-native test-wasm test-map test-rules test-images e2e-tests test-external test-pods test-kubewarden ## Run all tests; with REQUIRE_ALL=1 a skipped test fails

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use clusterip_core::annotations::cut;
 use clusterip_core::json::Located;
 use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
+use clusterip_core::lookups::{Cluster, Reserve, LookupError, NamespaceMeta};
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{TemplateAt, Workload, WorkloadKind};
 use ipnet::IpNet;
@@ -165,12 +165,12 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluste
         kind: &WorkloadKind,
         namespace: &str,
         lookups: Lookups,
-        selects: &dyn Fn(&Labels) -> bool,
+        selector: &Labels,
     ) -> Result<Vec<Workload>, LookupError> {
         let resource = Resource { api_version: &kind.api_version, kind: &kind.kind };
         let scope = (lookups == Lookups::Namespace).then_some(namespace);
         let objects = self.list(&resource, scope, &workload_masks(kind.template))?;
-        list::workloads(&objects, kind.template, namespace, selects).map_err(|error| resource.malformed(&error))
+        list::workloads(&objects, kind.template, namespace, selector).map_err(|error| resource.malformed(&error))
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
@@ -202,17 +202,17 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluste
         list::external_addresses(&objects, visit).map_err(|error| Resource::SERVICE.malformed(&error))
     }
 
-    fn node_blocks(&self, visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+    fn node_blocks(&self, _: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
         let objects = self.list(&Resource::NODE, None, &NODE_MASKS.map(str::to_owned))?;
         list::node_blocks(&objects, visit).map_err(|error| Resource::NODE.malformed(&error))
     }
 
-    fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError> {
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
         let name = address.to_string();
         match self.get(&Resource::IP_ADDRESS, &name, true, &METADATA_MASKS) {
-            Ok(Some(_)) => Ok(IpAddressLookup::Taken),
-            Ok(None) => Ok(IpAddressLookup::Free),
-            Err(LookupError::NoSuchApi { .. }) => Ok(IpAddressLookup::NoSuchApi),
+            Ok(Some(_)) => Ok(Reserve::Taken),
+            Ok(None) => Ok(Reserve::Reserved),
+            Err(LookupError::NoSuchApi { .. }) => Ok(Reserve::NoSuchApi),
             Err(error) => Err(error),
         }
     }

@@ -8,19 +8,10 @@ pub mod list;
 /// The entry points that a waPC host calls. They exist in the Wasm module only: a native build has no host.
 #[cfg(target_arch = "wasm32")]
 mod entry_points {
-    use std::cell::RefCell;
-
-    use clusterip_core::validate::{LastSettings, validate_reusing};
     use kubewarden_policy_sdk::{protocol_version_guest, wapc_guest};
     use wapc_guest::{CallResult, host_call, register_function};
 
     use crate::kubewarden_cluster::KubewardenCluster;
-
-    thread_local! {
-        /// The settings of the last request. `clusterip` evaluates many requests with one instance, for example in a
-        /// plan.
-        static LAST_SETTINGS: RefCell<LastSettings> = RefCell::default();
-    }
 
     /// The host calls this once for each instance, before any other function.
     #[expect(unsafe_code, reason = "the host finds the function by its name")]
@@ -35,10 +26,7 @@ mod entry_points {
         let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
             host_call("kubewarden", "kubernetes", operation, request).map_err(|error| error.to_string())
         });
-        // They are not borrowed during the evaluation, because a trap would leave them borrowed.
-        let mut last_settings = LAST_SETTINGS.take();
-        let answer = validate_reusing(&mut last_settings, payload, &cluster);
-        LAST_SETTINGS.set(last_settings);
+        let answer = clusterip_core::validate(payload, &cluster);
         Ok(serde_json::to_vec(&answer)?)
     }
 

@@ -6,10 +6,9 @@ use std::net::IpAddr;
 use clusterip_core::address::parse_address;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, claimed_addresses, recorded_addresses};
 use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
-use clusterip_core::json::{Located, TypeMismatch};
+use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::node::object::blocks;
-use clusterip_core::pod_spec::PodSpec;
 use clusterip_core::workload::{TemplateAt, Workload};
 use ipnet::IpNet;
 use serde_json::Value;
@@ -39,7 +38,7 @@ pub enum ListError {
     },
 }
 
-/// Reads a list of workloads, and returns those in `namespace` whose Pod labels `selects` accepts.
+/// Reads a list of workloads, and returns those in `namespace` whose Pods have all labels of `selector`.
 ///
 /// # Errors
 /// [`ListError`] for the first mistake in the list or in an object of the namespace.
@@ -47,7 +46,7 @@ pub fn workloads(
     json: &[u8],
     template: TemplateAt,
     namespace: &str,
-    selects: &dyn Fn(&Labels) -> bool,
+    selector: &Labels,
 ) -> Result<Vec<Workload>, ListError> {
     let mut found = Vec::new();
     each(json, &mut |item| {
@@ -67,7 +66,7 @@ pub fn workloads(
         }
         let name = read(name).ok_or(ListError::Encoding)?.into_owned();
         let (labels, spec) = (parse(labels)?, parse(spec)?);
-        match pod_spec(&labels, &spec, template, selects) {
+        match template.selected(&labels, &spec, selector) {
             Ok(Some(pod_spec)) => found.push(Workload { name, pod_spec }),
             Ok(None) => {}
             Err(mismatch) => return Err(ListError::Object { name: format!("{namespace}/{name}"), mismatch }),
@@ -75,31 +74,6 @@ pub fn workloads(
         Ok(())
     })?;
     Ok(found)
-}
-
-/// The Pod spec of an object, if `selects` accepts the labels of its Pods.
-fn pod_spec(
-    labels: &Value,
-    spec: &Value,
-    template: TemplateAt,
-    selects: &dyn Fn(&Labels) -> bool,
-) -> Result<Option<PodSpec>, TypeMismatch> {
-    let (labels, spec) = (Located::new(labels, "metadata.labels"), Located::new(spec, "spec"));
-    let template = match template {
-        TemplateAt::Itself => {
-            let labels = if labels.value.is_null() { Labels::new() } else { labels.map()? };
-            return if selects(&labels) { read_spec(Some(&spec)) } else { Ok(None) };
-        }
-        TemplateAt::Template => spec.get("template")?,
-        TemplateAt::JobTemplate => spec.descend(&["jobTemplate", "spec", "template"])?,
-    };
-    let Some(template) = template else { return Ok(None) };
-    let labels = template.get("metadata")?.map_or(Ok(Labels::new()), |metadata| metadata.map_of("labels"))?;
-    if selects(&labels) { read_spec(template.get("spec")?.as_ref()) } else { Ok(None) }
-}
-
-fn read_spec(spec: Option<&Located<'_>>) -> Result<Option<PodSpec>, TypeMismatch> {
-    spec.map_or(Ok(PodSpec::default()), PodSpec::read).map(Some)
 }
 
 fn parse(raw: Field<&[u8]>) -> Result<Value, serde_json::Error> {

@@ -1,5 +1,5 @@
 //! The same request, settings and state of the cluster give the same bytes in `clusterip serve`, in `evaluate` with
-//! each of its sources, and, as far as it prints them, in `plan`.
+//! each of its sources and with the module, and, as far as it prints them, in `plan`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,6 +25,8 @@ services:
   - {name: linux, cidrs: [172.21.0.0/24], reserved: 50, match: {os: linux}}
   evidence: {kinds: [Deployment, example.com/v1/Roster, Pod]}
 ";
+
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../policy.wasm");
 
 /// A kind with Pod templates and an irregular plural.
 const ROSTERS: &str = "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, \
@@ -150,6 +152,10 @@ async fn all_commands_give_the_same_answer_byte_for_byte() {
         let expected = run(&["--cluster", "--record", "session.yml"]).await;
         assert_eq!(run(&["--session", "session.yml"]).await, expected, "{case}: the recorded session");
         assert_eq!(run(&["--snapshot", "cluster.yaml"]).await, expected, "{case}: the snapshot");
+        let by_module = ["--module", MODULE, "--cluster", "--record", "by-module.yml"];
+        assert_eq!(run(&by_module).await, expected, "{case}: the module");
+        let recorded = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(recorded("by-module.yml"), recorded("session.yml"), "{case}: the look-ups of the module");
 
         let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
         let response = expected.1.trim_end();

@@ -1,9 +1,9 @@
 use super::*;
 
 #[track_caller]
-fn classify(text: &str) -> Result<Option<IpAddressLookup>, LookupError> {
+fn classify(text: &str) -> Result<Option<Reserve>, LookupError> {
     let cluster = KubewardenCluster::new(|_: &str, _: &[u8]| Err(text.to_owned()));
-    cluster.ip_address(IpAddr::from([10, 0, 0, 9])).map(Some)
+    cluster.reserve(IpAddr::from([10, 0, 0, 9])).map(Some)
 }
 
 /// The results of a failed look-up of `IPAddress`: how the denial begins.
@@ -14,8 +14,8 @@ const FAILED: &str = "looking up networking.k8s.io/v1/IPAddress 10.0.0.9 failed:
 
 fn words(text: &str) -> String {
     match classify(text) {
-        Ok(Some(IpAddressLookup::Free)) => FREE.to_owned(),
-        Ok(Some(IpAddressLookup::NoSuchApi)) => ABSENT.to_owned(),
+        Ok(Some(Reserve::Reserved)) => FREE.to_owned(),
+        Ok(Some(Reserve::NoSuchApi)) => ABSENT.to_owned(),
         Ok(other) => format!("{other:?}"),
         Err(error) => error.to_string(),
     }

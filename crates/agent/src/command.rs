@@ -14,11 +14,9 @@ use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::external::assignment_watcher::AssignmentWatcher;
-use clusterip_host::external::refusal_cache::RefusalCache;
 use clusterip_host::live_settings::startup::start_following;
 use clusterip_host::live_settings::{LiveSettings, SettingsSource};
 use clusterip_host::permissions::Duties;
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::http::server::ServerError;
 use clusterip_runtime::http::status::{Status, StatusServer};
@@ -114,13 +112,12 @@ impl Agent {
         let client = self.cluster.client().await?;
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let metrics = Arc::new(ExposedMetrics::new());
-        let module = Arc::new(Module::new(EMBEDDED)?);
         let status = StatusServer::bind(self.listen).await?;
         // `clusterip serve` reports overlaps of Service ranges with pools.
         let (_unknown, ranges) = watch::channel(ServiceRanges::default());
         let source = SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), &client);
         let duties = self.duties(&namespace);
-        let follower = start_following(source, &module, ranges, &metrics.cluster, &client, &duties).await?;
+        let follower = start_following(source, ranges, &metrics.cluster, &client, &duties).await?;
         let settings = follower.subscribe();
         let (stores, changes) = Stores::new(client.clone(), metrics.cluster.clone(), |_| ());
         stores.watch_kinds(kinds::of_agent());
@@ -135,8 +132,7 @@ impl Agent {
         if let Some(reason) = unknown_node(&self.node, &stores) {
             tracing::error!("{reason}");
         }
-        let (refused, refusals) = (BTreeSet::new(), RefusalCache::default());
-        let mut watcher = AssignmentWatcher { module, settings, stores, changes, refused, refusals };
+        let mut watcher = AssignmentWatcher { settings, stores, changes, refused: BTreeSet::new() };
         let (tell, assignments) =
             watch::channel(Arc::new(watcher.look().await.context("can't determine the addresses to hold")?));
         let assigned = tokio::spawn(watcher.run(tell, until(stopped.clone())));

@@ -3,26 +3,20 @@
 //! pools for Nodes.
 
 use std::net::IpAddr;
-use std::num::NonZero;
 use std::sync::mpsc::sync_channel;
-use std::thread::{self, available_parallelism};
+use std::thread;
 
 use clusterip_core::answer::Outcome;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::manifests::{Manifest, Origin};
-use clusterip_host::object;
-use clusterip_host::policy::module::{Module, ModuleError, Series};
+use clusterip_host::cluster::manifests::Manifest;
 use serde_json::{Value, json};
-use thiserror::Error;
 
-mod early_answers;
 mod plan_evaluator;
 mod rows;
 
-use self::early_answers::{EarlyAnswer, GROUP, WAITING_GROUPS};
-use self::plan_evaluator::{AnsweredService, PlanEvaluator};
+use self::plan_evaluator::{PlanEvaluator, PlannedService};
 use self::rows::shown_name;
 pub use self::rows::{AddressSource, ExternalRow, Row};
 use crate::api_server_rules::ApiServerRules;
@@ -53,18 +47,9 @@ impl Plan {
     }
 }
 
-/// The policy did not answer about a Service or a Node.
-#[derive(Debug, Error)]
-#[error("{origin}: {subject}: {error}")]
-pub struct PlanError {
-    origin: Origin,
-    subject: String,
-    error: ModuleError,
-}
-
 /// Plans Services and Nodes.
-pub struct Planner<'m> {
-    evaluator: PlanEvaluator<'m>,
+pub struct Planner {
+    evaluator: PlanEvaluator,
     planned: PlannedServices,
     /// Which Services of the manifests are planned; `None` for all.
     selector: Option<ServiceSelector>,
@@ -78,9 +63,9 @@ struct PlannedServices {
     api_server: ApiServerRules,
 }
 
-impl<'m> Planner<'m> {
+impl Planner {
     /// A planner for a cluster with these objects.
-    pub fn new(module: &'m Module, document: Value, settings: Settings, cluster: Vec<Value>) -> Self {
+    pub fn new(settings: Settings, cluster: Vec<Value>) -> Self {
         let mut snapshot = Snapshot::default();
         let mut api_server = ApiServerRules::default();
         for object in cluster {
@@ -94,8 +79,7 @@ impl<'m> Planner<'m> {
                 external.add_existing(&ServiceKey::of(&service).to_string(), &service);
             }
         }
-        let threads = available_parallelism().map_or(1, NonZero::get);
-        let evaluator = PlanEvaluator::new(module, document, settings, snapshot, threads);
+        let evaluator = PlanEvaluator::new(settings, snapshot);
         Self { evaluator, planned: PlannedServices { external, api_server }, selector: None }
     }
 
@@ -105,31 +89,17 @@ impl<'m> Planner<'m> {
         Self { selector, ..self }
     }
 
-    /// Evaluates Services on this many threads, instead of one for each processor. The plan is always the same.
-    #[must_use]
-    pub fn on_threads(self, threads: usize) -> Self {
-        Self { evaluator: self.evaluator.on_threads(threads), ..self }
-    }
-
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
     /// exist already, are known before the first Service is planned. `progress` is called after each with the number
     /// that is done.
-    ///
-    /// # Errors
-    /// [`PlanError`] if the policy does not answer.
-    pub fn plan(self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Result<Plan, PlanError> {
-        let Self { evaluator, mut planned, selector } = self;
-        let PlanEvaluator { module, document, settings, snapshot, .. } = &evaluator;
-        let has_pools = !settings.nodes.pools.is_empty();
-        // Made before the manifests are known, because Nodes of the cluster keep the blocks that they have.
-        let mut nodes = has_pools.then(|| NodePlanner::new(module, document, settings, snapshot));
+    pub fn plan(self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Plan {
+        let Self { mut evaluator, mut planned, selector } = self;
+        // Found before the manifests are known, because Nodes of the cluster keep the blocks that they have.
+        let existing_nodes: Vec<Value> = Snapshot::read(&evaluator.snapshot).all("v1", "Node").collect();
         each_object(manifests, |manifest, object| {
             planned.api_server.add_namespace(object);
             evaluator.add(object, manifest);
         });
-        if let Some(nodes) = &mut nodes {
-            nodes.learn(manifests);
-        }
         let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service());
         if let Some(external) = &mut planned.external {
             for (index, manifest) in services() {
@@ -140,66 +110,40 @@ impl<'m> Planner<'m> {
         let is_selected =
             |manifest: &Manifest| selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()));
         let selected: Vec<(usize, &Manifest)> = services().filter(|(_, manifest)| is_selected(manifest)).collect();
-        let rows = planned.plan_services(&evaluator, &selected, &mut progress)?;
+        let mut rows = Vec::with_capacity(selected.len());
+        for &(index, manifest) in &selected {
+            rows.push(planned.plan_service(&mut evaluator, index, manifest));
+            progress(rows.len() as u64);
+        }
+        let PlanEvaluator { settings, snapshot, .. } = &evaluator;
         let used: Vec<IpAddr> = Snapshot::read(snapshot).addresses().collect();
         let mut done = rows.len() as u64;
-        let mut plan = Plan {
-            rows,
-            manifests: selected.iter().map(|(index, _)| *index).collect(),
-            pools: pool_use::of(settings, &used),
-            external: planned.external.map(|external| pool_use::of_external(&settings.external, &external.used())),
-            nodes: None,
-        };
-        let planned_nodes = nodes.map(|nodes| {
+        let nodes = (!settings.nodes.pools.is_empty()).then(|| {
+            let mut nodes = NodePlanner::new(settings, snapshot, existing_nodes);
+            nodes.learn(manifests);
             nodes.plan(manifests, || {
                 done += 1;
                 progress(done);
             })
         });
-        plan.nodes = planned_nodes.transpose().map_err(|(index, error)| {
-            let manifest = &manifests[index];
-            let subject = format!("Node {}", object::name(&manifest.object.value()));
-            PlanError { origin: manifest.origin.clone(), subject, error }
-        })?;
-        Ok(plan)
+        Plan {
+            rows,
+            manifests: selected.iter().map(|(index, _)| *index).collect(),
+            pools: pool_use::of(settings, &used),
+            external: planned.external.map(|external| pool_use::of_external(&settings.external, &external.used())),
+            nodes,
+        }
     }
 }
 
 impl PlannedServices {
-    /// Plans Services in their order. While some of them are planned, the next ones are evaluated.
-    fn plan_services(
-        &mut self,
-        evaluator: &PlanEvaluator<'_>,
-        services: &[(usize, &Manifest)],
-        progress: &mut impl FnMut(u64),
-    ) -> Result<Vec<Row>, PlanError> {
-        let mut rows = Vec::with_capacity(services.len());
-        let mut series = evaluator.module.series();
-        thread::scope(|scope| {
-            let mut early_answers = evaluator.early_answers(scope, services);
-            for &(index, manifest) in services {
-                let early = early_answers.next();
-                rows.push(self.plan_service(evaluator, index, manifest, early, &mut series)?);
-                progress(rows.len() as u64);
-            }
-            Ok(rows)
-        })
-    }
-
     /// Plans the Service of a manifest.
-    fn plan_service(
-        &mut self,
-        evaluator: &PlanEvaluator<'_>,
-        index: usize,
-        manifest: &Manifest,
-        early: Option<EarlyAnswer>,
-        series: &mut Series<'_>,
-    ) -> Result<Row, PlanError> {
-        let answered = match early.and_then(|early| early.if_current(evaluator)) {
-            Some(answered) => answered,
-            None => self.evaluate(evaluator, index, manifest, series)?,
-        };
-        let AnsweredService { id, object, old, placed, row } = answered;
+    fn plan_service(&mut self, evaluator: &mut PlanEvaluator, index: usize, manifest: &Manifest) -> Row {
+        let service = evaluator.pending(index, manifest);
+        let external = self.external.as_ref().filter(|_| evaluator.is_external(&service));
+        let held = external.map(|external| external.held(&service.object));
+        let decision = evaluator.decide(&service, held.as_ref());
+        let PlannedService { id, object, old, placed, row } = service.planned(decision);
         let key = planned_key(&object, index);
         let refusal =
             placed.as_ref().and_then(|placed| self.api_server.refusal(&evaluator.settings, &key, placed, old.as_ref()));
@@ -218,31 +162,15 @@ impl PlannedServices {
             }
             evaluator.add_planned(&id, placed, (!is_generated).then_some(&manifest.origin));
         }
-        Ok(row)
-    }
-
-    fn evaluate(
-        &self,
-        evaluator: &PlanEvaluator<'_>,
-        index: usize,
-        manifest: &Manifest,
-        series: &mut Series<'_>,
-    ) -> Result<AnsweredService, PlanError> {
-        let service = evaluator.pending(index, manifest);
-        let external = self.external.as_ref().filter(|_| evaluator.is_external(&service));
-        let held = external.map(|external| external.held(&service.object));
-        match evaluator.answer(&service, held.as_ref(), series) {
-            Ok(answer) => Ok(service.answered(answer)),
-            Err(error) => {
-                let subject = format!("Service {}", service.id);
-                Err(PlanError { origin: manifest.origin.clone(), subject, error })
-            }
-        }
+        row
     }
 }
 
 /// Calls `visit` with each manifest and its object, in their order. Meanwhile another thread parses the next objects.
 fn each_object(manifests: &[Manifest], mut visit: impl FnMut(&Manifest, &Value)) {
+    /// How many objects a thread parses before it hands them over, and how many such groups may wait.
+    const GROUP: usize = 32;
+    const WAITING_GROUPS: usize = 8;
     thread::scope(|scope| {
         let (sender, receiver) = sync_channel::<Vec<Value>>(WAITING_GROUPS);
         scope.spawn(move || {

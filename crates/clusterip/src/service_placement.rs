@@ -1,14 +1,15 @@
 //! Where a Service lies, and where it belongs.
 //!
-//! The policy is asked as if the Service were created now without an address. Its answer contains the Service's pool
-//! and an address of that pool.
+//! A decision is made as if the Service were created now without an address. It names the Service's pool and an address
+//! of that pool.
 
 use std::net::IpAddr;
 
 use clusterip_core::address::Family;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
-use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::Decision;
+use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::pod_spec::OS_LABEL;
@@ -59,8 +60,8 @@ pub struct Placement {
     pub evidence: Option<String>,
     /// A sentence for each label of which the selected workloads want several values.
     pub mixed: Vec<String>,
-    /// The policy's decision; `None` if the answer does not come from this policy.
-    pub outcome: Option<Outcome>,
+    /// What would happen to the Service if it were created now.
+    pub outcome: Outcome,
     /// The policy's reason, if it would give no address.
     pub reason: Option<String>,
 }
@@ -107,19 +108,15 @@ pub fn noted_reason(service: &Value) -> Option<&str> {
 }
 
 impl Placement {
-    /// Compares the policy's answer to [`as_if_created`] with where the Service lies.
-    pub fn of(settings: &Settings, service: &Value, answer: &Answer) -> Self {
+    /// Compares the decision about [`as_if_created`] with where the Service lies.
+    pub fn of(settings: &Settings, service: &Value, decision: &Decision) -> Self {
         let addresses = addresses(service);
         let lies_in = pools_of(settings, &addresses);
-        let audit = answer.audit();
-        let pool = audit.as_ref().and_then(|audit| audit.pool.as_deref()).and_then(|name| settings.pool(name));
-        let evidence = audit.as_ref().map(|audit| audit.evidence.clone().unwrap_or_default()).unwrap_or_default();
-        let outcome = audit.as_ref().map(|audit| audit.outcome);
-        let subject = format!("{}/{}", namespace(service), name(service));
+        let pool = decision.pool.as_deref().and_then(|name| settings.pool(name));
+        let evidence = decision.evidence.clone().unwrap_or_default();
+        let outcome = decision.outcome();
         let standing = match pool {
-            None if !lies_in.is_empty() && audit.as_ref().is_some_and(|audit| audit.is_unmatched(&subject)) => {
-                Standing::Unmatched
-            }
+            None if decision.unmatched && !lies_in.is_empty() => Standing::Unmatched,
             None => Standing::InPlace,
             Some(_) if addresses.iter().all(|address| fits(settings, pool, *address)) => Standing::InPlace,
             // An operating system that is only assumed moves no Service out of a pool that might be the right one.
@@ -137,7 +134,7 @@ impl Placement {
             evidence: (pool.is_some() || !evidence.labels.is_empty()).then(|| in_words(&evidence)),
             mixed: evidence.mixed,
             outcome,
-            reason: audit.and_then(|audit| audit.reason),
+            reason: decision.reason().map(str::to_owned),
         }
     }
 }

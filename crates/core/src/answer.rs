@@ -9,14 +9,12 @@ use serde_json::{Map, Value};
 
 use crate::address_set_by_hand::ADDRESS_FIELDS;
 use crate::annotations::{REASON_ANNOTATION, annotate, cut, in_record, recorded_addresses};
-use crate::decide::{Decision, NO_POOL_MATCHES, Verdict};
+pub use crate::decide::Outcome;
+use crate::decide::{Decision, MAX_LINE_LENGTH, Verdict};
 use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External};
 use crate::json::field_mut;
-
-/// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
-const MAX_LINE_LENGTH: usize = 256;
 
 /// The answer of a Kubewarden policy. The same decision always gives the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,28 +55,7 @@ pub struct Audit {
     pub external: Option<External>,
 }
 
-/// The outcome of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// The object got an address or a block.
-    Allocated,
-    /// The object stayed as it was.
-    Unchanged,
-    /// The request was denied.
-    Denied,
-}
-
 impl Outcome {
-    /// `allocated`, `unchanged` or `denied`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Allocated => "allocated",
-            Self::Unchanged => "unchanged",
-            Self::Denied => "denied",
-        }
-    }
-
     fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
         let decision = annotations.get("decision")?;
         [Self::Allocated, Self::Unchanged, Self::Denied].into_iter().find(|outcome| outcome.name() == decision)
@@ -86,15 +63,6 @@ impl Outcome {
 }
 
 impl Audit {
-    /// Whether the answer about a Service says that no pool matches it. `subject` is its namespace and name, as in
-    /// messages.
-    pub fn is_unmatched(&self, subject: &str) -> bool {
-        let reason = self.reason.as_deref().unwrap_or_default();
-        let denied = reason.strip_prefix("Service ").and_then(|rest| rest.strip_prefix(subject)?.strip_prefix(": "));
-        let says_so = denied.unwrap_or(reason).starts_with(NO_POOL_MATCHES);
-        self.pool.is_none() && (says_so || self.outcome == Outcome::Allocated)
-    }
-
     /// Formats the audit annotations.
     pub fn to_annotations(&self) -> BTreeMap<String, String> {
         let evidence = self.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok());
@@ -139,22 +107,25 @@ impl Audit {
     }
 }
 
+impl Decision {
+    /// The warnings, each as long as the API server shows it.
+    pub fn cut_warnings(&self) -> Vec<String> {
+        self.warnings.iter().map(|warning| cut(warning, MAX_LINE_LENGTH).into_owned()).collect()
+    }
+}
+
 impl Answer {
     /// The answer that applies `decision` to `object`, the object of the request. Only its addresses, blocks, record of
     /// external addresses, reason, and the owners of its addresses in `metadata.managedFields` change.
-    pub(crate) fn new(decision: Decision, mut object: Value) -> Self {
-        let Decision { verdict, pool, evidence, external, disown, note, warnings } = decision;
-        let (outcome, reason) = match &verdict {
-            Verdict::Allocated(_) | Verdict::Assigned(_) => (Outcome::Allocated, None),
-            Verdict::Unchanged(reason) => (Outcome::Unchanged, Some(reason.clone())),
-            Verdict::Denied(denial) => (Outcome::Denied, Some(denial.message.clone())),
-        };
+    pub fn new(decision: Decision, mut object: Value) -> Self {
+        let (outcome, reason) = (decision.outcome(), decision.reason().map(str::to_owned));
+        let warnings = decision.cut_warnings();
+        let Decision { verdict, pool, evidence, external, disown, note, .. } = decision;
         let audit = Audit { outcome, pool, evidence, reason, external: external.clone() }.to_annotations();
         let mut answer = Self {
             accepted: true,
             audit_annotations: Some(audit),
-            warnings: (!warnings.is_empty())
-                .then(|| warnings.iter().map(|warning| cut(warning, MAX_LINE_LENGTH).into_owned()).collect()),
+            warnings: (!warnings.is_empty()).then_some(warnings),
             ..Self::default()
         };
         let disowned = disown && disown_addresses(&mut object);
@@ -179,7 +150,7 @@ impl Answer {
         }
         if let Some(object) = &mut answer.mutated_object {
             if let Some(note) = note {
-                annotate(object, REASON_ANNOTATION, cut(&note, MAX_LINE_LENGTH).into_owned());
+                annotate(object, REASON_ANNOTATION, note);
             }
             if let Some(external) = external {
                 external.carry_out(object);

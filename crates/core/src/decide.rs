@@ -3,21 +3,28 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::address::{Candidates, Family};
 use crate::annotations::{self, REASON_ANNOTATION};
 use crate::denial::Denial;
 use crate::evidence::Report;
 use crate::external::{self, External, Held, RecordChange};
+use crate::json::TypeMismatch;
 use crate::families::{Second, families, second};
 use crate::lookups::{Cluster, LookupError};
 use crate::namespace::LazyNamespace;
+use crate::node::{self, Allocation};
 use crate::pick::Picker;
 use crate::pool::{Choice, PoolRefusal, choose};
 use crate::request::{About, Operation, Request};
 use crate::service::{FamilyPolicy, Service};
 use crate::settings::{Explicit, Pool, Reservation, Settings, Unmatched, WhenFull};
 use crate::triage::{Triage, triage};
+
+/// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
+pub(crate) const MAX_LINE_LENGTH: usize = 256;
 
 /// The decision about a request, and its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +33,8 @@ pub struct Decision {
     pub verdict: Verdict,
     /// The name of the Service's pool, if a pool was looked for.
     pub pool: Option<String>,
+    /// Whether a pool was looked for, and none matches the Service.
+    pub unmatched: bool,
     /// The evidence about nodes, if it was needed.
     pub evidence: Option<Report>,
     /// What happens to the Service's external addresses, if the request concerns any.
@@ -34,7 +43,8 @@ pub struct Decision {
     /// owner in `metadata.managedFields`: with server-side apply, the author of an empty `clusterIP` owns it before the
     /// address is there, and the address would count as set by hand.
     pub disown: bool,
-    /// The new value of [`REASON_ANNOTATION`]; empty if the annotation is removed, `None` if it stays as it is.
+    /// The new value of [`REASON_ANNOTATION`], not longer than a warning; empty if the annotation is removed, `None` if
+    /// it stays as it is.
     pub note: Option<String>,
     /// Warnings for the author of the request.
     pub warnings: Vec<String>,
@@ -43,12 +53,80 @@ pub struct Decision {
 impl Decision {
     /// A decision without reasons and warnings.
     pub(crate) fn new(verdict: Verdict) -> Self {
-        Self { verdict, pool: None, evidence: None, external: None, disown: false, note: None, warnings: Vec::new() }
+        Self {
+            verdict,
+            pool: None,
+            unmatched: false,
+            evidence: None,
+            external: None,
+            disown: false,
+            note: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The refusal of a request that can't be read.
+    pub fn unreadable(mismatch: &TypeMismatch) -> Self {
+        let message = format!("the request can't be read: {mismatch}");
+        Self::new(Verdict::Denied(Denial { code: 400, message }))
+    }
+
+    /// The outcome in one word.
+    pub fn outcome(&self) -> Outcome {
+        match &self.verdict {
+            Verdict::Allocated(_) | Verdict::Assigned(_) => Outcome::Allocated,
+            Verdict::Unchanged(_) => Outcome::Unchanged,
+            Verdict::Denied(_) => Outcome::Denied,
+        }
+    }
+
+    /// Why the request was left unchanged or denied.
+    pub fn reason(&self) -> Option<&str> {
+        match &self.verdict {
+            Verdict::Allocated(_) | Verdict::Assigned(_) => None,
+            Verdict::Unchanged(reason) => Some(reason),
+            Verdict::Denied(denial) => Some(&denial.message),
+        }
+    }
+
+    /// The refusal; `None` if the request is admitted.
+    pub fn denial(&self) -> Option<&Denial> {
+        if let Verdict::Denied(denial) = &self.verdict { Some(denial) } else { None }
+    }
+
+    /// The blocks that a Node gets, if it gets any.
+    pub fn assigned(&self) -> Option<&[IpNet]> {
+        if let Verdict::Assigned(blocks) = &self.verdict { Some(blocks) } else { None }
+    }
+
+    /// The addresses of a Service that gets any, the primary one first; they include one that it already has.
+    pub fn allocated(&self) -> Option<&[IpAddr]> {
+        if let Verdict::Allocated(addresses) = &self.verdict { Some(addresses) } else { None }
     }
 }
 
-/// What the reason of a decision about a Service that no pool matches begins with.
-pub(crate) const NO_POOL_MATCHES: &str = "no pool matches ";
+/// The outcome of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// The object got an address or a block.
+    Allocated,
+    /// The object stayed as it was.
+    Unchanged,
+    /// The request was denied.
+    Denied,
+}
+
+impl Outcome {
+    /// `allocated`, `unchanged` or `denied`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allocated => "allocated",
+            Self::Unchanged => "unchanged",
+            Self::Denied => "denied",
+        }
+    }
+}
 
 /// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +141,23 @@ pub enum Verdict {
     Denied(Denial),
 }
 
-/// Decides about one admission request of a Service: about its ClusterIP, and if that is not refused, about its
-/// external addresses. `held` says which Service holds which external address.
-pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, cluster: &dyn Cluster) -> Decision {
+/// What a host that assigns blocks or external addresses knows to be in use. Without it, admission only checks those
+/// that others have set.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InUse<'a> {
+    /// The blocks of Nodes: with them, a Node without blocks gets some.
+    pub blocks: Option<&'a Allocation>,
+    /// The external addresses: with them, a Service may get some.
+    pub external: Option<&'a Held>,
+}
+
+/// Decides about one admission request. About a Service: about its ClusterIP, and if that is not refused, about its
+/// external addresses. About a Node: about its blocks. Any other request is left unchanged.
+pub fn decide(request: &Request, settings: &Settings, in_use: InUse<'_>, cluster: &dyn Cluster) -> Decision {
+    if let About::Node(node) = &request.about {
+        return node::decide(node, settings, in_use.blocks, cluster);
+    }
+    let held = in_use.external;
     let outside = (settings.unmatched != Unmatched::Unmanaged).then(|| settings.outside_of_pools());
     let mut case = Case {
         request,
@@ -94,6 +186,14 @@ pub fn decide(request: &Request, settings: &Settings, held: Option<&Held>, clust
         case.decision.note = case.note(&change.object, &verdict);
     }
     Decision { verdict, ..case.decision }
+}
+
+/// As [`decide`], for an `AdmissionRequest` as JSON. One that can't be read is denied with status 400 and the reason.
+pub fn decide_value(request: &Value, settings: &Settings, in_use: InUse<'_>, cluster: &dyn Cluster) -> Decision {
+    match Request::read(request) {
+        Ok(request) => decide(&request, settings, in_use, cluster),
+        Err(mismatch) => Decision::unreadable(&mismatch),
+    }
 }
 
 /// The second address of a Service.
@@ -305,6 +405,7 @@ impl<'a> Case<'a> {
     fn choose(&mut self, service: &Service) -> Result<Choice<'a>, PoolRefusal> {
         let choice = choose(service, &self.namespace, self.settings, self.cluster, &mut self.decision.warnings)?;
         self.decision.pool = choice.pool.map(|pool| pool.name.clone());
+        self.decision.unmatched = choice.pool.is_none();
         self.decision.evidence = choice.report();
         Ok(choice)
     }
@@ -328,7 +429,8 @@ impl<'a> Case<'a> {
         }
         match (verdict, &self.decision.pool, &self.decision.evidence) {
             (Verdict::Allocated(_), Some(pool), Some(evidence)) => {
-                Some(format!("pool {pool}: {}", evidence.describe()))
+                let note = format!("pool {pool}: {}", evidence.describe());
+                Some(annotations::cut(&note, MAX_LINE_LENGTH).into_owned())
             }
             _ => service.annotations.contains_key(REASON_ANNOTATION).then(String::new),
         }
@@ -430,7 +532,7 @@ impl<'a> Case<'a> {
 #[inline(never)] // The module has room for one copy.
 fn no_pool_matches(choice: &Choice<'_>) -> String {
     let evidence = if choice.evidence.is_empty() { "this Service".to_owned() } else { choice.describe() };
-    format!("{NO_POOL_MATCHES}{evidence}")
+    format!("no pool matches {evidence}")
 }
 
 /// Why an address is wrong that lies in this pool, or in none; `None` if it may stay. An address outside of every pool

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::annotations::{self, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
 use crate::json::quote;
-use crate::label_selector::{self, Labels};
+use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LookupError};
 use crate::namespace::LazyNamespace;
 use crate::pod_spec::{OS_LABEL, PodSpec, labelled, normal};
@@ -158,8 +158,7 @@ pub(crate) fn gather(
             if search.is_complete() {
                 break;
             }
-            let selects = |labels: &Labels| label_selector::selects(&service.selector, labels);
-            let workloads = cluster.workloads(kind, search.namespace, settings.lookups, &selects)?;
+            let workloads = cluster.workloads(kind, search.namespace, settings.lookups, &service.selector)?;
             search.workloads(kind, &by_name(workloads))?;
         }
     }

@@ -42,15 +42,14 @@
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`mod@validate`] | the functions that a host calls, from bytes to bytes |
+//! | [`mod@decide`] | a decision about a request: typed values go in, one [`Decision`] comes out |
+//! | [`mod@validate`] | the same from bytes to bytes, for the policy module |
 //! | [`settings`] | the settings document, read and checked |
 //! | [`request`], [`service`], [`node`], [`workload`], [`pod_spec`] | the fields of objects that a decision reads |
 //! | [`annotations`], [`label_selector`], [`json`] | the parsers that these modules share |
 //! | [`lookups`] | the port to the cluster: the look-ups of a decision |
-//! | [`prefetched`] | answers to look-ups that the host sends with a request |
 //! | [`triage`] | what a request needs |
 //! | [`evidence`] | on which nodes the Pods of a Service will run; `pool` then chooses the pool |
-//! | [`expected_pool`](expected_pool()) | the pool alone, for a host that asks about many Services |
 //! | [`pick`], [`address`] | a free address of a pool; address arithmetic |
 //! | [`external`] | the external addresses of a Service |
 //! | [`address_set_by_hand`] | whether the address of a Service was set by hand |
@@ -59,7 +58,7 @@
 //! # Promises
 //!
 //! - Pure: the cluster is read through the port [`lookups::Cluster`] only. There is no clock, no randomness and no log.
-//!   Calls share nothing but [`LastSettings`](validate::LastSettings), which change no answer.
+//!   Calls share nothing.
 //! - Deterministic: the same request, settings and cluster give the same bytes.
 //! - Total: no input panics, however malformed.
 
@@ -67,11 +66,9 @@ pub mod address;
 pub mod address_set_by_hand;
 pub mod annotations;
 pub mod answer;
-mod decide;
+pub mod decide;
 mod denial;
 pub mod evidence;
-#[cfg(not(target_arch = "wasm32"))]
-mod expected_pool;
 pub mod external;
 mod families;
 pub mod json;
@@ -82,7 +79,6 @@ pub mod node;
 pub mod pick;
 pub mod pod_spec;
 mod pool;
-pub mod prefetched;
 pub mod request;
 pub mod service;
 pub mod service_key;
@@ -91,6 +87,6 @@ pub mod triage;
 pub mod validate;
 pub mod workload;
 
-#[cfg(not(target_arch = "wasm32"))]
-pub use expected_pool::expected_pool;
+pub use decide::{Decision, InUse, Verdict, decide, decide_value};
+pub use denial::Denial;
 pub use validate::{validate, validate_settings};

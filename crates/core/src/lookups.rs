@@ -14,14 +14,14 @@ use crate::workload::{Workload, WorkloadKind};
 ///
 /// Every method returns a [`LookupError`] if the host can't answer. An object that does not exist is not an error.
 pub trait Cluster {
-    /// The objects of a kind in `namespace` whose Pod labels `selects` accepts, in any order. `lookups` selects how
-    /// they are queried; it must not change the result.
+    /// The objects of a kind in `namespace` whose Pods have all labels of `selector`, which is not empty, in any order.
+    /// `lookups` selects how they are queried; it must not change the result.
     fn workloads(
         &self,
         kind: &WorkloadKind,
         namespace: &str,
         lookups: Lookups,
-        selects: &dyn Fn(&Labels) -> bool,
+        selector: &Labels,
     ) -> Result<Vec<Workload>, LookupError>;
 
     /// The labels and annotations of a Namespace; `None` if it does not exist.
@@ -38,7 +38,7 @@ pub trait Cluster {
     /// may be visited more than once.
     fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
 
-    /// Addresses that other Services have, as far as the host sent them with the request; `None` if it sent none. An
+    /// Addresses that other Services have, if the host knows them without a look-up; `None` if it knows none. An
     /// address that is missing here may be in use all the same.
     fn known_used(&self) -> Option<&[Span]> {
         None
@@ -50,12 +50,13 @@ pub trait Cluster {
     fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError>;
 
     /// Calls `visit` with the name of each Node and each of its pod CIDRs, in any order. A CIDR may be visited more
-    /// than once.
-    fn node_blocks(&self, visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError>;
+    /// than once, and one that overlaps none of `blocks` may be left out.
+    fn node_blocks(&self, blocks: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError>;
 
-    /// Whether an `IPAddress` object of this address exists, by a consistent read. A host that knows of other addresses
-    /// in use (in flight, or part of a move in progress) answers [`IpAddressLookup::Taken`] for them.
-    fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError>;
+    /// Reserves an address for the Service of the request, if it is free: by a consistent read, no `IPAddress` object of
+    /// it exists. A host with a ledger keeps the address for this Service from then on, and answers [`Reserve::Taken`]
+    /// for an address that is in flight or part of a move in progress. A host without memory only reads.
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError>;
 }
 
 /// A cluster without objects, for examples and tests: every address is free.
@@ -68,7 +69,7 @@ impl Cluster for EmptyCluster {
         _: &WorkloadKind,
         _: &str,
         _: Lookups,
-        _: &dyn Fn(&Labels) -> bool,
+        _: &Labels,
     ) -> Result<Vec<Workload>, LookupError> {
         Ok(Vec::new())
     }
@@ -93,12 +94,12 @@ impl Cluster for EmptyCluster {
         Ok(())
     }
 
-    fn node_blocks(&self, _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+    fn node_blocks(&self, _: &[IpNet], _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
         Ok(())
     }
 
-    fn ip_address(&self, _: IpAddr) -> Result<IpAddressLookup, LookupError> {
-        Ok(IpAddressLookup::Free)
+    fn reserve(&self, _: IpAddr) -> Result<Reserve, LookupError> {
+        Ok(Reserve::Reserved)
     }
 }
 
@@ -111,13 +112,13 @@ pub struct NamespaceMeta {
     pub annotations: Labels,
 }
 
-/// The result of looking up an `IPAddress` object.
+/// The result of reserving an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IpAddressLookup {
-    /// The object exists, so the address is taken.
+pub enum Reserve {
+    /// The address is in use.
     Taken,
-    /// The object does not exist, so the address is free.
-    Free,
+    /// The address is free, and the Service of the request may have it.
+    Reserved,
     /// The cluster does not have this API (before Kubernetes 1.33), so only the Services tell which addresses are used.
     NoSuchApi,
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::address::{Candidates, Order, Span, number};
-use crate::lookups::{Cluster, IpAddressLookup, LookupError};
+use crate::lookups::{Cluster, Reserve, LookupError};
 use crate::service_key::ServiceKey;
 
 /// After this many addresses were found taken, all Services are listed once. In a cluster of some thousand Services a
@@ -54,13 +54,13 @@ impl<'a> Picker<'a> {
                     continue;
                 }
                 if self.has_ip_address_api {
-                    match self.cluster.ip_address(address)? {
-                        IpAddressLookup::Free => return Ok(Some(address)),
-                        IpAddressLookup::Taken => {
+                    match self.cluster.reserve(address)? {
+                        Reserve::Reserved => return Ok(Some(address)),
+                        Reserve::Taken => {
                             self.taken_seen += 1;
                             continue;
                         }
-                        IpAddressLookup::NoSuchApi => self.has_ip_address_api = false,
+                        Reserve::NoSuchApi => self.has_ip_address_api = false,
                     }
                 }
                 // Without `IPAddress` objects, only the list of Services tells which addresses are used.
@@ -98,7 +98,7 @@ impl<'a> Picker<'a> {
     /// The addresses that need no look-up, because the host says that they are used. Only an ascending walk can skip
     /// them.
     fn known_used(&self) -> &'a [Span] {
-        let used = self.cluster.known_used().filter(|_| self.order == Order::Lowest);
+        let used = if self.order == Order::Lowest { self.cluster.known_used() } else { None };
         used.unwrap_or_default()
     }
 

@@ -112,6 +112,12 @@ impl Request {
         })
     }
 
+    /// The creation of a Node.
+    pub fn of_new_node(node: Node) -> Self {
+        let (name, about) = (node.name.clone(), About::Node(Change { object: node, old: None }));
+        Self { uid: String::new(), operation: Operation::Create, namespace: String::new(), name, about }
+    }
+
     /// The key that an address is hashed from: namespace and name, or namespace and UID if the name has yet to be
     /// generated.
     pub fn hash_key(&self) -> String {

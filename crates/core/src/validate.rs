@@ -4,44 +4,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::answer::Answer;
-use crate::decide::decide;
+use crate::decide::{Decision, InUse, decide_value};
 use crate::external::Held;
 use crate::json::{TypeMismatch, describe};
 use crate::lookups::Cluster;
-use crate::node::{self, Allocation};
-use crate::prefetched::{Prefetched, PrefetchedCluster};
-use crate::request::{About, Request};
-use crate::settings::{Invalid, Settings};
-
-/// Keeps the settings of the last payload, so that they are not read again if the next payload has the same ones.
-/// Reading settings takes a third of the time of a decision, or more with many pools. The answers stay the same.
-#[derive(Debug, Default)]
-pub struct LastSettings(Option<(Value, Settings)>);
-
-impl LastSettings {
-    /// Reads the settings of `document`, or returns the last ones if they are from the same document.
-    fn read(&mut self, document: Value) -> Result<&Settings, Invalid> {
-        let (document, settings) = match self.0.take() {
-            Some((last, settings)) if last == document => (last, settings),
-            _ => {
-                let settings = Settings::from_value(&document)?;
-                (document, settings)
-            }
-        };
-        Ok(&self.0.insert((document, settings)).1)
-    }
-}
+use crate::node::Allocation;
+use crate::settings::Settings;
 
 /// Answers `{"request": AdmissionRequest, "settings": …}`. To get blocks for a Node, the host adds `"allocation": …`,
-/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]; to save
-/// look-ups, it adds `"prefetched": …`, see [`Prefetched`]. A payload that can't be read is denied with status 400 and
-/// the reason.
+/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]. A payload that
+/// can't be read is denied with status 400 and the reason.
 pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
-    validate_reusing(&mut LastSettings::default(), payload, cluster)
-}
-
-/// As [`validate`]. Reads the settings of the payload only if they differ from `last_settings`, and keeps them there.
-pub fn validate_reusing(last_settings: &mut LastSettings, payload: &[u8], cluster: &dyn Cluster) -> Answer {
     let unreadable =
         |why: &str| Answer::unreadable(format!("the request is not a JSON document with request and settings: {why}"));
     // A generic value instead of a type: deserialising types would make the module larger.
@@ -54,23 +27,18 @@ pub fn validate_reusing(last_settings: &mut LastSettings, payload: &[u8], cluste
     }
     let mut field = |key: &str| payload.get_mut(key).map(Value::take).unwrap_or_default();
     let (mut request, settings) = (field("request"), field("settings"));
-    let (allocation, external, prefetched) = (field("allocation"), field("external"), field("prefetched"));
-    let settings = match last_settings.read(settings) {
+    let (allocation, external) = (field("allocation"), field("external"));
+    let settings = match Settings::from_value(&settings) {
         Ok(settings) => settings,
         Err(invalid) => return Answer::unreadable(format!("invalid settings: {invalid}")),
     };
-    let read = || -> Result<_, TypeMismatch> {
-        let (parsed, allocation) = (Request::read(&request)?, Allocation::read(&allocation)?);
-        Ok((parsed, allocation, Held::read(&external)?, Prefetched::read(&prefetched)?))
-    };
-    let (parsed, allocation, held, prefetched) = match read() {
-        Ok(inputs) => inputs,
-        Err(mismatch) => return Answer::unreadable(format!("the request can't be read: {mismatch}")),
-    };
-    let cluster = &PrefetchedCluster { cluster, prefetched: &prefetched };
-    let decision = match &parsed.about {
-        About::Node(node) => node::decide(node, settings, allocation.as_ref(), cluster),
-        About::Service(_) | About::Other => decide(&parsed, settings, held.as_ref(), cluster),
+    let read = || -> Result<_, TypeMismatch> { Ok((Allocation::read(&allocation)?, Held::read(&external)?)) };
+    let decision = match read() {
+        Ok((allocation, held)) => {
+            let in_use = InUse { blocks: allocation.as_ref(), external: held.as_ref() };
+            decide_value(&request, &settings, in_use, cluster)
+        }
+        Err(mismatch) => Decision::unreadable(&mismatch),
     };
     Answer::new(decision, request.get_mut("object").map(Value::take).unwrap_or_default())
 }

@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
+use crate::json::{Located, TypeMismatch};
+use crate::label_selector::{Labels, selects};
 use crate::pod_spec::PodSpec;
 
 /// Where a kind keeps its Pod template.
@@ -86,6 +90,33 @@ impl WorkloadKind {
 impl fmt::Display for WorkloadKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.kind)
+    }
+}
+
+impl TemplateAt {
+    /// Reads the Pod spec of an object with these `metadata.labels` and this `spec`; `None` if the labels of its Pods do
+    /// not match `selector`. Only a Pod itself is bound to a Node: a template that names one does not count.
+    ///
+    /// # Errors
+    /// [`TypeMismatch`] for a field of another type than the API defines.
+    pub fn selected(self, labels: &Value, spec: &Value, selector: &Labels) -> Result<Option<PodSpec>, TypeMismatch> {
+        let (labels, spec) = (Located::new(labels, "metadata.labels"), Located::new(spec, "spec"));
+        let read = |spec: Option<&Located<'_>>| spec.map_or(Ok(PodSpec::default()), PodSpec::read).map(Some);
+        let template = match self {
+            Self::Itself => {
+                let labels = if labels.value.is_null() { Labels::new() } else { labels.map()? };
+                return if selects(selector, &labels) { read(Some(&spec)) } else { Ok(None) };
+            }
+            Self::Template => spec.get("template")?,
+            Self::JobTemplate => spec.descend(&["jobTemplate", "spec", "template"])?,
+        };
+        let Some(template) = template else { return Ok(None) };
+        let labels = template.get("metadata")?.map_or(Ok(Labels::new()), |metadata| metadata.map_of("labels"))?;
+        if !selects(selector, &labels) {
+            return Ok(None);
+        }
+        let read = read(template.get("spec")?.as_ref())?;
+        Ok(read.map(|spec| PodSpec { node: None, ..spec }))
     }
 }
 

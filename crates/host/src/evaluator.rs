@@ -1,31 +1,33 @@
-//! Evaluates the policy on a live cluster, with the module, the settings in force, the watched stores and the ledger.
+//! Evaluates requests on a live cluster, with the settings in force, the watched stores and the ledger.
 
+use std::any::Any;
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use clusterip_core::answer::Answer;
-use clusterip_core::settings::{Pool, Settings};
+use clusterip_core::external::Held;
+use clusterip_core::request::Request;
+use clusterip_core::{Decision, InUse};
 use clusterip_leases::owner::Owner;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::cluster::lookups::stored_cluster;
-use crate::cluster::lookups::watched_lookups::{ReserveError, Subject, WatchedLookups};
+use crate::cluster::lookups::stored_cluster::StoredCluster;
 use crate::cluster::reservations::ledger::Ledger;
 use crate::cluster::reservations::namespace_share;
 use crate::cluster::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
+use crate::cluster::reservations::subject_addresses::{ReserveError, Subject, SubjectAddresses};
 use crate::cluster::watch::stores::Stores;
 use crate::external::admission_state;
 use crate::host_metrics::EvaluationMetrics;
 use crate::live_settings::LiveSettings;
-use crate::policy::module::{Module, ModuleError};
 
-/// Evaluates requests with the policy. Cheap to clone.
+/// Evaluates requests. Cheap to clone.
 #[derive(Clone)]
 pub struct Evaluator {
-    module: Arc<Module>,
     settings: watch::Receiver<Arc<LiveSettings>>,
     stores: Stores,
     ledger: Ledger,
@@ -33,28 +35,28 @@ pub struct Evaluator {
     metrics: EvaluationMetrics,
 }
 
-/// A policy answer, and the addresses that are reserved for it. They are released when this is dropped, except for
-/// those that [`Self::commit`] keeps.
+/// A decision, and the addresses that are reserved for it. They are released when this is dropped, except for those
+/// that [`Self::commit`] keeps.
 pub struct Evaluation {
-    /// The policy's answer.
-    pub answer: Answer,
-    /// The settings that the answer was made with.
+    /// The decision.
+    pub decision: Decision,
+    /// The settings that the decision was made with.
     pub settings: Arc<LiveSettings>,
-    lookups: Arc<WatchedLookups>,
-    /// The external addresses that the answer gives to the Service.
+    addresses: SubjectAddresses,
+    /// The external addresses that the decision gives to the Service.
     external: Vec<IpAddr>,
 }
 
 /// Why a request can't be evaluated.
 #[derive(Debug, Error)]
 pub enum EvaluationError {
-    /// The policy does not answer.
-    #[error(transparent)]
-    Module(#[from] ModuleError),
-    /// The policy chose external addresses, and one of them can't be reserved.
+    /// The core panicked: a defect of this program.
+    #[error("the decision failed: {0}; see the log of clusterip")]
+    Panicked(String),
+    /// The decision gives external addresses, and one of them can't be reserved.
     #[error("external addresses can't be reserved: {0}")]
     NotReserved(#[from] ReserveError),
-    /// The policy chose external addresses several times, and each time another request was faster.
+    /// External addresses were chosen several times, and each time another request was faster.
     #[error("external addresses can't be reserved: other requests took them first, {TRIES} times in a row; try again")]
     TakenByOthers,
 }
@@ -63,15 +65,14 @@ pub enum EvaluationError {
 const TRIES: usize = 32;
 
 impl Evaluator {
-    /// An evaluator that runs `module` with the settings in force at the moment of each request.
+    /// An evaluator with the settings in force at the moment of each request.
     pub fn new(
-        module: Arc<Module>,
         settings: watch::Receiver<Arc<LiveSettings>>,
         stores: Stores,
         ledger: Ledger,
         metrics: EvaluationMetrics,
     ) -> Self {
-        Self { module, settings, stores, ledger, claims: None, metrics }
+        Self { settings, stores, ledger, claims: None, metrics }
     }
 
     /// Makes the evaluator claim addresses, as one of several replicas.
@@ -87,11 +88,6 @@ impl Evaluator {
     /// Whether any replica chose this address for the Service with this namespace and name.
     pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
         is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, (namespace, name))
-    }
-
-    /// The module of the policy.
-    pub fn module(&self) -> &Module {
-        &self.module
     }
 
     /// The settings in force.
@@ -120,81 +116,93 @@ impl Evaluator {
         }
     }
 
-    /// The pool that the answer to a request would name, if the request creates a Service without an address. `None` if
-    /// only [`Self::evaluate`] can tell, which takes many times as long.
-    pub fn expected_pool<'s>(&self, request: &Value, settings: &'s Settings) -> Option<&'s Pool> {
-        stored_cluster::expected_pool(settings, self.stores.snapshot(), request)
-    }
-
-    /// Evaluates a request. Blocks the thread until the policy answers.
+    /// Evaluates a request, without a request to the API server unless an address is claimed. A panic of the core is
+    /// counted and logged.
     ///
     /// # Errors
-    /// [`EvaluationError`] if the policy does not answer, or if the external addresses that it chose can't be reserved.
-    /// Then nothing is reserved.
+    /// [`EvaluationError`] if the core panics, or if the external addresses that it chose can't be reserved. Then
+    /// nothing is reserved.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
-        let settings = self.settings();
-        let object = request.get("object").unwrap_or(&Value::Null);
-        let lookups = WatchedLookups::new(&self.stores, &self.ledger, self.claims.as_ref(), subject, object);
-        let lookups = Arc::new(lookups.under(&settings.settings));
-        let objects = ["object", "oldObject"].map(|key| request.get(key));
         let begin = Instant::now();
-        let answered = if admission_state::concerns(&settings.settings.external, objects) {
-            self.evaluate_with_held(request, subject, &settings, &lookups)
-        } else {
-            let answer = self.module.validate(request, &settings.document, lookups.clone());
-            answer.map(|answer| (answer, Vec::new())).map_err(EvaluationError::Module)
-        };
+        let evaluation = catch_unwind(AssertUnwindSafe(|| self.evaluate_unguarded(request, subject)));
         self.metrics.took(begin.elapsed());
-        if let Err(EvaluationError::Module(_)) = answered {
+        let worded = |Evaluation { decision, settings, addresses, external }| {
+            let decision = LiveSettings::worded(&settings, decision);
+            Evaluation { decision, settings, addresses, external }
+        };
+        evaluation.map(|evaluated| evaluated.map(worded)).unwrap_or_else(|cause| {
             self.metrics.error();
-        }
-        let (answer, external) = answered?;
-        let answer = settings.worded(answer);
-        Ok(Evaluation { answer, settings, lookups, external })
+            let cause = panic_message(cause.as_ref());
+            let (namespace, name) = subject.owner.id();
+            tracing::error!(namespace, name, cause, "the decision about an object failed");
+            Err(EvaluationError::Panicked(cause))
+        })
     }
 
-    /// Evaluates a request about a Service that may get external addresses. They are reserved for the Service; if
-    /// another request was faster, the decision is made again.
-    fn evaluate_with_held(
-        &self,
-        request: &Value,
-        subject: &Subject,
-        settings: &LiveSettings,
-        lookups: &Arc<WatchedLookups>,
-    ) -> Result<(Answer, Vec<IpAddr>), EvaluationError> {
+    fn evaluate_unguarded(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
+        let settings = self.settings();
+        let object = request.get("object").unwrap_or(&Value::Null);
+        let snapshot = self.stores.snapshot();
+        let addresses =
+            SubjectAddresses::new(snapshot, &self.ledger, self.claims.as_ref(), subject, &settings.settings);
+        let parsed = match Request::read(request) {
+            Ok(parsed) => parsed,
+            Err(mismatch) => {
+                let decision = Decision::unreadable(&mismatch);
+                return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
+            }
+        };
+        let decide = |held: Option<&Held>| {
+            let in_use = InUse { blocks: None, external: held };
+            clusterip_core::decide(
+                &parsed,
+                &settings.settings,
+                in_use,
+                &StoredCluster::new(snapshot, object, &addresses),
+            )
+        };
         let external = &settings.settings.external;
+        if !admission_state::concerns(external, ["object", "oldObject"].map(|key| request.get(key))) {
+            let decision = decide(None);
+            return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
+        }
+        // Another request may reserve an external address between the decision and its reservation.
         for _ in 0..TRIES {
             let held = admission_state::held(external, &self.stores.read_snapshot(), &self.ledger);
-            let answer = self.module.evaluate_with_held(request, &settings.document, &held, lookups.clone())?;
-            let object = answer.mutated_object.as_ref().or_else(|| request.get("object"));
-            let newly_claimed =
-                object.map(|object| admission_state::newly_claimed(external, request, object)).unwrap_or_default();
-            if !answer.accepted || subject.dry_run {
-                return Ok((answer, Vec::new()));
+            let decision = decide(Some(&held));
+            if decision.denial().is_some() || subject.dry_run {
+                return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
             }
+            let mutated = Answer::new(decision.clone(), object.clone()).mutated_object;
+            let claimed = admission_state::newly_claimed(external, request, mutated.as_ref().unwrap_or(object));
             let mut all = true;
-            for address in &newly_claimed {
-                all &= lookups.reserve_external(*address, &settings.settings)?;
+            for address in &claimed {
+                all &= addresses.reserve_external(*address, &settings.settings)?;
             }
             if all {
-                return Ok((answer, newly_claimed));
+                return Ok(Evaluation { decision, settings, addresses, external: claimed });
             }
-            // Another request was faster.
-            lookups.release();
+            addresses.release();
         }
         Err(EvaluationError::TakenByOthers)
     }
 }
 
+/// The text of a panic.
+fn panic_message(cause: &(dyn Any + Send)) -> String {
+    let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_else(|| "for an unknown reason".to_owned())
+}
+
 impl Evaluation {
-    /// Why the claim of an address failed, if one did: the answer does not show then which addresses are free.
+    /// Why the claim of an address failed, if one did: the decision does not show then which addresses are free.
     pub fn failed_claim(&self) -> Option<ClaimError> {
-        self.lookups.failed_claim()
+        self.addresses.failed_claim()
     }
 
     /// Keeps these addresses reserved until they are seen, and releases all others. A namespace that then has reserved
     /// more than its share of a pool loses its oldest reservations there.
     pub fn commit(self, used: &[IpAddr]) {
-        self.lookups.commit(&[used, &self.external].concat(), &self.settings.settings);
+        self.addresses.commit(&[used, &self.external].concat(), &self.settings.settings);
     }
 }

@@ -2,11 +2,12 @@
 //! module.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_host::policy::service_request::ServiceRequest;
+use clusterip_host::policy::wasm_module::{Limits, WasmModule};
 use clusterip_host::yaml;
 use serde_json::{Value, json};
 use xtask::metadata::Resource;
@@ -200,7 +201,9 @@ impl HostCalls for ClusterWithEveryLookup {
 
 /// The operations and kinds that the module looks up with the default kinds of evidence.
 fn looked_up() -> BTreeSet<(String, Resource)> {
-    let module = Module::new(EMBEDDED).unwrap();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../policy.wasm");
+    let module =
+        WasmModule::load(&file, Limits::default()).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let cluster = Arc::new(ClusterWithEveryLookup::default());
     let service = json!({
         "apiVersion": "v1",

@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use clusterip_core::address::{Candidates, Order, Range};
 use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
+use clusterip_core::lookups::{Cluster, Reserve, LookupError, NamespaceMeta};
 use clusterip_core::pick::Picker;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};
@@ -118,8 +118,8 @@ impl Cluster for State {
         Ok(())
     }
 
-    fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError> {
-        Ok(if self.0.contains(&address) { IpAddressLookup::Taken } else { IpAddressLookup::Free })
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
+        Ok(if self.0.contains(&address) { Reserve::Taken } else { Reserve::Reserved })
     }
 }
 

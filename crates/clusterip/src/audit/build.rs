@@ -14,20 +14,17 @@ use serde_json::Value;
 use super::cache::AuditCache;
 use super::input::AuditInput;
 use super::model::{Address, Audit, Finding, Kind, Pool, Reservation, ReservationState, State};
-use super::services::evaluate::{EvaluateError, EvaluatedService, Evaluation};
+use super::services::evaluate::{EvaluatedService, Evaluation};
 use super::{external, nodes, services};
 use crate::reservation_holder;
 use crate::service_placement::{Placement, Skip, Standing};
 use crate::service_selector::ServiceSelector;
 
 impl AuditInput<'_> {
-    /// Audits the cluster. The policy is not asked again if an answer in `cache` still holds.
-    ///
-    /// # Errors
-    /// [`EvaluateError`] if the policy fails.
-    pub fn audit(&self, cache: &mut AuditCache) -> Result<Audit, EvaluateError> {
+    /// Audits the cluster. A decision in `cache` that still holds is not made again.
+    pub fn audit(&self, cache: &mut AuditCache) -> Audit {
         cache.renew(&self.settings.hash);
-        let evaluated = services::evaluate::all(self.module, self.settings, self.snapshot, &mut cache.services)?;
+        let evaluated = services::evaluate::all(self.settings, self.snapshot, &mut cache.services);
         let settings = &self.settings.settings;
         let used = self.used(&evaluated);
         let pools: Vec<Pool> = settings
@@ -47,9 +44,9 @@ impl AuditInput<'_> {
         findings.extend(services::findings::over_dns(settings, |address| used.contains_key(&address)));
         findings.extend(services::findings::of_other_webhooks(&self.called));
         findings.extend(self.objects.iter().filter_map(not_ready));
-        let nodes = nodes::audit::audit(self.module, self.settings, self.snapshot, cache, &mut findings)?;
+        let nodes = nodes::audit::audit(self.settings, self.snapshot, &mut findings);
         let mut notes = self.notes.clone();
-        let external = external::audit::audit(self, cache, &mut findings, &mut notes)?;
+        let external = external::audit::audit(self, &mut findings, &mut notes);
         sort(settings, &mut findings);
         for finding in &mut findings {
             finding.message = self.settings.words(std::mem::take(&mut finding.message));
@@ -60,7 +57,7 @@ impl AuditInput<'_> {
         notes.extend(unknown_webhooks(&self.called));
         let services = evaluated.iter().filter(|evaluated| has_address(evaluated)).count();
         let reservations = self.reservations();
-        Ok(Audit { pools, reservations, nodes, external, findings, services, notes })
+        Audit { pools, reservations, nodes, external, findings, services, notes }
     }
 
     /// The audit with only the findings about Services of this namespace that match the selector, and about everything

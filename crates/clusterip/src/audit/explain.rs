@@ -1,31 +1,33 @@
 //! Explains why one Service has its address.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clusterip_core::address::Blocks;
+use clusterip_core::address::{Blocks, Span};
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
-use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
+use clusterip_core::label_selector::Labels;
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::{Pool, Settings};
+use clusterip_core::settings::{Lookups, Pool, Settings};
+use clusterip_core::workload::{Workload, WorkloadKind};
+use clusterip_core::{Decision, InUse, decide_value};
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_host::cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_host::cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
 use clusterip_host::object::{Packed, name, namespace, text};
-use clusterip_host::policy::host_calls::HostCall;
-use clusterip_host::policy::module::ModuleError;
-use clusterip_host::policy::recorded_session::{Exchange, Recorder};
 use clusterip_host::policy::service_request::ServiceRequest;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::audit_lookups::{AuditLookups, Free};
-use super::cache::AuditCache;
+use super::free_addresses::FreeAddresses;
 use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, WithheldReason};
-use super::services::evaluate::{EvaluateError, EvaluatedService};
+use super::services::evaluate::EvaluatedService;
 use super::{external, services};
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, merge, skip_reason};
 
@@ -89,17 +91,12 @@ pub struct Asked {
 }
 
 /// Explains the Service with this namespace and name; `None` if there is none.
-///
-/// # Errors
-/// [`EvaluateError`] if the policy fails.
-pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Result<Option<Explanation>, EvaluateError> {
-    let service = Snapshot::read(input.snapshot).get("v1", "Service", of.0, of.1);
-    let Some(service) = service else { return Ok(None) };
-    let failed = |error| EvaluateError::of_service(of.0, of.1, error);
-    let mut why = why(input, &service).map_err(failed)?;
+pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Option<Explanation> {
+    let service = Snapshot::read(input.snapshot).get("v1", "Service", of.0, of.1)?;
+    let mut why = why(input, &service);
     // The problems of its external addresses depend on the addresses of other Services.
     let mut found = Vec::new();
-    let all = external::audit::audit(input, &mut AuditCache::default(), &mut found, &mut Vec::new())?;
+    let all = external::audit::audit(input, &mut found, &mut Vec::new());
     let ranges = all.into_iter().flat_map(|all| all.pools).flat_map(|pool| pool.ranges);
     let own = |one: &ExternalUse| (one.namespace.as_str(), one.name.as_str()) == of;
     let addresses = ranges.flat_map(|range| range.addresses);
@@ -107,13 +104,13 @@ pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Result<Option<Explanation
     found.retain(|finding| finding.namespace.as_deref() == Some(of.0) && finding.name.as_deref() == Some(of.1));
     why.findings.extend(found);
     why.findings.sort_by_key(|finding| finding.kind);
-    Ok(Some(why))
+    Some(why)
 }
 
 /// Why `clusterip move` does nothing, if it refuses the settings.
 const REFUSES: &str = "but refuses the settings: they don't fit the Service ranges of the cluster";
 
-fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleError> {
+fn why(input: &AuditInput<'_>, service: &Value) -> Explanation {
     let settings = &input.settings.settings;
     let own = addresses(service);
     // The owner of `clusterIP: None` has chosen no address.
@@ -127,13 +124,14 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
         _ => as_if_created(service),
     };
     let in_flight = input.in_flight.iter().map(|(address, _)| *address).collect();
-    let lookups = AuditLookups::new(input.snapshot, settings, service, Free::But { own: own.clone(), in_flight });
-    let recorder = Arc::new(Recorder::new(Arc::new(lookups)));
-    let answer = input.module.validate(&request, &input.settings.document, recorder.clone())?;
-    let answer = input.settings.worded(answer);
-    let placement = Placement::of(settings, service, &answer);
+    let free = FreeAddresses { snapshot: input.snapshot, own: &own, in_flight };
+    let stored = StoredCluster::new(input.snapshot, service, &free);
+    let recording = RecordingCluster { cluster: &stored, asked: RefCell::default() };
+    let decision = decide_value(&request, settings, InUse::default(), &recording);
+    let decision = input.settings.worded(decision);
+    let placement = Placement::of(settings, service, &decision);
     // `services::evaluate::one` counts all addresses as free: a full pool is not a problem of the Service.
-    let evaluation = services::evaluate::one(&mut input.module.series(), input.settings, input.snapshot, service)?;
+    let evaluation = services::evaluate::one(settings, input.snapshot, service);
     let id = ServiceKey::of(service);
     let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
     let mut found = Vec::new();
@@ -141,7 +139,6 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
     for finding in &mut found {
         finding.message = input.settings.words(std::mem::take(&mut finding.message));
     }
-    let audit = answer.audit();
     let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match skip {
         Some(Skip::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
@@ -152,27 +149,27 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Result<Explanation, ModuleErr
         None => moves(
             settings,
             service,
-            &answer,
+            &decision,
             &placement,
             (by_hand, &input.called.known_callers(&evaluated.id.namespace, &evaluated.id.name)),
             input.refused,
         ),
     };
-    Ok(Explanation {
+    Explanation {
         namespace: evaluated.id.namespace,
         name: evaluated.id.name,
         addresses: own.iter().map(|address| location(settings, *address)).collect(),
         by_hand,
-        decision: audit.as_ref().map(|audit| audit.outcome),
+        decision: Some(decision.outcome()),
         pool: placement.pool.clone(),
-        evidence: audit.and_then(|audit| audit.evidence),
-        asked: recorder.exchanges().iter().filter_map(asked).collect(),
-        warnings: answer.warnings.unwrap_or_default(),
+        evidence: decision.evidence.clone(),
+        warnings: decision.cut_warnings(),
+        asked: recording.asked.into_inner(),
         reason: said,
         external: Vec::new(),
         findings: found,
         moves,
-    })
+    }
 }
 
 fn location(settings: &Settings, address: IpAddr) -> AddressLocation {
@@ -191,7 +188,7 @@ fn range_of(pool: &Pool, address: IpAddr) -> Option<IpNet> {
 fn moves(
     settings: &Settings,
     service: &Value,
-    answer: &Answer,
+    decision: &Decision,
     placement: &Placement,
     (by_hand, callers): (Option<bool>, &[Caller]),
     refused: bool,
@@ -203,7 +200,7 @@ fn moves(
             "does not move it: the setting assumeOS decides its pool, and its address lies in another pool".to_owned()
         }
         (Standing::InPlace, _) => format!("does not move it: {}", reason(service, placement, "no pool matches it")),
-        (Standing::Unmatched, _) if placement.outcome != Some(Outcome::Allocated) => {
+        (Standing::Unmatched, _) if placement.outcome != Outcome::Allocated => {
             format!("does not move it: {}", reason(service, placement, "no pool matches it"))
         }
         (Standing::Misplaced | Standing::Unmatched, pool) => {
@@ -213,11 +210,11 @@ fn moves(
             if Move::of(service) == Some(Move::Never) {
                 return format!("does not move it: annotation {MOVE_ANNOTATION}: never");
             }
-            let Some(new) = answer.mutated_object.as_ref().map(addresses) else {
+            let Some(new) = decision.allocated() else {
                 return format!("does not move it: {}", reason(service, placement, "its pool has no address for it"));
             };
             let to: Vec<String> =
-                merge(settings, pool, &placement.addresses, &new).iter().map(ToString::to_string).collect();
+                merge(settings, pool, &placement.addresses, new).iter().map(ToString::to_string).collect();
             let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
             let mut options: Vec<&str> = Vec::new();
             options.extend(load_balancer.then_some("--load-balancers"));
@@ -241,20 +238,65 @@ fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> 
     reason.strip_prefix(&subject).unwrap_or(reason)
 }
 
-/// What a look-up was about; `None` for a look-up of addresses.
-fn asked(exchange: &Exchange) -> Option<Asked> {
-    let found = exchange.answer.as_ref().ok().and_then(|answer| serde_json::from_str::<Value>(answer).ok());
-    let items = found.as_ref().and_then(|found| found.get("items")?.as_array()).map(Vec::len);
-    let what = match &exchange.call {
-        HostCall::ListAll { kind, .. } | HostCall::Get { kind, .. } if kind == "IPAddress" || kind == "Service" => {
-            return None;
-        }
-        HostCall::ListAll { kind, .. } => kind.clone(),
-        HostCall::ListNamespace { kind, namespace, .. } => format!("{kind} of namespace {namespace}"),
-        HostCall::Get { kind, name, namespace, .. } => match namespace {
-            Some(namespace) => format!("{kind} {namespace}/{name}"),
-            None => format!("{kind} {name}"),
-        },
-    };
-    Some(Asked { what, found: items.unwrap_or(usize::from(found.is_some())) })
+/// Records what a decision looks up, except addresses and blocks.
+struct RecordingCluster<'c> {
+    cluster: &'c dyn Cluster,
+    asked: RefCell<Vec<Asked>>,
+}
+
+impl RecordingCluster<'_> {
+    fn one<T>(&self, what: String, found: Result<Option<T>, LookupError>) -> Result<Option<T>, LookupError> {
+        self.asked.borrow_mut().push(Asked { what, found: usize::from(matches!(found, Ok(Some(_)))) });
+        found
+    }
+}
+
+impl Cluster for RecordingCluster<'_> {
+    fn workloads(
+        &self,
+        kind: &WorkloadKind,
+        namespace: &str,
+        lookups: Lookups,
+        selector: &Labels,
+    ) -> Result<Vec<Workload>, LookupError> {
+        let workloads = self.cluster.workloads(kind, namespace, lookups, selector);
+        let what = match lookups {
+            Lookups::Cluster => kind.kind.clone(),
+            Lookups::Namespace => format!("{kind} of namespace {namespace}"),
+        };
+        self.asked.borrow_mut().push(Asked { what, found: workloads.as_ref().map_or(0, Vec::len) });
+        workloads
+    }
+
+    fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
+        self.one(format!("Namespace {name}"), self.cluster.namespace(name))
+    }
+
+    fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {
+        self.one(format!("Node {name}"), self.cluster.node_labels(name))
+    }
+
+    fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError> {
+        self.one(format!("RuntimeClass {name}"), self.cluster.runtime_class_nodes(name))
+    }
+
+    fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        self.cluster.service_addresses(visit)
+    }
+
+    fn known_used(&self) -> Option<&[Span]> {
+        self.cluster.known_used()
+    }
+
+    fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        self.cluster.external_addresses(visit)
+    }
+
+    fn node_blocks(&self, blocks: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+        self.cluster.node_blocks(blocks, visit)
+    }
+
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
+        self.cluster.reserve(address)
+    }
 }

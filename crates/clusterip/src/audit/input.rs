@@ -9,7 +9,6 @@ use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::policy::module::Module;
 use clusterip_leases::owner::Owner;
 use ipnet::IpNet;
 use thiserror::Error;
@@ -17,8 +16,6 @@ use tokio::runtime::TryCurrentError;
 
 /// The input of an audit.
 pub struct AuditInput<'m> {
-    /// The policy.
-    pub module: &'m Module,
     /// The settings in force.
     pub settings: &'m LiveSettings,
     /// The state of the objects that the settings come from; empty if they come from no objects.

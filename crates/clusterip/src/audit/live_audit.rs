@@ -18,12 +18,11 @@ use tokio::sync::watch;
 use super::cache::AuditCache;
 use super::input::{AuditInput, HoldersError};
 use super::model::Audit;
-use super::services::evaluate::EvaluateError;
 
 /// Audits what a server watches. Clones are cheap and share one cache.
 ///
-/// The first audit asks the policy about every Service. A later audit asks only about the Services for which
-/// something has changed: the Service, an object in its namespace, the nodes, or the settings.
+/// The first audit decides about every Service. A later audit decides only about the Services for which something has
+/// changed: the Service, an object in its namespace, the nodes, or the settings.
 #[derive(Clone)]
 pub struct LiveAudit {
     evaluator: Evaluator,
@@ -48,15 +47,11 @@ impl LiveAudit {
 
     /// Audits the cluster as it is now. The call blocks until the audit is done, so a caller that reads Leases must
     /// call it from a thread that a runtime lets block.
-    ///
-    /// # Errors
-    /// [`EvaluateError`] if the policy fails.
-    pub fn audit(&self) -> Result<Audit, EvaluateError> {
+    pub fn audit(&self) -> Audit {
         let settings = self.evaluator.settings();
         let stores = self.evaluator.stores();
         let ranges = stores.service_cidrs().borrow().nets();
         let input = AuditInput {
-            module: self.evaluator.module(),
             settings: &settings,
             objects: self.compilation.borrow().as_ref().map(|compiled| compiled.states.clone()).unwrap_or_default(),
             ranges,
@@ -73,8 +68,7 @@ impl LiveAudit {
             refused: false,
             notes: stores.lagging(),
         };
-        // A panic while the cache was locked only loses answers that were not stored yet; the policy is asked
-        // again.
+        // A panic while the cache was locked only loses decisions that were not stored yet.
         input.audit(&mut self.cache.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

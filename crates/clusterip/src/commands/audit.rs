@@ -16,7 +16,6 @@ use clusterip_host::cluster::manifests::{self, ManifestText};
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{self, LiveSettings, WrittenSettings, check_settings};
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
 use jiff::Timestamp;
 use kube::Client;
@@ -163,7 +162,7 @@ impl Audit {
         let is_table = matches!(self.output, Output::Table | Output::Wide) && !self.no_headers;
         let mut announced = String::new();
         let _heartbeat = Heartbeat::start("auditing");
-        let (module, settings, source, about) = match &self.snapshot {
+        let (settings, source, about) = match &self.snapshot {
             Some(file) => {
                 let given = self.settings.as_deref().map(|file| GivenSettings::read(Some(file))).transpose()?;
                 let text = manifests::read_large_file(file).context("snapshot")?;
@@ -175,24 +174,23 @@ impl Audit {
                         None => (json!({}).into(), settings_file::name_of(None)),
                     },
                 };
-                let module = Module::new(EMBEDDED)?;
-                let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
+                let checked = self.check_settings(&written, &ServiceRanges::default())?;
                 let source = source::of_text(&text, &checked.settings)?;
                 if self.settings.is_none() && written.objects.is_none() {
-                    check_default_pools(&module, &source)?;
+                    check_default_pools(&source)?;
                     announced = settings_file::announce_default_pools(is_table && self.service.is_none());
                 }
                 let cluster = Some(format!("snapshot {}", file.display()));
-                (module, written, source, About { cluster, settings: Some(name), made: None })
+                (written, source, About { cluster, settings: Some(name), made: None })
             }
             None => {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
                 runtime.block_on(self.read_cluster())?
             }
         };
-        let (live, refused) = self.settings_in_force(&module, &settings, &source.ranges)?;
+        let (live, refused) = self.settings_in_force(&settings, &source.ranges)?;
         let snapshot = Arc::clone(&source.snapshot);
-        let input = input(&module, &live, refused, &snapshot, source, settings.objects.unwrap_or_default());
+        let input = input(&live, refused, &snapshot, source, settings.objects.unwrap_or_default());
         let layout = Layout::of_stdout(self.no_headers);
         if self.snapshot.is_none() {
             self.scope.announce_namespace(&self.cluster, self.service.as_ref());
@@ -200,7 +198,7 @@ impl Audit {
         match &self.service {
             Some(service) => {
                 let ServiceKey { namespace, name } = service.key(&self.scope, || self.namespace())?;
-                let why = explain::of(&input, (&namespace, &name))?;
+                let why = explain::of(&input, (&namespace, &name));
                 let why = why.ok_or_else(|| anyhow::anyhow!("there is no Service {namespace}/{name}"))?;
                 let text = match self.output {
                     Output::Table | Output::Wide => explanation_table::why(&why, layout),
@@ -216,7 +214,7 @@ impl Audit {
                     scope::check(&Snapshot::read(&snapshot), namespace, self.scope.named_by(None))?;
                 }
                 self.scope.tell_if_no_service_matches(&Snapshot::read(&snapshot), namespace.as_deref());
-                let audit = input.audit(&mut AuditCache::default())?;
+                let audit = input.audit(&mut AuditCache::default());
                 let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
                 super::output((announced + &self.render(&audit, about)?).as_bytes())?;
                 Ok(self.status(&audit))
@@ -278,18 +276,17 @@ impl Audit {
         Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }
 
-    async fn read_cluster(&self) -> anyhow::Result<(Module, WrittenSettings, AuditSource, About)> {
+    async fn read_cluster(&self) -> anyhow::Result<(WrittenSettings, AuditSource, About)> {
         let Connection { client, settings, namespace, agents_namespace } = self.connect().await?;
         let reads = self.reads(&Settings::default(), &namespace, agents_namespace.as_deref());
         let written = live_settings::written(&settings, &client).await;
         let written = reads.explain(&client, written.map_err(Into::into)).await?;
-        let module = Module::new(EMBEDDED)?;
-        let checked = self.check_settings(&module, &written, &ServiceRanges::default())?;
+        let checked = self.check_settings(&written, &ServiceRanges::default())?;
         let source = source::of_cluster(&client, &checked.settings, &namespace, agents_namespace.as_deref()).await;
         let reads = self.reads(&checked.settings, &namespace, agents_namespace.as_deref());
         let source = reads.explain(&client, source.map_err(Into::into)).await?;
         let cluster = self.cluster.name().await;
-        Ok((module, written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
+        Ok((written, source, About { cluster, settings: Some(settings.to_string()), made: None }))
     }
 
     /// The only namespace whose Services are audited; `None` for all. A snapshot has no context.
@@ -304,14 +301,13 @@ impl Audit {
     /// of the cluster's ranges. The audit of such settings uses them as they are written, and reports that.
     fn settings_in_force(
         &self,
-        module: &Module,
         written: &WrittenSettings,
         ranges: &ServiceRanges,
     ) -> anyhow::Result<(LiveSettings, bool)> {
-        let (live, refused) = match check_settings(module, written.clone(), ranges) {
+        let (live, refused) = match check_settings(written.clone(), ranges) {
             Ok(live) => (live, false),
             Err(_) => {
-                let live = self.check_settings(module, written, &ServiceRanges::default())?;
+                let live = self.check_settings(written, &ServiceRanges::default())?;
                 let service_cidrs = ranges.nets();
                 let unusable_service_cidrs = ranges.unusable.clone();
                 let settings = Settings { service_cidrs, unusable_service_cidrs, ..live.settings };
@@ -324,18 +320,13 @@ impl Audit {
         Ok((live, refused))
     }
 
-    fn check_settings(
-        &self,
-        module: &Module,
-        written: &WrittenSettings,
-        ranges: &ServiceRanges,
-    ) -> anyhow::Result<LiveSettings> {
+    fn check_settings(&self, written: &WrittenSettings, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {
         let name = match (&self.settings, &self.snapshot) {
             (Some(_), _) => settings_file::name_of(self.settings.as_deref()),
             (None, Some(_)) => settings_file::OF_SNAPSHOT.to_owned(),
             (None, None) => "the settings of the cluster".to_owned(),
         };
-        settings_file::check(module, written.clone(), ranges, &name)
+        settings_file::check(written.clone(), ranges, &name)
     }
 }
 
@@ -350,9 +341,9 @@ fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::R
 
 /// Checks that the pools of K2s, which nobody named, fit the Service ranges of a snapshot, or if it does not show them,
 /// the address of its Service `default/kubernetes`.
-fn check_default_pools(module: &Module, source: &AuditSource) -> anyhow::Result<()> {
+fn check_default_pools(source: &AuditSource) -> anyhow::Result<()> {
     if !source.ranges.all.is_empty() {
-        return settings_file::check(module, json!({}), &source.ranges, &settings_file::name_of(None)).map(|_| ());
+        return settings_file::check(json!({}), &source.ranges, &settings_file::name_of(None)).map(|_| ());
     }
     let kubernetes = Snapshot::read(&source.snapshot).get("v1", "Service", "default", "kubernetes");
     let primary = kubernetes.and_then(|service| addresses(&service).first().copied());
@@ -361,7 +352,6 @@ fn check_default_pools(module: &Module, source: &AuditSource) -> anyhow::Result<
 
 /// The input of an audit of this cluster. `snapshot` is that of `source`.
 fn input<'m>(
-    module: &'m Module,
     settings: &'m LiveSettings,
     refused: bool,
     snapshot: &'m Arc<RwLock<Snapshot>>,
@@ -369,7 +359,6 @@ fn input<'m>(
     objects: BTreeMap<ObjectKey, ObjectState>,
 ) -> AuditInput<'m> {
     AuditInput {
-        module,
         settings,
         objects,
         ranges: source.ranges.nets(),

@@ -11,17 +11,21 @@ use base64::engine::general_purpose::STANDARD;
 use clap::{Args, ValueEnum};
 use clusterip_core::answer::Answer;
 use clusterip_core::settings::Settings;
+use clusterip_core::validate::SettingsAnswer;
+use clusterip_core::{InUse, decide_value};
 use clusterip_host::cluster::lookups::api_server_lookups::ApiServerLookups;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{WrittenSettings, compile_cluster};
-use clusterip_host::policy::host_calls::HostCalls;
-use clusterip_host::policy::module::{EMBEDDED, Module, ModuleError};
-use clusterip_host::policy::recorded_session::{self, Recorder, Replay};
+use clusterip_host::live_settings::{WrittenSettings, compile_cluster, in_lines};
+use clusterip_host::policy::host_calls::{HostCall, HostCalls};
+use clusterip_host::policy::recorded_session::{self, Exchange, Recorder, Replay};
 use clusterip_host::policy::request_file;
 use clusterip_host::policy::response::AdmissionResponse;
+use clusterip_host::policy::wasm_module::{Limits, WasmModule};
+use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use clusterip_runtime::connect::ClusterArguments;
+use clusterip_runtime::terminal::{harmless, harmless_lines};
 use serde_json::Value;
 
 use super::settings_file::{self, GivenSettings};
@@ -37,6 +41,12 @@ Examples:
   The same request in the cluster of the current context, with a new record:
     clusterip evaluate --request request.json --settings settings.json \\
       --cluster --record /tmp/session.yml
+  A build of the policy module, and what it looks up:
+    clusterip evaluate --module policy.wasm --request examples/requests/cart.yaml \\
+      --snapshot examples/shop -o text
+
+With --module, the module decides, as in Kubewarden: it runs on an interpreter that limits its steps, its memory and \
+its look-ups. Without --module, clusterip decides itself, and gives the same response.
 
 Without --snapshot, --session or --cluster, the cluster is empty. A snapshot is empty on purpose if it is a List with \
 `items: []`; any other file without objects is refused. The settings are used as they are written, as in \
@@ -52,6 +62,9 @@ settings can't be used, or the session does not match. Then only one message is 
 /// Arguments of `evaluate`.
 #[derive(Debug, Args)]
 pub struct Evaluate {
+    /// Evaluate with this build of the policy module, such as policy.wasm
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
     /// An AdmissionRequest or AdmissionReview in JSON or YAML; - for standard input
     #[arg(long, value_name = "FILE")]
     request: PathBuf,
@@ -59,7 +72,8 @@ pub struct Evaluate {
     /// the pools of K2s]
     #[arg(short, long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Answer the look-ups from this file of `clusterip snapshot` or `kubectl get -A -o yaml`; - for standard input
+    /// Answer the look-ups from this file of `clusterip snapshot` or `kubectl get -A -o yaml`, or from a folder of
+    /// manifests; - for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["session", "cluster", "kubeconfig", "context"])]
     snapshot: Option<PathBuf>,
     /// Answer the look-ups from this recorded session, or - for standard input; they must come in the recorded order
@@ -87,6 +101,16 @@ pub enum Output {
     Json,
     /// Indented, the patch decoded, as in the folders of e2e-tests/sessions
     Decoded,
+    /// For people: each look-up with what was found, and then the response
+    Text,
+}
+
+/// What decides about the request.
+enum Policy {
+    /// The core, which this program contains.
+    Core,
+    /// A module that the user has given, and its name in messages.
+    Module(WasmModule, String),
 }
 
 /// Where look-ups are answered from.
@@ -121,40 +145,47 @@ impl Evaluate {
         super::check_standard_input(request.chain(settings).chain(snapshot).chain(session))?;
         let given = GivenSettings::read(self.settings.as_deref())?;
         let request = self.request()?;
-        let module = Module::new(EMBEDDED)?;
-        let check = |document: WrittenSettings, name: &str| {
-            settings_file::check(&module, document, &ServiceRanges::default(), name)
-        };
+        let policy = self.policy()?;
         // Mistakes are reported before the cluster is read.
-        check(given.document_without_cluster()?, &given.name)?;
+        policy.check(given.document_without_cluster()?, &given.name)?;
         let (source, cluster) = self.source()?;
         let SettingsInUse { written, name } = self.settings_in_use(&given, &source, &cluster)?;
-        let document = written.document.clone();
-        let live = check(written, &name)?;
-        settings_file::print_warnings(&live, &name);
+        for warning in policy.check(written.clone(), &name)? {
+            warn(&format!("{name}: {}", harmless(&warning)));
+        }
         // Kubewarden does not know objects of the API `clusterip-policy.io`.
-        if !live.are_objects {
-            warn_about_unset_ranges(&live.settings, &cluster, &name);
+        if written.objects.is_none()
+            && let Ok(settings) = Settings::from_value(&written.document)
+        {
+            warn_about_unset_ranges(&settings, &cluster, &name);
         }
 
-        let mut recorder = Arc::new(Recorder::new(source.calls()));
-        let answer = source.evaluate(&module, &request, &document, &mut recorder);
+        let recorder = Arc::new(Recorder::new(source.calls()));
+        let answer = policy.evaluate(Arc::clone(&recorder) as Arc<dyn HostCalls>, &request, &written, &name);
+        let exchanges = recorder.exchanges();
         if let Some(file) = &self.record {
             // The session is written even if the policy failed: it reproduces the bug in a test.
-            let exchanges = recorder.exchanges();
             fs::write(file, recorded_session::write(&exchanges))
                 .with_context(|| format!("record: {}", file.display()))?;
         }
         if let LookupSource::Session(replay) = &source {
             self.fits(replay)?;
         }
-        let response = AdmissionResponse::new(&request, live.worded(answer?))?;
+        let response = AdmissionResponse::new(&request, answer?)?;
         let text = match self.output {
             Output::Json => format!("{}\n", serde_json::to_string(&response)?),
             Output::Decoded => format!("{:#}\n", decoded(&response)?),
+            Output::Text => text(&exchanges, &response)?,
         };
         super::output(text.as_bytes())?;
         Ok(if response.allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn policy(&self) -> anyhow::Result<Policy> {
+        let Some(file) = &self.module else { return Ok(Policy::Core) };
+        let name = format!("module {}", file.display());
+        let module = WasmModule::load(file, Limits::default()).with_context(|| name.clone())?;
+        Ok(Policy::Module(module, name))
     }
 
     fn request(&self) -> anyhow::Result<Value> {
@@ -243,39 +274,53 @@ fn warn_about_unset_ranges(settings: &Settings, cluster: &[Value], name: &str) {
     ));
 }
 
+impl Policy {
+    /// Checks settings, whose name in messages is `settings`. Returns warnings about them.
+    fn check(&self, written: WrittenSettings, settings: &str) -> anyhow::Result<Vec<String>> {
+        match self {
+            Self::Core => {
+                let live = settings_file::check(written, &ServiceRanges::default(), settings)?;
+                Ok(live.warnings.iter().map(ToString::to_string).collect())
+            }
+            Self::Module(module, name) => match module.validate_settings(&written.document).with_context(|| name.clone())? {
+                SettingsAnswer { valid: true, warnings, .. } => Ok(warnings),
+                SettingsAnswer { message, .. } => {
+                    anyhow::bail!("{}", in_lines(settings, harmless_lines(&message.unwrap_or_default())))
+                }
+            },
+        }
+    }
+
+    /// The answer to the request, with look-ups that `calls` answer.
+    fn evaluate(
+        &self,
+        calls: Arc<dyn HostCalls>,
+        request: &Value,
+        written: &WrittenSettings,
+        settings: &str,
+    ) -> anyhow::Result<Answer> {
+        match self {
+            Self::Core => {
+                // As Kubewarden shows it to the module: the same look-ups, in the same order.
+                let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
+                    let call = HostCall::read("kubewarden", "kubernetes", operation, request);
+                    calls.answer(&call.map_err(|error| error.to_string())?)
+                });
+                let live = settings_file::check(written.clone(), &ServiceRanges::default(), settings)?;
+                let decision = live.worded(decide_value(request, &live.settings, InUse::default(), &cluster));
+                Ok(Answer::new(decision, request.get("object").cloned().unwrap_or_default()))
+            }
+            Self::Module(module, name) => module.validate(request, &written.document, calls).with_context(|| name.clone()),
+        }
+    }
+}
+
 impl LookupSource {
     fn calls(&self) -> Arc<dyn HostCalls> {
         match self {
             Self::Snapshot(calls) => Arc::new(calls.clone()),
             Self::Session(replay) => Arc::clone(replay) as Arc<dyn HostCalls>,
             Self::Cluster(lookups) => Arc::clone(lookups) as Arc<dyn HostCalls>,
-        }
-    }
-
-    /// The answer of the policy; `recorder` has what it asked for.
-    fn evaluate(
-        &self,
-        module: &Module,
-        request: &Value,
-        settings: &Value,
-        recorder: &mut Arc<Recorder>,
-    ) -> Result<Answer, ModuleError> {
-        loop {
-            let known = self.answered();
-            let answer = module.validate(request, settings, Arc::clone(recorder) as Arc<dyn HostCalls>);
-            // policy-server has its lists in memory. Here they are fetched from the cluster, which must not count
-            // against the policy's time limit: the policy is called again as long as each call gets further.
-            if !matches!(answer, Err(ModuleError::Call(_))) || self.answered() == known {
-                return answer;
-            }
-            *recorder = Arc::new(Recorder::new(self.calls()));
-        }
-    }
-
-    fn answered(&self) -> usize {
-        match self {
-            Self::Cluster(lookups) => lookups.answered(),
-            Self::Snapshot(_) | Self::Session(_) => 0,
         }
     }
 }
@@ -287,4 +332,47 @@ fn decoded(response: &AdmissionResponse) -> anyhow::Result<Value> {
         document["patch"] = serde_json::from_slice(&STANDARD.decode(patch)?)?;
     }
     Ok(document)
+}
+
+/// The look-ups in order, each with what was found, and the response.
+fn text(exchanges: &[Exchange], response: &AdmissionResponse) -> anyhow::Result<String> {
+    let mut lines = vec![format!("{} look-ups", exchanges.len())];
+    for (number, Exchange { call, answer }) in (1..).zip(exchanges) {
+        let found = match (call, answer) {
+            (HostCall::Get { name, .. }, Err(error)) if error.contains(&format!(" named '{name}'")) => {
+                "not found".to_owned()
+            }
+            (_, Err(error)) => error.lines().next().unwrap_or_default().to_owned(),
+            (HostCall::Get { .. }, Ok(_)) => "found".to_owned(),
+            (_, Ok(list)) => {
+                let list: Value = serde_json::from_str(list)?;
+                format!("{} found", list["items"].as_array().map_or(0, Vec::len))
+            }
+        };
+        let asked = match call {
+            HostCall::ListAll { api_version, kind, .. } => format!("list {api_version}/{kind}"),
+            HostCall::ListNamespace { api_version, kind, namespace, .. } => {
+                format!("list {api_version}/{kind} in {namespace}")
+            }
+            HostCall::Get { api_version, kind, name, .. } => format!("get {api_version}/{kind} {name}"),
+        };
+        lines.push(format!("  {number}. {asked}: {found}"));
+    }
+    lines.push(if response.allowed { "allowed".to_owned() } else { "denied".to_owned() });
+    let document = decoded(response)?;
+    let patch = document["patch"].as_array().into_iter().flatten();
+    let operation = |of: &Value| format!("  {} {} {}", text_of(&of["op"]), text_of(&of["path"]), of["value"]);
+    lines.extend(patch.map(operation));
+    let message = response.status.iter().filter_map(|status| status.message.clone());
+    lines.extend(message.map(|message| format!("  {message}")));
+    let annotations = response.audit_annotations.iter().flatten();
+    // The reason of a denial is its message.
+    let annotations = annotations.filter(|(key, _)| response.allowed || *key != "reason");
+    lines.extend(annotations.map(|(key, value)| format!("  {key}: {value}")));
+    lines.extend(response.warnings.iter().flatten().map(|warning| format!("  warning: {warning}")));
+    Ok(lines.iter().map(|line| format!("{}\n", harmless(line))).collect())
+}
+
+fn text_of(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clusterip_host::cluster::manifests;
+use clusterip_host::cluster::manifests::manifest_files::{self, Namespace};
 use serde_json::Value;
 
 use crate::snapshot_kinds::SnapshotKinds;
@@ -63,14 +64,20 @@ fn check_standard_input<'a>(arguments: impl IntoIterator<Item = (&'a str, &'a Pa
     Ok(())
 }
 
-/// Reads the objects of a snapshot file.
+/// Reads the objects of a snapshot file, or of a folder of manifests.
 fn read_snapshot(file: &Path) -> anyhow::Result<Vec<Value>> {
-    let source = manifests::read_large_file(file).context("snapshot")?;
-    let manifests = manifests::parse(std::slice::from_ref(&source), "default").context("snapshot")?;
+    let (manifests, is_empty_list) = if file.is_dir() {
+        let folder = [file.to_owned()];
+        (manifest_files::load(&folder, Namespace::Default("default")).context("snapshot")?.manifests, false)
+    } else {
+        let source = manifests::read_large_file(file).context("snapshot")?;
+        let is_empty_list = manifests::is_empty_list(&source);
+        (manifests::parse(&[source], "default").context("snapshot")?, is_empty_list)
+    };
     let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object.value()).collect();
     let checked = SnapshotKinds::of(&objects).check_not_empty();
     // Such a text is written on purpose, unlike a file that a failed command left empty.
-    if checked.is_err() && !manifests::is_empty_list(&source) {
+    if checked.is_err() && !is_empty_list {
         checked.with_context(|| format!("snapshot: {}", file.display()))?;
     }
     Ok(objects)

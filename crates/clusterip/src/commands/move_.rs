@@ -15,7 +15,6 @@ use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::live_settings::{Follower, SettingsSource};
 use clusterip_host::permissions::{self, Duties};
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::shutdown::shutdown_signal;
 use clusterip_runtime::style;
@@ -243,7 +242,6 @@ impl Move {
         namespace: &str,
         source: &SettingsSource,
     ) -> anyhow::Result<(Arc<Reconciler>, (Follower, mpsc::UnboundedReceiver<Change>))> {
-        let module = Arc::new(Module::new(EMBEDDED)?);
         let metrics = ServerMetrics::new();
         let ledger = Ledger::default();
         let watched = ledger.clone();
@@ -251,14 +249,14 @@ impl Move {
             Stores::new(client.clone(), metrics.cluster.clone(), move |address| watched.mark_seen(address));
         stores.ask_for_service_cidrs().await;
         let follower =
-            Follower::start(source.clone(), Arc::clone(&module), stores.service_cidrs(), metrics.cluster.clone())
+            Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone())
                 .await?;
         let settings = follower.subscribe();
         permissions::check(client, &settings.borrow().settings.clone(), &self.duties(namespace)).await?;
         stores.watch(&settings.borrow().settings);
         stores.completed().await;
         stores.control_plane_services().wait_until_listed().await;
-        let evaluator = Evaluator::new(module, settings, stores, ledger, metrics.evaluation.clone());
+        let evaluator = Evaluator::new(settings, stores, ledger, metrics.evaluation.clone());
         // The user has seen the list, so a Service with ready endpoints may move, too.
         let allowed = Allowed { any: true, ready: true, seamless: false, load_balancers: self.load_balancers };
         let reconciler = Reconciler::new(evaluator, client.clone(), namespace, metrics.services, allowed);

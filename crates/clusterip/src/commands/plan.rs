@@ -12,7 +12,6 @@ use clusterip_host::cluster::manifests::manifest_files::{self, Input, Namespace}
 use clusterip_host::cluster::manifests::{Manifest, ManifestText};
 use clusterip_host::live_settings::{LiveSettings, is_service_cidr, is_settings_api, is_settings_object};
 use clusterip_host::object;
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::connect::ClusterArguments;
 use serde_json::Value;
 
@@ -122,7 +121,6 @@ pub enum Output {
 
 /// What a plan reads.
 struct PlanInput {
-    module: Module,
     sources: Vec<ManifestText>,
     manifests: Vec<Manifest>,
     /// The objects of the cluster; none if it is not known.
@@ -146,7 +144,7 @@ impl Plan {
     }
 
     fn plan(&self) -> anyhow::Result<ExitCode> {
-        let PlanInput { module, sources, manifests, there, live, are_settings_given, are_defaults } = self.read()?;
+        let PlanInput { sources, manifests, there, live, are_settings_given, are_defaults } = self.read()?;
         let is_table = self.output == Output::Table && !self.no_headers;
         let announced = if are_defaults { settings_file::announce_default_pools(is_table) } else { String::new() };
         warnings::print(&live, &there, &manifests);
@@ -159,7 +157,7 @@ impl Plan {
         }
         // The manifests of -o yaml have no place for Services that are not among them.
         let misplaced = if are_settings_given && self.output != Output::Yaml {
-            existing_services::misplaced(&module, &live, &there, &manifests, self.selector.as_ref())?
+            existing_services::misplaced(&live, &there, &manifests, self.selector.as_ref())?
         } else {
             MisplacedServices::default()
         };
@@ -170,10 +168,9 @@ impl Plan {
             (manifest.is_service() && is_selected(manifest)) || (has_pools && manifest.is_node())
         };
         let planned = manifests.iter().filter(is_planned).count() as u64;
-        let planner =
-            Planner::new(&module, live.document.clone(), live.settings.clone(), there).only(self.selector.clone());
+        let planner = Planner::new(live.settings.clone(), there).only(self.selector.clone());
         let mut bar = Bar::new(planned);
-        let mut plan = planner.plan(&manifests, |done| bar.show(done))?;
+        let mut plan = planner.plan(&manifests, |done| bar.show(done));
         bar.end();
         for row in &mut plan.rows {
             row.message = row.message.take().map(|message| live.words(message));
@@ -205,8 +202,7 @@ impl Plan {
         for link in outside {
             notice(&format!("skipped: {link}: a link to a file outside of the folder"));
         }
-        let module = Module::new(EMBEDDED)?;
-        let Cluster { objects: there, settings } = self.cluster(&module, &given, are_settings_given)?;
+        let Cluster { objects: there, settings } = self.cluster(&given, are_settings_given)?;
         if let Some(namespace) = &of_context {
             check_namespace(namespace, "the context", &there, &manifests)?;
         }
@@ -214,7 +210,7 @@ impl Plan {
             check_namespace(namespace, "--namespace", &there, &manifests)?;
         }
         let are_defaults = !are_settings_given && settings.is_none();
-        let live = settings::check(&module, &given, settings, &there, &manifests)?;
+        let live = settings::check(&given, settings, &there, &manifests)?;
         if are_defaults && live.settings.service_cidrs.is_empty() {
             check_against_kubernetes(&there, &manifests)?;
         }
@@ -222,7 +218,7 @@ impl Plan {
             let kinds = SnapshotKinds::of(&there);
             kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
         }
-        Ok(PlanInput { module, sources, manifests, there, live, are_settings_given, are_defaults })
+        Ok(PlanInput { sources, manifests, there, live, are_settings_given, are_defaults })
     }
 
     /// Checks that only one argument is `-` for standard input.

@@ -18,8 +18,6 @@ use clap::{Args, ValueEnum};
 use clusterip_host::cluster::reservations::replica_claims;
 use clusterip_host::live_settings::SettingsSource;
 use clusterip_host::permissions::{self, Duties};
-use clusterip_host::policy::budget::Budget;
-use clusterip_host::policy::module::{EMBEDDED, Module, SHARED_MEMORY};
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::logging::Logging;
 use clusterip_runtime::shutdown::shutdown_signal;
@@ -205,11 +203,10 @@ impl Serve {
         let mut candidate = connection.candidate();
         // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
         let _ = candidate.look().await;
-        let module = Arc::new(Module::sharing(EMBEDDED, Budget::new(SHARED_MEMORY))?);
         let (stores, changes) = connection.stores().await;
         let duties = self.duties(&connection.namespace);
-        let follower = connection.settings(&module, &stores, &duties).await?;
-        let mut startup = Startup::new(connection, &module, stores, follower.subscribe());
+        let follower = connection.settings(&stores, &duties).await?;
+        let mut startup = Startup::new(connection, stores, follower.subscribe());
 
         // From here on requests may be in progress: each task below ends by itself after `stop`.
         let compilation = follower.subscribe_compilation();
@@ -228,7 +225,6 @@ impl Serve {
         Ok(Prepared {
             startup,
             candidate,
-            module,
             changes,
             compilation,
             nodes_client,
@@ -244,7 +240,6 @@ impl Serve {
         let Prepared {
             mut startup,
             candidate,
-            module,
             changes,
             compilation,
             nodes_client,
@@ -256,7 +251,7 @@ impl Serve {
         let mut election = Election::start(candidate);
         let reconciler = startup.reconciler().seamless(seamless);
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
-        startup.assign_pod_cidrs(module, nodes_client, &election)?;
+        startup.assign_pod_cidrs(nodes_client, &election)?;
         startup.assign_external_addresses(&election);
         startup.write_status(Arc::clone(&reconciler), compilation, &election);
         startup.move_services(Arc::clone(&reconciler), changes, &election);

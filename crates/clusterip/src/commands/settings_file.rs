@@ -12,7 +12,6 @@ use clusterip_host::live_settings::{
     DocumentError, LiveSettings, SettingsFile, WrittenSettings, check_settings, compiled_as_in_cluster, in_lines,
 };
 use clusterip_host::permissions::Need;
-use clusterip_host::policy::module::Module;
 use clusterip_runtime::api_error::RequestFailure;
 use ipnet::IpNet;
 use kube::Error as KubeError;
@@ -165,12 +164,11 @@ pub fn pool_needs() -> Vec<Need> {
 /// # Errors
 /// If the settings have mistakes; the error lists all mistakes, one per line, each after the name of the settings.
 pub fn check(
-    module: &Module,
     written: impl Into<WrittenSettings>,
     ranges: &ServiceRanges,
     name: &str,
 ) -> anyhow::Result<LiveSettings> {
-    check_settings(module, written, ranges).map_err(|mistakes| anyhow::anyhow!("{}", in_lines(name, mistakes)))
+    check_settings(written, ranges).map_err(|mistakes| anyhow::anyhow!("{}", in_lines(name, mistakes)))
 }
 
 /// Prints the warnings about settings, each with their name.

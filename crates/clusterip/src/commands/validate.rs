@@ -18,7 +18,6 @@ use clusterip_host::live_settings::{
 };
 use clusterip_host::object::Packed;
 use clusterip_host::permissions::Need;
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::RequestFailure;
 use clusterip_runtime::connect::ClusterArguments;
 use clusterip_runtime::style;
@@ -101,13 +100,12 @@ impl Validate {
 
     fn validate(&self) -> anyhow::Result<ExitCode> {
         super::check_standard_input(self.files.iter().map(|file| ("FILE", file)))?;
-        let module = Module::new(EMBEDDED)?;
         let has_cluster = self.cluster || self.connection.name_a_cluster();
         let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
         let (mut has_mistakes, mut is_unread) = (false, false);
         for file in &self.files {
             match manifests::read_file(file) {
-                Ok(source) => has_mistakes |= !is_valid(&module, &source, cluster.as_ref())?,
+                Ok(source) => has_mistakes |= !is_valid(&source, cluster.as_ref())?,
                 Err(error) => {
                     is_unread = true;
                     let error = harmless_lines(&error.to_string());
@@ -148,14 +146,14 @@ fn reads() -> Reads {
 }
 
 /// Checks one text, and prints the result on lines that begin with its name.
-fn is_valid(module: &Module, source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
+fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<bool> {
     let ranges = cluster.map(|cluster| cluster.ranges.clone()).unwrap_or_default();
     let name = harmless(&source.name);
     let written = match (SettingsFile::read(&source.text), cluster) {
         (Ok(SettingsFile::Objects(objects)), Some(cluster)) => document_beside(&objects, &cluster.objects()?, &ranges),
         (file, _) => file.and_then(|file| file.document(&ranges)),
     };
-    let checked = written.map_err(CheckError::from).and_then(|written| check_settings(module, written, &ranges));
+    let checked = written.map_err(CheckError::from).and_then(|written| check_settings(written, &ranges));
     let mut lines = String::new();
     let mut line = |what: &str, text: &str| lines.push_str(&format!("{name}: {what}{}\n", harmless(text)));
     let is_valid = checked.is_ok();
@@ -167,7 +165,7 @@ fn is_valid(module: &Module, source: &ManifestText, cluster: Option<&Cluster>) -
         Ok(live) => {
             let dns = cluster.map(|cluster| cluster.unused_dns_address(&live)).transpose()?.flatten();
             let dns = dns.map(|dns| live.warning((&dns).into()));
-            let of_services = cluster.map(|cluster| cluster.warnings_of_services(module, &live)).transpose()?;
+            let of_services = cluster.map(|cluster| cluster.warnings_of_services(&live)).transpose()?;
             let warning = paint(style::WARNING, "warning:") + " ";
             live.warnings.iter().chain(&dns).for_each(|text| line(&warning, &text.to_string()));
             of_services.iter().flatten().for_each(|text| line(&warning, text));
@@ -202,7 +200,7 @@ impl Cluster {
     }
 
     /// What these settings would mean for the Services of the cluster.
-    fn warnings_of_services(&self, module: &Module, live: &LiveSettings) -> anyhow::Result<Vec<String>> {
+    fn warnings_of_services(&self, live: &LiveSettings) -> anyhow::Result<Vec<String>> {
         let objects = match self.runtime.block_on(api_server_lists::objects(&self.client, &live.settings)) {
             Ok(objects) => objects,
             Err(error) => return Ok(vec![format!("the Services of the cluster are not checked: {error}")]),
@@ -222,8 +220,8 @@ impl Cluster {
                 }
             }
         }
-        let snapshot = Arc::new(RwLock::new(snapshot));
-        let misplaced = MisplacedServices::find(module, live, &snapshot, &ControlPlaneServices::default(), None)?;
+        let snapshot = RwLock::new(snapshot);
+        let misplaced = MisplacedServices::find(live, &snapshot, &ControlPlaneServices::default(), None);
         warnings.extend(misplaced_warning(&misplaced));
         Ok(warnings)
     }

@@ -23,7 +23,7 @@ use clusterip_failover::observer::Observer;
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::external::assignment_builder::assignments;
-use clusterip_host::external::refusal_cache::RefusalCache;
+use clusterip_host::external::policy_check::ExternalPolicy;
 use clusterip_host::external::service_fields::{is_served, recorded, shown};
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::{Packed, service_path, text};
@@ -87,8 +87,6 @@ struct Term {
     waiting: BTreeMap<ServiceKey, (Instant, String)>,
     /// The holders that were reported.
     holder_reports: HolderReports,
-    /// The policy's answers of the round before about recorded addresses.
-    refusals: RefusalCache,
 }
 
 impl Controller {
@@ -186,7 +184,7 @@ impl Controller {
     async fn reconcile(&self, term: &mut Term) {
         let settings = Arc::clone(&self.settings.borrow());
         let external = &settings.settings.external;
-        let Some((services, assigned)) = self.assigned_addresses(&settings, term).await else { return };
+        let Some((services, assigned)) = self.assigned_addresses(&settings).await else { return };
         let ids: BTreeSet<ServiceKey> = services.iter().map(ServiceKey::of).collect();
         term.waiting.retain(|id, _| ids.contains(id));
         let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
@@ -236,15 +234,9 @@ impl Controller {
         }
     }
 
-    /// The Services that may have external addresses, and the addresses to hold for them. The policy is asked only
-    /// about Services for which something has changed since the last round.
-    async fn assigned_addresses(
-        &self,
-        settings: &Arc<LiveSettings>,
-        term: &mut Term,
-    ) -> Option<(Vec<Value>, Assignments)> {
+    /// The Services that may have external addresses, and the addresses to hold for them.
+    async fn assigned_addresses(&self, settings: &Arc<LiveSettings>) -> Option<(Vec<Value>, Assignments)> {
         let (evaluator, settings) = (self.evaluator.clone(), Arc::clone(settings));
-        let mut refusals = std::mem::take(&mut term.refusals);
         let known = background::run_long(move || {
             let external = &settings.settings.external;
             let stores = evaluator.stores();
@@ -256,19 +248,12 @@ impl Controller {
             let concerned = |service: &Value| is_served(service, external) || !record(service).is_empty();
             let services: Vec<Value> = services.iter().map(Packed::value).filter(concerned).collect();
             let nodes: Vec<Value> = nodes.iter().map(Packed::value).collect();
-            refusals.begin(&settings);
-            let admits = &mut |service: &Value| {
-                let refusal = refusals.refusal(evaluator.module(), &settings, stores.snapshot(), service);
-                refusal.unwrap_or_else(|error| Some(error.to_string()))
-            };
+            let policy = ExternalPolicy::new(external);
+            let admits = &mut |service: &Value| policy.refusal(stores.snapshot(), service);
             let (assigned, _) = assignments(external, services.iter().cloned(), &nodes, admits);
-            (services, assigned, refusals)
+            (services, assigned)
         });
-        let known = known.await;
-        let known = known.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up"));
-        let (services, assigned, refusals) = known.ok()?;
-        term.refusals = refusals;
-        Some((services, assigned))
+        known.await.inspect_err(|error| tracing::error!(%error, "external addresses could not be looked up")).ok()
     }
 
     /// Writes the held addresses of a Service to its status.

@@ -1,34 +1,30 @@
-//! Asks the policy about the Services of a plan.
+//! Decides about the Services of a plan.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::RwLock;
 
 use clusterip_core::answer::Answer;
 use clusterip_core::external::Held;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_core::{Decision, InUse, decide_value};
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_host::cluster::manifests::{Manifest, Origin};
 use clusterip_host::external::admission_state::concerns;
 use clusterip_host::object::Packed;
-use clusterip_host::policy::module::{Module, ModuleError, Series};
 use clusterip_host::policy::service_request::ServiceRequest;
 use serde_json::{Value, json};
 
 use super::rows::Row;
 use crate::api_server_rules::misspelled_fields;
 
-/// Asks the policy about Services in the present state of the plan.
-pub(super) struct PlanEvaluator<'m> {
-    pub(super) module: &'m Module,
-    /// The settings as the policy gets them.
-    pub(super) document: Value,
+/// Decides about Services in the present state of the plan.
+pub(super) struct PlanEvaluator {
     pub(super) settings: Settings,
-    pub(super) snapshot: Arc<RwLock<Snapshot>>,
+    pub(super) snapshot: RwLock<Snapshot>,
     /// The Services that exist already, with their origin; `None` for the cluster.
-    existing: RwLock<BTreeMap<ServiceKey, Option<Origin>>>,
-    /// How many threads evaluate Services.
-    pub(super) threads: usize,
+    existing: BTreeMap<ServiceKey, Option<Origin>>,
 }
 
 /// A Service of the manifests that is to be evaluated.
@@ -41,49 +37,33 @@ pub(super) struct PendingService {
     request_uid: String,
 }
 
-/// A Service after the policy has answered.
-pub(super) struct AnsweredService {
+/// A Service after the decision.
+pub(super) struct PlannedService {
     pub(super) id: ServiceKey,
     pub(super) object: Value,
     /// The existing Service, if the request is an update.
     pub(super) old: Option<Value>,
-    /// The Service as the policy returns it; `None` if it is denied.
+    /// The Service with its addresses; `None` if it is denied.
     pub(super) placed: Option<Value>,
     pub(super) row: Row,
 }
 
 impl PendingService {
-    /// The request about the Service.
-    pub(super) fn request(&self) -> ServiceRequest<'_> {
-        let Self { object, old, request_uid: uid, .. } = self;
-        ServiceRequest { uid, username: "clusterip-plan", object, old: old.as_ref(), dry_run: true }
-    }
-
-    pub(super) fn answered(self, answer: Answer) -> AnsweredService {
+    /// The Service as this decision about it says.
+    pub(super) fn planned(self, decision: Decision) -> PlannedService {
         let Self { id, object, old, warnings, .. } = self;
-        let row = Row::new(&object, old.as_ref(), &answer, warnings);
+        let row = Row::new(&object, old.as_ref(), &decision, warnings);
+        let answer = Answer::new(decision, object.clone());
         let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or_else(|| object.clone()));
-        AnsweredService { id, object, old, placed, row }
+        PlannedService { id, object, old, placed, row }
     }
 }
 
-impl<'m> PlanEvaluator<'m> {
+impl PlanEvaluator {
     /// An evaluator in a cluster with these objects.
-    pub(super) fn new(
-        module: &'m Module,
-        document: Value,
-        settings: Settings,
-        snapshot: Snapshot,
-        threads: usize,
-    ) -> Self {
+    pub(super) fn new(settings: Settings, snapshot: Snapshot) -> Self {
         let existing = snapshot.services(None).into_iter().map(|id| (id, None)).collect();
-        let (snapshot, existing) = (Arc::new(RwLock::new(snapshot)), RwLock::new(existing));
-        Self { module, document, settings, snapshot, existing, threads }
-    }
-
-    /// The same evaluator with this many threads.
-    pub(super) fn on_threads(self, threads: usize) -> Self {
-        Self { threads, ..self }
+        Self { settings, snapshot: RwLock::new(snapshot), existing }
     }
 
     /// The Service of a manifest, with the Service that its request would update in the present state of the plan.
@@ -94,7 +74,7 @@ impl<'m> PlanEvaluator<'m> {
         let mut warnings = Vec::new();
         if let Some(old) = &old {
             keep_addresses(&mut object, old);
-            let first = self.existing().get(&id).cloned().flatten();
+            let first = self.existing.get(&id).cloned().flatten();
             warnings.extend(first.map(|first| format!("the same Service as in {first}")));
         }
         warnings.extend(misspelled_fields(&object));
@@ -102,29 +82,18 @@ impl<'m> PlanEvaluator<'m> {
     }
 
     /// The Service that a request with this key would update; `None` if the request would create a Service.
-    pub(super) fn updated_service(&self, id: &ServiceKey) -> Option<Value> {
-        let exists = !id.name.is_empty() && self.existing().contains_key(id);
+    fn updated_service(&self, id: &ServiceKey) -> Option<Value> {
+        let exists = !id.name.is_empty() && self.existing.contains_key(id);
         if exists { self.get(id) } else { None }
     }
 
-    /// Evaluates a Service. `held` are the external addresses of the plan, if the request [`Self::is_external`].
-    pub(super) fn answer(
-        &self,
-        service: &PendingService,
-        held: Option<&Held>,
-        series: &mut Series<'_>,
-    ) -> Result<Answer, ModuleError> {
-        let calls = Arc::new(self.calls(service));
-        match held {
-            Some(held) => self.module.evaluate_with_held(&service.request(), &self.document, held, calls),
-            None => series.validate(&service.request(), &self.document, calls),
-        }
-    }
-
-    /// The look-ups of the policy about a Service.
-    pub(super) fn calls(&self, service: &PendingService) -> SnapshotCalls {
-        let calls = SnapshotCalls::new(Arc::clone(&self.snapshot)).for_object(&service.object);
-        calls.prefetching(&self.settings, &service.id)
+    /// Decides about a Service. `held` are the external addresses of the plan, if the request [`Self::is_external`].
+    pub(super) fn decide(&self, service: &PendingService, held: Option<&Held>) -> Decision {
+        let PendingService { object, old, request_uid: uid, .. } = service;
+        let request = ServiceRequest { uid, username: "clusterip-plan", object, old: old.as_ref(), dry_run: true };
+        let unused = Unused(&self.snapshot);
+        let cluster = StoredCluster::new(&self.snapshot, object, &unused);
+        decide_value(&request.to_value(), &self.settings, InUse { blocks: None, external: held }, &cluster)
     }
 
     /// Whether a request may be about external addresses.
@@ -141,16 +110,11 @@ impl<'m> PlanEvaluator<'m> {
     }
 
     /// Adds a planned Service. `origin` is the position of its manifest; `None` if its name is yet to be generated.
-    pub(super) fn add_planned(&self, id: &ServiceKey, service: Value, origin: Option<&Origin>) {
+    pub(super) fn add_planned(&mut self, id: &ServiceKey, service: Value, origin: Option<&Origin>) {
         if let Some(origin) = origin {
-            let mut existing = self.existing.write().unwrap_or_else(PoisonError::into_inner);
-            existing.entry(id.clone()).or_insert_with(|| Some(origin.clone()));
+            self.existing.entry(id.clone()).or_insert_with(|| Some(origin.clone()));
         }
         Snapshot::share_in(&self.snapshot, &service, Packed::new(&service));
-    }
-
-    fn existing(&self) -> RwLockReadGuard<'_, BTreeMap<ServiceKey, Option<Origin>>> {
-        self.existing.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, id: &ServiceKey) -> Option<Value> {
@@ -159,7 +123,7 @@ impl<'m> PlanEvaluator<'m> {
 
     fn has(&self, service: &Value) -> bool {
         let id = ServiceKey::of(service);
-        self.existing().contains_key(&id) || self.get(&id).is_some()
+        self.existing.contains_key(&id) || self.get(&id).is_some()
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::external::{self, External, stored};
+use clusterip_core::{Decision, Verdict};
 use clusterip_host::cluster::lookups::snapshot::addresses;
 use clusterip_host::object;
 use serde::{Serialize, Serializer};
@@ -66,28 +67,23 @@ pub enum AddressSource {
 }
 
 impl Row {
-    /// The result of an answer about `object`, which is an update of `old`.
-    pub(super) fn new(object: &Value, old: Option<&Value>, answer: &Answer, mut warnings: Vec<String>) -> Self {
-        warnings.extend(answer.warnings.iter().flatten().cloned());
-        let audit = answer.audit();
-        let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
+    /// The result of a decision about `object`, which is an update of `old`.
+    pub(super) fn new(object: &Value, old: Option<&Value>, decision: &Decision, mut warnings: Vec<String>) -> Self {
+        warnings.extend(decision.cut_warnings());
         Self {
             namespace: object::namespace(object).to_owned(),
             name: shown_name(object),
-            decision: answer.outcome(),
-            pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
-            external: audit
-                .as_ref()
-                .and_then(|audit| audit.external.clone())
-                .map(|external| ExternalRow::new(external, object, old)),
-            evidence: audit.and_then(|audit| audit.evidence),
-            cluster_ips: if answer.accepted {
-                addresses(answer.mutated_object.as_ref().unwrap_or(object))
-            } else {
-                Vec::new()
+            decision: decision.outcome(),
+            pool: decision.pool.clone(),
+            external: decision.external.clone().map(|external| ExternalRow::new(external, object, old)),
+            evidence: decision.evidence.clone(),
+            cluster_ips: match &decision.verdict {
+                Verdict::Denied(_) => Vec::new(),
+                Verdict::Allocated(addresses) => addresses.clone(),
+                Verdict::Unchanged(_) | Verdict::Assigned(_) => addresses(object),
             },
             warnings,
-            message: answer.message.clone().or(reason),
+            message: decision.reason().map(str::to_owned),
         }
     }
 

@@ -128,7 +128,7 @@ impl AllocationState {
             }
             return;
         };
-        let other = entry.node.shown != seen.shown;
+        let other = entry.node.unassigned != seen.unassigned;
         if !seen.blocks.is_empty() {
             let blocks = seen.blocks.clone();
             entry.node = seen;

@@ -1,12 +1,12 @@
 //! Compares the blocks of a Node with the pool that the Node belongs to.
 //!
-//! The policy is asked as if the Node were created now without blocks. Its answer names the pool of the Node.
+//! A decision is made as if the Node were created now without blocks. It names the pool of the Node.
 
-use clusterip_core::answer::Answer;
 use clusterip_core::evidence::Report;
+use clusterip_core::lookups::EmptyCluster;
 use clusterip_core::node::{Allocation, BlockPlace, place_of};
 use clusterip_core::settings::Settings;
-use clusterip_host::policy::module::{Instance, ModuleError};
+use clusterip_core::{Decision, InUse, decide_value};
 use clusterip_host::policy::node_request::NodeRequest;
 use ipnet::IpNet;
 use serde_json::Value;
@@ -22,7 +22,7 @@ pub struct BlockPlacement {
     pub evidence: Option<String>,
     /// The blocks of the Node, and the state of each.
     pub blocks: Vec<(IpNet, BlockStanding)>,
-    /// The policy's reason, if it would give no blocks.
+    /// The reason, if the Node would get no blocks.
     pub reason: Option<String>,
 }
 
@@ -54,28 +54,24 @@ pub enum BlockStanding {
     Outside,
 }
 
-/// Asks the policy for the pool of a Node.
-///
-/// # Errors
-/// [`ModuleError`] if the policy does not answer. Then `policy` must not be asked again.
-pub fn belonging(policy: &mut Instance, document: &Value, node: &Value) -> Result<Belonging, ModuleError> {
+/// The pool of a Node.
+pub fn belonging(settings: &Settings, node: &Value) -> Belonging {
     let mut bare = node.clone();
     if let Some(spec) = bare.get_mut("spec").and_then(Value::as_object_mut) {
         spec.remove("podCIDR");
         spec.remove("podCIDRs");
     }
-    let request = NodeRequest::created(&bare);
-    Ok(Belonging::of(&policy.assign(&request, document, &Allocation::default())?))
+    let in_use = InUse { blocks: Some(&Allocation::default()), external: None };
+    Belonging::of(&decide_value(&NodeRequest::created(&bare).to_value(), settings, in_use, &EmptyCluster))
 }
 
 impl Belonging {
-    /// Reads the policy's answer about the Node without blocks.
-    pub fn of(answer: &Answer) -> Self {
-        let audit = answer.audit();
+    /// Reads the decision about the Node without blocks.
+    pub fn of(decision: &Decision) -> Self {
         Self {
-            pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
-            evidence: audit.as_ref().and_then(|audit| audit.evidence.as_ref()).map(Report::describe),
-            reason: audit.and_then(|audit| audit.reason),
+            pool: decision.pool.clone(),
+            evidence: decision.evidence.as_ref().map(Report::describe),
+            reason: decision.reason().map(str::to_owned),
         }
     }
 
@@ -109,14 +105,9 @@ impl From<BlockPlace<'_>> for BlockStanding {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::LazyLock;
-
-    use clusterip_host::policy::module::{EMBEDDED, Module};
     use serde_json::json;
 
     use super::*;
-
-    static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
 
     fn settings() -> Value {
         json!({
@@ -199,9 +190,7 @@ mod tests {
                 expected: BlockStanding::Shared(vec![("other".to_owned(), net("10.0.201.0/24"))]),
             },
         ];
-        let document = settings();
-        let settings = Settings::from_value(&document).unwrap();
-        let mut policy = MODULE.assigning().unwrap();
+        let settings = Settings::from_value(&settings()).unwrap();
         let mut held = HeldBlocks::default();
         held.learn("other", vec![net("10.0.201.0/24")]);
         for Case { name, os, block, expected } in cases {
@@ -212,7 +201,7 @@ mod tests {
                 held.forget("other");
             }
             held.learn("own", vec![net]);
-            let found = belonging(&mut policy, &document, &node).unwrap().placement(&settings, "own", &[net], &held);
+            let found = belonging(&settings, &node).placement(&settings, "own", &[net], &held);
             assert_eq!(found.blocks, [(net, expected)], "{name}");
             assert_eq!(found.pool.as_deref(), (os != "darwin").then_some(os), "{name}");
             let evidence = (os != "darwin").then(|| format!("kubernetes.io/os={os} (Node own)"));

@@ -2,15 +2,16 @@
 //! them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::settings::{NodePool, Settings};
-use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_core::{Decision, InUse, decide_value};
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_host::cluster::manifests::{Manifest, Origin};
 use clusterip_host::object::{self, Packed, blocks_of};
-use clusterip_host::policy::module::{Module, ModuleError};
 use clusterip_host::policy::node_request::NodeRequest;
 use ipnet::IpNet;
 use serde::Serialize;
@@ -70,26 +71,17 @@ struct ExistingNode {
 
 /// Plans blocks for Nodes.
 pub struct NodePlanner<'m> {
-    module: &'m Module,
-    document: &'m Value,
     settings: &'m Settings,
-    snapshot: &'m Arc<RwLock<Snapshot>>,
+    snapshot: &'m RwLock<Snapshot>,
     held: HeldBlocks,
     /// The Nodes that exist already, by name.
     there: BTreeMap<String, ExistingNode>,
 }
 
 impl<'m> NodePlanner<'m> {
-    /// A planner for a cluster with the Nodes in `snapshot`. `document` are the settings as the policy gets them.
-    pub fn new(
-        module: &'m Module,
-        document: &'m Value,
-        settings: &'m Settings,
-        snapshot: &'m Arc<RwLock<Snapshot>>,
-    ) -> Self {
-        let mut planner =
-            Self { module, document, settings, snapshot, held: HeldBlocks::default(), there: BTreeMap::new() };
-        let nodes: Vec<Value> = Snapshot::read(snapshot).all("v1", "Node").collect();
+    /// A planner for a cluster with these Nodes. `snapshot` contains the planned ones, too.
+    pub fn new(settings: &'m Settings, snapshot: &'m RwLock<Snapshot>, nodes: Vec<Value>) -> Self {
+        let mut planner = Self { settings, snapshot, held: HeldBlocks::default(), there: BTreeMap::new() };
         for node in nodes {
             let name = object::name(&node).to_owned();
             planner.held.learn(&name, blocks_of(&node));
@@ -117,25 +109,18 @@ impl<'m> NodePlanner<'m> {
     }
 
     /// Plans the Nodes among `manifests`. `progress` is called after each Node.
-    ///
-    /// # Errors
-    /// The index of the manifest and the error, if the policy does not answer.
-    pub fn plan(
-        mut self,
-        manifests: &[Manifest],
-        mut progress: impl FnMut(),
-    ) -> Result<NodePlan, (usize, ModuleError)> {
+    pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut()) -> NodePlan {
         let mut plan = NodePlan::default();
         for (index, manifest) in manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_node()) {
-            plan.rows.push(self.plan_node(index, manifest).map_err(|error| (index, error))?);
+            plan.rows.push(self.plan_node(index, manifest));
             plan.manifests.push(index);
             progress();
         }
         plan.ranges = self.ranges();
-        Ok(plan)
+        plan
     }
 
-    fn plan_node(&mut self, index: usize, manifest: &Manifest) -> Result<NodeRow, ModuleError> {
+    fn plan_node(&mut self, index: usize, manifest: &Manifest) -> NodeRow {
         let mut node = manifest.object.value();
         let name = key(&node, index);
         // The snapshot contains the Node under this name. Without it, the policy would treat the Node as another one.
@@ -147,20 +132,20 @@ impl<'m> NodePlanner<'m> {
             warnings.extend(there.origin.as_ref().map(|first| format!("the same Node as in {first}")));
             old = Some(before);
         }
-        let answer = if blocks_of(&node).is_empty() {
-            let allocation = self.held.allocation();
-            self.module.assigning()?.assign(&NodeRequest::created(&node), self.document, &allocation)?
-        } else {
-            let request = match &old {
-                Some(old) => NodeRequest::updated(&node, old),
-                None => NodeRequest::created(&node),
-            };
-            let calls = SnapshotCalls::new(Arc::clone(self.snapshot)).for_object(&node);
-            self.module.validate(&request, self.document, Arc::new(calls))?
+        let request = match &old {
+            Some(old) => NodeRequest::updated(&node, old),
+            None => NodeRequest::created(&node),
         };
-        let row = row(&manifest.object.value(), &node, &answer, warnings);
-        if answer.accepted {
-            if let Some(placed) = answer.mutated_object {
+        let allocation = blocks_of(&node).is_empty().then(|| self.held.allocation());
+        let in_use = InUse { blocks: allocation.as_ref(), external: None };
+        let unused = Unused(self.snapshot);
+        let cluster = StoredCluster::new(self.snapshot, &node, &unused);
+        let decision = decide_value(&request.to_value(), self.settings, in_use, &cluster);
+        let row = row(&manifest.object.value(), &node, &decision, warnings);
+        if decision.denial().is_none() {
+            if decision.assigned().is_some()
+                && let Some(placed) = Answer::new(decision, node.clone()).mutated_object
+            {
                 self.held.hand_out(&name, blocks_of(&placed), &self.settings.nodes);
                 node = placed;
             }
@@ -171,7 +156,7 @@ impl<'m> NodePlanner<'m> {
             };
             self.there.insert(name, ExistingNode { node: Packed::new(&node), origin });
         }
-        Ok(row)
+        row
     }
 
     /// Inserts a Node into the snapshot, under the name that this planner uses for it.
@@ -219,21 +204,20 @@ fn keep_blocks(node: &mut Value, old: &Value) {
     spec.extend(fields_of(&kept));
 }
 
-fn row(manifest: &Value, node: &Value, answer: &Answer, mut warnings: Vec<String>) -> NodeRow {
+fn row(manifest: &Value, node: &Value, decision: &Decision, mut warnings: Vec<String>) -> NodeRow {
     let name = object::name(manifest);
-    warnings.extend(answer.warnings.iter().flatten().cloned());
-    let audit = answer.audit();
-    let reason = audit.as_ref().and_then(|audit| audit.reason.clone());
+    warnings.extend(decision.cut_warnings());
     NodeRow {
         name: if name.is_empty() { generated(manifest) } else { name.to_owned() },
-        decision: answer.outcome(),
-        pool: audit.as_ref().and_then(|audit| audit.pool.clone()),
-        evidence: audit.and_then(|audit| audit.evidence),
-        pod_cidrs: match answer.accepted {
-            true => blocks_of(answer.mutated_object.as_ref().unwrap_or(node)),
-            false => Vec::new(),
+        decision: decision.outcome(),
+        pool: decision.pool.clone(),
+        evidence: decision.evidence.clone(),
+        pod_cidrs: match (decision.denial(), decision.assigned()) {
+            (Some(_), _) => Vec::new(),
+            (None, Some(blocks)) => blocks.to_vec(),
+            (None, None) => blocks_of(node),
         },
         warnings,
-        message: answer.message.clone().or(reason),
+        message: decision.reason().map(str::to_owned),
     }
 }

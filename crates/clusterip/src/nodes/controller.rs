@@ -15,15 +15,14 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::thread;
 
-use clusterip_core::answer::Outcome;
-use clusterip_core::node::Allocation;
+use clusterip_core::lookups::EmptyCluster;
+use clusterip_core::node::{Allocation, Node};
+use clusterip_core::request::Request;
+use clusterip_core::{InUse, Verdict};
 use clusterip_host::cluster::watch::partial_object::PartialObject;
 use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::host_metrics::EvaluationMetrics;
 use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::object::blocks_of;
-use clusterip_host::policy::module::Module;
-use clusterip_host::policy::node_request::NodeRequest;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;
@@ -32,7 +31,6 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep_until};
 
 use super::allocation_state::{AllocationState, Decision, Task};
-use super::asker::Asker;
 use super::block_placement::Belonging;
 use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
@@ -50,8 +48,6 @@ const MAX_PARALLEL_WRITES: usize = 60;
 
 /// Gives Nodes their blocks.
 pub struct Controller {
-    /// The module of the policy.
-    pub module: Arc<Module>,
     /// The stores that watch the Nodes.
     pub stores: Stores,
     /// The client that writes to the API server.
@@ -119,7 +115,6 @@ impl Controller {
             writer: Writer::new(self.client.clone(), self.term.clone()),
             events: EventQueue::start(self.client.clone()),
             metrics: self.metrics.clone(),
-            asker: Asker::new(Arc::clone(&self.module), self.evaluation.clone()),
         };
         let mut writes: JoinSet<(BlockWrite, WriteOutcome)> = JoinSet::new();
         let stop = loop {
@@ -206,7 +201,6 @@ fn has_pools(settings: &LiveSettings) -> bool {
 
 /// The state of one term of leadership.
 struct Term {
-    asker: Asker,
     allocation_state: AllocationState,
     /// The Nodes of a list that is still being received; `None` between two lists.
     listed: Option<BTreeSet<String>>,
@@ -241,42 +235,22 @@ impl Term {
     /// Compares the blocks of the next unchecked Node with its pool.
     fn check_next(&mut self, settings: &LiveSettings) {
         let Some(seen) = self.allocation_state.next_to_check() else { return };
-        let request = NodeRequest::created(&seen.shown);
-        let answer = match self.asker.ask(&request, settings, &Allocation::default()) {
-            Ok(answer) => answer,
-            Err(error) => return tracing::error!(node = seen.name, %error, "the policy did not answer"),
-        };
-        let placement = Belonging::of(&answer).placement(
-            &settings.settings,
-            &seen.name,
-            &seen.blocks,
-            self.allocation_state.held(),
-        );
+        let belonging = Belonging::of(&decide(&seen.unassigned, settings, &Allocation::default()));
+        let held = self.allocation_state.held();
+        let placement = belonging.placement(&settings.settings, &seen.name, &seen.blocks, held);
         let standings: Vec<_> = placement.blocks.into_iter().map(|(_, standing)| standing).collect();
         self.allocation_state.set_standings(&seen.name, &standings);
     }
 
-    /// Asks the policy about a Node, and turns the answer into a decision.
-    fn ask(&mut self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
-        let request = NodeRequest::created(&node.shown);
-        let answer = match self.asker.ask(&request, settings, &self.allocation_state.held().allocation()) {
-            Ok(answer) => answer,
-            Err(error) => return Decision::Failed(error.to_string()),
-        };
-        let Some(audit) = answer.audit() else {
-            return Decision::Failed("the policy's answer contains no decision".to_owned());
-        };
-        let reason = || audit.reason.clone().unwrap_or_default();
-        match audit.outcome {
-            Outcome::Allocated => match answer.mutated_object.as_ref().map(blocks_of) {
-                Some(blocks) if !blocks.is_empty() => Decision::Blocks(blocks),
-                _ => Decision::Failed("the policy's answer has no blocks".to_owned()),
-            },
-            Outcome::Unchanged => Decision::NoMatchingPool(reason()),
-            Outcome::Denied => match &audit.pool {
-                Some(pool) => Decision::Full { pool: pool.clone(), message: reason() },
-                None => Decision::Failed(reason()),
-            },
+    /// Decides about a Node without blocks.
+    fn ask(&self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
+        let decision = decide(&node.unassigned, settings, &self.allocation_state.held().allocation());
+        let reason = || decision.reason().unwrap_or_default().to_owned();
+        match (&decision.verdict, &decision.pool) {
+            (Verdict::Assigned(blocks), _) => Decision::Blocks(blocks.clone()),
+            (Verdict::Denied(_), Some(pool)) => Decision::Full { pool: pool.clone(), message: reason() },
+            (Verdict::Denied(_), None) => Decision::Failed(reason()),
+            (Verdict::Unchanged(_) | Verdict::Allocated(_), _) => Decision::NoMatchingPool(reason()),
         }
     }
 
@@ -367,4 +341,10 @@ impl Term {
             self.counted = Some(now);
         }
     }
+}
+
+/// The decision about a Node without blocks, while these are in use.
+fn decide(node: &Node, settings: &LiveSettings, allocation: &Allocation) -> clusterip_core::Decision {
+    let in_use = InUse { blocks: Some(allocation), external: None };
+    clusterip_core::decide(&Request::of_new_node(node.clone()), &settings.settings, in_use, &EmptyCluster)
 }

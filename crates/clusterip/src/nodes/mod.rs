@@ -10,7 +10,6 @@
 //! writes blocks, and [`node_events`] reports Nodes that get no blocks.
 
 pub mod allocation_state;
-pub mod asker;
 pub mod block_placement;
 pub mod block_planner;
 pub mod block_usage;

@@ -131,7 +131,7 @@ impl Writer {
             }
             // A request that was made for another version is refused.
             doubt = doubt.filter(|doubt| *doubt == seen.version);
-            if doubt.is_none() && (seen.deleting || seen.shown != node.shown) {
+            if doubt.is_none() && (seen.deleting || seen.unassigned != node.unassigned) {
                 return WriteOutcome::Changed(Box::new(seen));
             }
             if let Some(reason) = failure {

@@ -12,7 +12,7 @@ use super::ServerMetrics;
 use crate::external::external_metrics::{AssignmentResult, ExternalFill};
 use crate::nodes::node_metrics::{Assignment, BlockFill, Misplaced};
 use crate::services::service_metrics::{FamilyFill, MoveResult, PoolFill, StayReason};
-use crate::webhook::admission_metrics::{Decision, ResourceKind};
+use crate::webhook::admission_metrics::{AdmissionResult, ResourceKind};
 
 fn fill(family: Family, usable: u128, used: u128, free: u128) -> FamilyFill {
     FamilyFill { family, usable, used, free }
@@ -23,42 +23,42 @@ fn filled() -> ServerMetrics {
     let metrics = ServerMetrics::new();
     metrics.admission.answered(
         ResourceKind::Service,
-        Decision::from(Outcome::Allocated),
+        AdmissionResult::from(Outcome::Allocated),
         Some("linux"),
         Duration::from_nanos(1_953_125),
     );
     metrics.admission.answered(
         ResourceKind::Service,
-        Decision::from(Outcome::Allocated),
+        AdmissionResult::from(Outcome::Allocated),
         Some("linux"),
         Duration::from_secs(9),
     );
     metrics.admission.answered(
         ResourceKind::Service,
-        Decision::from(Outcome::Denied),
+        AdmissionResult::from(Outcome::Denied),
         Some("windows"),
         Duration::from_millis(125),
     );
     metrics.admission.answered(
         ResourceKind::Node,
-        Decision::from(Outcome::Denied),
+        AdmissionResult::from(Outcome::Denied),
         Some("windows"),
         Duration::from_millis(125),
     );
     metrics.admission.answered(
         ResourceKind::Service,
-        Decision::from(Outcome::Unchanged),
+        AdmissionResult::from(Outcome::Unchanged),
         None,
         Duration::from_millis(125),
     );
-    metrics.admission.answered(ResourceKind::Service, Decision::Error, None, Duration::from_secs(2));
+    metrics.admission.answered(ResourceKind::Service, AdmissionResult::Error, None, Duration::from_secs(2));
     metrics.evaluation.took(Duration::from_micros(600));
     metrics.evaluation.error();
     let gone = PoolFill { pool: "gone".into(), families: vec![fill(Family::V4, 1, 1, 0)], unmatched: 1 };
-    metrics.admission.begin_pool(ResourceKind::Service, &[Decision::Allocated, Decision::Denied], "gone");
+    metrics.admission.begin_pool(ResourceKind::Service, &[AdmissionResult::Allocated, AdmissionResult::Denied], "gone");
     metrics.services.pools(&[gone]);
     let families = vec![fill(Family::V4, 204, 7, 200), fill(Family::V6, 1 << 62, 0, 1 << 62)];
-    metrics.admission.begin_pool(ResourceKind::Service, &[Decision::Allocated, Decision::Denied], "linux");
+    metrics.admission.begin_pool(ResourceKind::Service, &[AdmissionResult::Allocated, AdmissionResult::Denied], "linux");
     metrics.services.pools(&[PoolFill { pool: "linux".into(), families, unmatched: 2 }]);
     metrics.services.ledger(3);
     metrics.claims.attempt(ClaimResult::Claimed);
@@ -79,9 +79,9 @@ fn filled() -> ServerMetrics {
     metrics.admission.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
     metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
     let blocks = |pool: &str, family| BlockFill { pool: pool.into(), family, usable: 256, used: 7, free: 250 };
-    metrics.admission.begin_pool(ResourceKind::Node, &[Decision::Denied], "gone");
+    metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], "gone");
     metrics.nodes.blocks(&[blocks("gone", Family::V4)]);
-    metrics.admission.begin_pool(ResourceKind::Node, &[Decision::Denied], "nodes");
+    metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], "nodes");
     metrics.nodes.blocks(&[blocks("nodes", Family::V4), blocks("nodes", Family::V6)]);
     metrics.nodes.assigned(Assignment::Assigned);
     metrics.nodes.none_waiting();

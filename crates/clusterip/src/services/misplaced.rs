@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
+use clusterip_core::Decision;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
-use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::answer::Outcome;
+use clusterip_core::evidence::Report;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::lookups::watched_lookups::Subject;
 use clusterip_host::cluster::reservations::replica_claims::ClaimError;
+use clusterip_host::cluster::reservations::subject_addresses::Subject;
 use clusterip_host::cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_host::evaluator::{Evaluation, EvaluationError, Evaluator};
 use clusterip_host::object::{name, namespace, text};
@@ -138,13 +140,8 @@ pub fn inspect(
         Some(Skip::Unmanaged) => return Ok(Inspection::InPlace),
         None => {}
     }
-    // Most Services are in place. The core finds this out without an evaluation.
-    let is_in_place = |pool: &Pool| addresses(service).into_iter().all(|address| fits(settings, Some(pool), address));
-    if evaluator.expected_pool(&as_if_created(service), settings).is_some_and(is_in_place) {
-        return Ok(Inspection::InPlace);
-    }
-    let answer = ask(evaluator, service, true)?.answer;
-    let placement = Placement::of(settings, service, &answer);
+    let decision = ask(evaluator, service, true)?.decision;
+    let placement = Placement::of(settings, service, &decision);
     let pool = match placement.standing {
         Standing::Unmatched => None,
         Standing::Misplaced => placement.pool,
@@ -160,9 +157,9 @@ pub fn inspect(
     let report = |reason, detail: String| Verdict::Report { reason, detail };
     let endpoints = endpoints::stored(evaluator.stores(), settings, service);
     let lies_in: Vec<&Pool> = placement.lies_in.iter().filter_map(|name| settings.pool(name)).collect();
-    let new = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
+    let new = decision.allocated().unwrap_or_default();
     let place = pool.as_deref().and_then(|name| settings.pool(name));
-    let to = merge(settings, place, &placement.addresses, &new);
+    let to = merge(settings, place, &placement.addresses, new);
     let impact = match endpoints.ready {
         0 => Impact::Unnoticed,
         _ if allowed.seamless && method(service, &to, true) == Method::Seamless => Impact::Seamless,
@@ -182,12 +179,12 @@ pub fn inspect(
         report(StayReason::ControlPlane, detail)
     } else if interrupts && !allowed.ready && asked_by == AskedBy::Controller {
         report(StayReason::ReadyEndpoints, reachable(endpoints.reachable))
-    } else if pool.is_none() && placement.outcome != Some(Outcome::Allocated) {
+    } else if pool.is_none() && placement.outcome != Outcome::Allocated {
         report(StayReason::Unmatched, "the settings name no place for it".to_owned())
-    } else if pool.is_none() && is_only_assumed(&answer, &lies_in, service) {
+    } else if pool.is_none() && is_only_assumed(&decision, &lies_in, service) {
         report(StayReason::Unmatched, "only the setting assumeOS says so".to_owned())
-    } else if answer.mutated_object.is_none() {
-        report(StayReason::PoolFull, answer.audit().and_then(|audit| audit.reason).unwrap_or_default())
+    } else if decision.allocated().is_none() {
+        report(StayReason::PoolFull, decision.reason().unwrap_or_default().to_owned())
     } else {
         Verdict::Move
     };
@@ -212,9 +209,8 @@ fn reachable(endpoints: usize) -> String {
 }
 
 /// Whether a Service that no pool matches lies in a pool that might be the right one, once its workloads are back.
-fn is_only_assumed(answer: &Answer, lies_in: &[&Pool], service: &Value) -> bool {
-    let evidence = answer.audit().and_then(|audit| audit.evidence);
-    might_be_right(lies_in, service) && evidence.is_some_and(|evidence| evidence.has_assumed_os())
+fn is_only_assumed(decision: &Decision, lies_in: &[&Pool], service: &Value) -> bool {
+    might_be_right(lies_in, service) && decision.evidence.as_ref().is_some_and(Report::has_assumed_os)
 }
 
 /// Why a Service that the control plane calls stays. `None` for other Services, and if the administrator's request
@@ -241,11 +237,10 @@ fn control_plane(evaluator: &Evaluator, namespace: &str, name: &str, request: Op
 /// [`NoTarget`] if there are no addresses for it.
 pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<IpAddr>, Evaluation), NoTarget> {
     let evaluation = ask(evaluator, service, false).map_err(NoTarget::Unanswered)?;
-    let new = evaluation.answer.mutated_object.as_ref().map(addresses);
-    match (place(&evaluation), new) {
-        (Some((settings, pool)), Some(new)) => Ok((merge(settings, pool, &addresses(service), &new), evaluation)),
+    match (place(&evaluation), evaluation.decision.allocated()) {
+        (Some((settings, pool)), Some(new)) => Ok((merge(settings, pool, &addresses(service), new), evaluation)),
         _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::NotClaimed(reason)),
-        _ => Err(NoTarget::Full(evaluation.answer.audit().and_then(|audit| audit.reason).unwrap_or_default())),
+        _ => Err(NoTarget::Full(evaluation.decision.reason().unwrap_or_default().to_owned())),
     }
 }
 
@@ -302,11 +297,8 @@ pub fn check_with_policy(evaluator: &Evaluator, service: &Value) -> Result<(), T
     let request = ServiceRequest { uid, username: "clusterip", object: service, old: None, dry_run: true }.to_value();
     let owner = Owner::new(namespace(service), name(service), "");
     let subject = Subject { owner, own: addresses(service), dry_run: true };
-    let answer = evaluator.evaluate(&request, &subject).map_err(TargetCheckError::Unanswered)?.answer;
-    match answer.accepted {
-        true => Ok(()),
-        false => Err(TargetCheckError::Refused(answer.message.unwrap_or_else(|| "the policy refuses it".to_owned()))),
-    }
+    let decision = evaluator.evaluate(&request, &subject).map_err(TargetCheckError::Unanswered)?.decision;
+    decision.denial().map_or(Ok(()), |denial| Err(TargetCheckError::Refused(denial.message.clone())))
 }
 
 /// Asks the policy. With `dry_run`, no address is reserved.
@@ -319,10 +311,10 @@ fn ask(evaluator: &Evaluator, service: &Value, dry_run: bool) -> Result<Evaluati
 /// The settings of an evaluation, and the pool that the Service belongs to, without a pool if it belongs outside of all
 /// pools. `None` if the policy has no place for it.
 fn place(evaluation: &Evaluation) -> Option<(&Settings, Option<&Pool>)> {
-    let (settings, audit) = (&evaluation.settings.settings, evaluation.answer.audit()?);
-    match audit.pool {
-        Some(name) => Some((settings, Some(settings.pool(&name)?))),
-        None => (audit.outcome == Outcome::Allocated).then_some((settings, None)),
+    let (settings, decision) = (&evaluation.settings.settings, &evaluation.decision);
+    match &decision.pool {
+        Some(name) => Some((settings, Some(settings.pool(name)?))),
+        None => decision.allocated().map(|_| (settings, None)),
     }
 }
 

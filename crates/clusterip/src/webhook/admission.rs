@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use clusterip_core::annotations::REASON_ANNOTATION;
-use clusterip_core::answer::{Answer, Audit, Outcome};
-use clusterip_core::external::External;
+use clusterip_core::Decision;
+use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::lookups::watched_lookups::Subject;
+use clusterip_host::cluster::reservations::subject_addresses::Subject;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::object::{blocks_of, text};
 use clusterip_host::policy::response::AdmissionResponse;
@@ -20,7 +20,7 @@ use super::node_review;
 use super::review::{Reviewer, resource_kind};
 use crate::joined::joined;
 use crate::service_placement::{fits, noted_reason};
-use crate::webhook::admission_metrics::{AdmissionMetrics, Decision, ResourceKind};
+use crate::webhook::admission_metrics::{AdmissionMetrics, AdmissionResult, ResourceKind};
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are
 /// answered as `--on-error` says. Objects that others created meanwhile are unknown here; the API server refuses an
@@ -37,6 +37,12 @@ pub enum OnError {
     Allow,
 }
 
+/// A decision, and the answer that carries it out.
+struct Reviewed {
+    decision: Decision,
+    answer: Answer,
+}
+
 /// Reviews requests by the policy.
 pub struct Admission {
     evaluator: Evaluator,
@@ -50,7 +56,7 @@ impl Admission {
         Self { evaluator, metrics, on_error }
     }
 
-    fn answer(&self, request: &Value) -> Result<Answer, NoDecision> {
+    fn decide(&self, request: &Value) -> Result<Reviewed, NoDecision> {
         if let Some(since) = self.evaluator.stores().stale_since()
             && since.elapsed() > MAX_STALENESS
         {
@@ -59,7 +65,9 @@ impl Admission {
         let object = request.get("object").unwrap_or(&Value::Null);
         let owner = owner(request, object);
         if resource_kind(request) == ResourceKind::Node {
-            return node_review::review(&self.evaluator, request, owner);
+            let decision = node_review::review(&self.evaluator, request, owner)?;
+            let answer = Answer { mutated_object: None, ..Answer::new(decision.clone(), Value::Null) };
+            return Ok(Reviewed { decision, answer });
         }
         let (namespace, name) = owner.id();
         let given = addresses(object);
@@ -68,43 +76,42 @@ impl Admission {
         let subject = Subject { owner: owner.clone(), own: Vec::new(), dry_run };
         // The request has addresses that this webhook gave: another webhook changed the Service afterwards, and the API
         // server calls this webhook again.
-        let answer = if !given.is_empty() && previous_addresses(request).is_empty() && given.iter().all(is_chosen) {
-            self.review_again(request, &given, Subject { own: given.clone(), ..subject })?
-        } else {
-            let evaluation = self.evaluator.evaluate(request, &subject)?;
-            let answer = evaluation.answer.clone();
-            let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-            evaluation.commit(&used);
-            if answer.outcome() == Outcome::Unchanged && !dry_run {
-                let new = given.into_iter().filter(|address| !previous_addresses(request).contains(address));
-                new.for_each(|address| self.evaluator.reserve_chosen_by_hand(address, &owner));
-            }
-            answer
-        };
-        Ok(answer)
+        if !given.is_empty() && previous_addresses(request).is_empty() && given.iter().all(is_chosen) {
+            return self.review_again(request, &given, Subject { own: given.clone(), ..subject });
+        }
+        let evaluation = self.evaluator.evaluate(request, &subject)?;
+        let decision = evaluation.decision.clone();
+        evaluation.commit(decision.allocated().unwrap_or_default());
+        if decision.outcome() == Outcome::Unchanged && !dry_run {
+            let new = given.into_iter().filter(|address| !previous_addresses(request).contains(address));
+            new.for_each(|address| self.evaluator.reserve_chosen_by_hand(address, &owner));
+        }
+        let answer = Answer::new(decision.clone(), object.clone());
+        Ok(Reviewed { decision, answer })
     }
 
     /// Decides again about a Service that has addresses given by this webhook. The Service keeps them if its pool is
     /// still the same, and gets others if the fields that select the pool have changed.
-    fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Answer, NoDecision> {
+    fn review_again(&self, request: &Value, given: &[IpAddr], subject: Subject) -> Result<Reviewed, NoDecision> {
         let mut without = request.clone();
         if let Some(spec) = without.pointer_mut("/object/spec").and_then(Value::as_object_mut) {
             spec.remove("clusterIP");
             spec.remove("clusterIPs");
         }
         let evaluate = |subject: &Subject| self.evaluator.evaluate(&without, subject);
+        let answer_of = |decision: &Decision| Answer::new(decision.clone(), without["object"].clone());
         // Usually the Service keeps its addresses. A dry run finds that out without reserving or claiming others.
         let dry_run = subject.dry_run;
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
-        let count = look.answer.mutated_object.as_ref().map(|object| addresses(object).len());
-        let audit = look.answer.audit();
-        let fits = count == Some(given.len())
-            && audit.as_ref().is_some_and(|audit| lies_in_pool(&look.settings.settings, audit, given));
+        let decision = look.decision.clone();
+        let fits = decision.allocated().is_some_and(|addresses| addresses.len() == given.len())
+            && lies_in_pool(&look.settings.settings, &decision, given);
         if fits {
-            let external = audit.and_then(|audit| audit.external).filter(External::changes);
+            let looked = answer_of(&decision);
+            let external = decision.external.as_ref().filter(|external| external.changes());
             let object = request.get("object");
             // The author may have copied the address from an earlier request, and written a reason of its own.
-            let reason = look.answer.mutated_object.as_ref().and_then(noted_reason);
+            let reason = looked.mutated_object.as_ref().and_then(noted_reason);
             let reason = reason.filter(|reason| object.and_then(noted_reason) != Some(*reason));
             let mut mutated_object = object.filter(|_| external.is_some() || reason.is_some()).cloned();
             if let (Some(object), Some(reason)) = (&mut mutated_object, reason) {
@@ -113,29 +120,34 @@ impl Admission {
             if let (Some(object), Some(external)) = (&mut mutated_object, external) {
                 external.carry_out(object);
             }
-            return Ok(Answer { mutated_object, ..look.answer.clone() });
+            let answer = Answer { mutated_object, ..looked };
+            return Ok(Reviewed { decision, answer });
         }
         let evaluation = evaluate(&subject)?;
-        let mut answer = evaluation.answer.clone();
+        let decision = evaluation.decision.clone();
+        let mut answer = answer_of(&decision);
         if answer.mutated_object.is_none() && answer.accepted {
             // No pool selects the Service any more: the addresses are taken back.
             answer.mutated_object = without.get("object").cloned();
         }
-        let used = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-        evaluation.commit(&used);
+        let used = decision.allocated().unwrap_or_default();
+        evaluation.commit(used);
         if !dry_run {
             let gone: Vec<IpAddr> = given.iter().filter(|address| !used.contains(address)).copied().collect();
             self.evaluator.ledger().release(&gone);
         }
-        Ok(answer)
+        Ok(Reviewed { decision, answer })
     }
 
-    fn on_error(&self, kind: ResourceKind, reason: &str) -> Answer {
+    /// Logs that there is no decision, and answers as [`OnError`] says.
+    fn undecided(&self, kind: ResourceKind, request: &Value, reason: &str) -> Answer {
+        let Logged { namespace, name, operation, dry_run } = Logged::of(kind, request);
+        let kind_name = kind.as_str();
+        tracing::error!(kind = kind_name, namespace, name, operation, dry_run, reason, "no decision");
         let message = format!("clusterip-policy could not decide: {reason}");
         match self.on_error {
-            _ if kind == ResourceKind::Node => node_review::undecided(message),
-            OnError::Deny => Answer { accepted: false, message: Some(message), code: Some(500), ..Answer::default() },
-            OnError::Allow => Answer { accepted: true, warnings: Some(vec![message]), ..Answer::default() },
+            OnError::Deny if kind != ResourceKind::Node => Answer { accepted: false, message: Some(message), code: Some(500), ..Answer::default() },
+            _ => Answer { accepted: true, warnings: Some(vec![message]), ..Answer::default() },
         }
     }
 }
@@ -149,28 +161,22 @@ impl Reviewer for Admission {
     fn review(&self, request: &Value) -> AdmissionResponse {
         let begin = Instant::now();
         let kind = resource_kind(request);
-        let (answer, failed) = match self.answer(request) {
-            Ok(answer) => (answer, false),
-            Err(error) => (self.on_error(kind, &error.to_string()), true),
+        let (answer, result, pool) = match self.decide(request) {
+            Ok(Reviewed { decision, answer }) => {
+                log(kind, request, &decision);
+                (answer, decision.outcome().into(), decision.pool)
+            }
+            Err(error) => (self.undecided(kind, request, &error.to_string()), AdmissionResult::Error, None),
         };
-        log(kind, request, &answer, failed);
-        let audit = answer.audit();
-        let decision = match &audit {
-            Some(audit) => Decision::from(audit.outcome),
-            None if failed => Decision::Error,
-            None if answer.accepted => Decision::Unchanged,
-            None => Decision::Denied,
-        };
-        self.metrics.answered(kind, decision, audit.and_then(|audit| audit.pool).as_deref(), begin.elapsed());
+        self.metrics.answered(kind, result, pool.as_deref(), begin.elapsed());
         respond(request, answer)
     }
 
     fn review_unread(&self, request: &Value, code: u16, reason: &str) -> AdmissionResponse {
         let kind = resource_kind(request);
-        let mut answer = self.on_error(kind, reason);
+        let mut answer = self.undecided(kind, request, reason);
         answer.code = answer.code.map(|_| code);
-        log(kind, request, &answer, true);
-        self.metrics.answered(kind, Decision::Error, None, Duration::ZERO);
+        self.metrics.answered(kind, AdmissionResult::Error, None, Duration::ZERO);
         respond(request, answer)
     }
 }
@@ -199,58 +205,61 @@ fn previous_addresses(request: &Value) -> Vec<IpAddr> {
     old.map(addresses).unwrap_or_default()
 }
 
-/// Whether the addresses are in the pool that an answer names, or outside of all pools if it names none.
-fn lies_in_pool(settings: &Settings, audit: &Audit, addresses: &[IpAddr]) -> bool {
-    let pool = audit.pool.as_deref().and_then(|name| settings.pool(name));
-    let has_place = pool.is_some() || (audit.pool.is_none() && audit.outcome == Outcome::Allocated);
+/// Whether the addresses are in the pool that a decision names, or outside of all pools if it names none.
+fn lies_in_pool(settings: &Settings, decision: &Decision, addresses: &[IpAddr]) -> bool {
+    let pool = decision.pool.as_deref().and_then(|name| settings.pool(name));
+    let has_place = pool.is_some() || (decision.pool.is_none() && decision.allocated().is_some());
     has_place && addresses.iter().all(|address| fits(settings, pool, *address))
 }
 
-/// Logs one line for each decision.
-fn log(kind: ResourceKind, request: &Value, answer: &Answer, failed: bool) {
-    let object = request.get("object").unwrap_or(&Value::Null);
-    let generated = text(object, &["metadata", "generateName"]);
-    let (namespace, name) = (text(request, &["namespace"]), text(request, &["name"]));
-    let name = if name.is_empty() { format!("{generated}…") } else { name.to_owned() };
-    // A Node has no namespace.
-    let namespace = (kind != ResourceKind::Node).then_some(namespace);
-    let audit = answer.audit();
-    let decision =
-        audit.as_ref().map_or(if answer.accepted { "unchanged" } else { "denied" }, |audit| audit.outcome.name());
-    let pool = audit.as_ref().and_then(|audit| audit.pool.as_deref());
-    let evidence = audit.as_ref().and_then(|audit| audit.evidence.as_ref()).map(|evidence| evidence.source.as_str());
-    let reason = answer.message.as_deref().or(audit.as_ref().and_then(|audit| audit.reason.as_deref()));
-    let operation = text(request, &["operation"]);
-    let dry_run = request.get("dryRun").and_then(Value::as_bool).unwrap_or_default();
-    let kind_name = kind.as_str();
-    if failed {
-        let reason = reason.or(answer.warnings.as_ref().and_then(|warnings| warnings.first()).map(String::as_str));
-        tracing::error!(kind = kind_name, namespace, name, operation, dry_run, reason, "no decision");
-        return;
+/// What a line of the log says a request is about.
+struct Logged<'r> {
+    /// A Node has no namespace.
+    namespace: Option<&'r str>,
+    name: String,
+    operation: &'r str,
+    dry_run: bool,
+}
+
+impl<'r> Logged<'r> {
+    fn of(kind: ResourceKind, request: &'r Value) -> Self {
+        let generated = || format!("{}…", text(request, &["object", "metadata", "generateName"]));
+        let name = text(request, &["name"]);
+        Self {
+            namespace: (kind != ResourceKind::Node).then(|| text(request, &["namespace"])),
+            name: if name.is_empty() { generated() } else { name.to_owned() },
+            operation: text(request, &["operation"]),
+            dry_run: request.get("dryRun").and_then(Value::as_bool).unwrap_or_default(),
+        }
     }
+}
+
+/// Logs one line for each decision.
+fn log(kind: ResourceKind, request: &Value, decision: &Decision) {
+    let Logged { namespace, name, operation, dry_run } = Logged::of(kind, request);
     // For a Node, the blocks that others have set are logged; for a Service, the addresses that it gets.
     let is_node = kind == ResourceKind::Node;
+    let object = request.get("object").unwrap_or(&Value::Null);
     let podcidrs = is_node.then(|| joined(blocks_of(object), ","));
-    let warnings = answer.warnings.as_ref().filter(|_| is_node).map(|warnings| warnings.join("; "));
     // An address that the policy leaves as it is, such as one set by hand, is that of the request.
-    let clusterip = joined(addresses(answer.mutated_object.as_ref().unwrap_or(object)), ",");
+    let clusterip = joined(decision.allocated().map_or_else(|| addresses(object), <[IpAddr]>::to_vec), ",");
     let clusterip = (!is_node && !clusterip.is_empty()).then_some(clusterip);
-    let external = audit.as_ref().and_then(|audit| audit.external.as_ref());
+    let external = decision.external.as_ref();
     let external = external.map(|external| joined(&external.addresses, ",")).filter(|text| !text.is_empty());
     tracing::info!(
-        kind = kind_name,
+        kind = kind.as_str(),
         namespace,
         name,
         operation,
         dry_run,
-        decision,
-        pool,
-        evidence,
+        decision = decision.outcome().name(),
+        pool = decision.pool.as_deref(),
+        evidence = decision.evidence.as_ref().map(|evidence| evidence.source.as_str()),
         clusterip,
         external,
         podcidrs,
-        reason,
-        warnings,
+        reason = decision.reason(),
+        warnings = (is_node && !decision.warnings.is_empty()).then(|| decision.cut_warnings().join("; ")),
         "decision"
     );
 }

@@ -28,19 +28,19 @@ label_values! {
 
 label_values! {
     /// The result of an admission request.
-    Decision {
+    AdmissionResult {
         /// The object got an address of a pool.
         Allocated = "allocated",
         /// The request was allowed without a change.
         Unchanged = "unchanged",
         /// The request was denied.
         Denied = "denied",
-        /// The policy did not answer.
+        /// There was no decision.
         Error = "error",
     }
 }
 
-impl From<Outcome> for Decision {
+impl From<Outcome> for AdmissionResult {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Allocated => Self::Allocated,
@@ -53,7 +53,7 @@ impl From<Outcome> for Decision {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AdmissionLabels {
     kind: ResourceKind,
-    decision: Decision,
+    decision: AdmissionResult,
     pool: Option<String>,
 }
 
@@ -79,7 +79,7 @@ impl Default for AdmissionMetrics {
 
 impl AdmissionMetrics {
     /// Records an admission request that was answered.
-    pub fn answered(&self, kind: ResourceKind, decision: Decision, pool: Option<&str>, took: Duration) {
+    pub fn answered(&self, kind: ResourceKind, decision: AdmissionResult, pool: Option<&str>, took: Duration) {
         self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: pool.map(str::to_owned) }).inc();
         self.duration.observe(took.as_secs_f64());
         self.has_answered.store(true, Ordering::Release);
@@ -92,7 +92,7 @@ impl AdmissionMetrics {
 
     /// Sets the counters of a pool to zero if they have no value yet. Prometheus sees an increase only from a value
     /// that it has scraped before: without a zero, the first denial would be missed.
-    pub fn begin_pool(&self, kind: ResourceKind, decisions: &[Decision], pool: &str) {
+    pub fn begin_pool(&self, kind: ResourceKind, decisions: &[AdmissionResult], pool: &str) {
         for &decision in decisions {
             drop(self.admissions.get_or_create(&AdmissionLabels { kind, decision, pool: Some(pool.to_owned()) }));
         }
@@ -123,7 +123,7 @@ impl Component for AdmissionMetrics {
             Unit::Seconds,
             self.certificate_expiry.clone(),
         );
-        for &decision in Decision::ALL {
+        for &decision in AdmissionResult::ALL {
             let labels = AdmissionLabels { kind: ResourceKind::Service, decision, pool: None };
             drop(self.admissions.get_or_create(&labels));
         }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clusterip::audit::model::Kind;
 
+use crate::command::{Done, Folder};
+
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -51,6 +53,15 @@ fn the_readme_and_the_quick_start_show_lines_of_the_demo_and_of_an_audit() {
     let (readme, quick_start) = (read("README.md"), read("docs/quick-start.md"));
     assert_excerpt(shown(&readme, "```text\n"), &read("crates/clusterip/tests/golden/shop.txt"));
     assert_excerpt(shown(&quick_start, AUDIT), &read("crates/clusterip/tests/golden/audit.txt"));
+}
+
+#[test]
+fn the_page_about_evaluations_shows_what_the_module_looks_up() {
+    const COMMAND: &str = "clusterip evaluate --module policy.wasm --request examples/requests/cart.yaml \
+                           --snapshot examples/shop -o text";
+    let args: Vec<&str> = COMMAND.split(' ').skip(1).collect();
+    let expected = shown(&read("docs/evaluate.md"), &format!("$ {COMMAND}\n")).to_owned();
+    assert_eq!(Folder::workspace().run(&args), Done::ok(expected));
 }
 
 #[test]

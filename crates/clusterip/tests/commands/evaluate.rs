@@ -60,7 +60,10 @@ fn session_gets_its_stored_response() {
         let [request, settings, session] =
             ["request.json", "settings.json", "session.yml"].map(|file| format!("{folder}/{file}"));
         let args = ["evaluate", "--request", &request, "--settings", &settings, "--session", &session];
-        differences(workspace, folder, &workspace.run(&[&args[..], &["--output", "decoded"]].concat()))
+        let run = |more: &[&str]| {
+            differences(workspace, folder, &workspace.run(&[&args[..], &["--output", "decoded"], more].concat()))
+        };
+        [run(&[]), run(&["--module", "policy.wasm"])].concat()
     });
 }
 
@@ -90,6 +93,64 @@ fn recording_a_snapshot_gives_the_stored_session() {
         assert_eq!(differences(&workspace, &folder, &done), Vec::<String>::new(), "{name}");
         let (expected, found) = (read(&workspace, &format!("{folder}/session.yml")), read(&records, name));
         assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn module_is_given_by_its_file_and_its_look_ups_are_recorded_and_listed() {
+    let workspace = Folder::workspace();
+    let folder = copy_of("evaluate-module", WEB);
+    folder.write("policy.wasm", fs::read(workspace.path("policy.wasm")).expect("`make policy.wasm` builds it"));
+    let asked = ["evaluate", "--module", "policy.wasm", "--request", "request.json", "--settings", "settings.json"];
+    let run = |args: &[&str]| folder.run(&[&asked, args].concat());
+    let recorded = run(&["--snapshot", "cluster.yaml", "--record", "new.yml", "-o", "decoded"]);
+    assert_eq!(recorded, Done::ok(response("windows")));
+    assert_eq!(read(&folder, "new.yml"), read(&folder, "session.yml"));
+    let text = "\
+2 look-ups
+  1. list apps/v1/Deployment: 3 found
+  2. get networking.k8s.io/v1/IPAddress 172.21.1.59: not found
+allowed
+  add /spec/clusterIP \"172.21.1.59\"
+  decision: allocated
+  evidence: {\"source\":\"Deployment shop/web\",\"labels\":{\"kubernetes.io/os\":\"windows\"}}
+  pool: windows
+";
+    assert_eq!(run(&["--session", "new.yml", "-o", "text"]), Done::ok(text));
+
+    folder.write("settings.json", r#"{"services": {"oder": "lowest"}}"#);
+    let mistake = "settings: settings.json: services.oder: unknown key \"oder\": did you mean order?";
+    assert_eq!(run(&[]), Done::refused(mistake), "mistakes in settings");
+}
+
+#[test]
+fn denial_is_listed_with_its_message() {
+    let workspace = Folder::workspace();
+    let folder = session("full-is-denied");
+    let [request, settings, session] =
+        ["request.json", "settings.json", "session.yml"].map(|file| format!("{folder}/{file}"));
+    let args = ["evaluate", "--request", &request, "--settings", &settings, "--session", &session, "-o", "text"];
+    let done = workspace.run(&args);
+    let stored: Value = serde_json::from_str(&read(&workspace, &format!("{folder}/response.json"))).unwrap();
+    let message = stored["status"]["message"].as_str().unwrap();
+    assert_eq!(done.status, 1);
+    assert!(done.stdout.contains(&format!("\ndenied\n  {message}\n  decision: denied\n")), "{}", done.stdout);
+}
+
+#[test]
+fn module_that_can_not_be_used_is_refused() {
+    let folder = copy_of("evaluate-bad-modules", WEB);
+    folder.write("empty.wasm", "");
+    let loops = r#"(module (memory (export "memory") 1)
+        (func (export "__guest_call") (param i32 i32) (result i32) (call 0 (local.get 0) (local.get 1))))"#;
+    folder.write("recurses.wasm", wat::parse_str(loops).unwrap());
+    for (file, message) in [
+        ("none.wasm", "No such file or directory (os error 2): `make policy.wasm` builds the module"),
+        ("empty.wasm", "it is not a WebAssembly module that can be run: unexpected end-of-file (at offset 0x0)"),
+        ("recurses.wasm", "its calls are nested too deep"),
+    ] {
+        let done = folder.run(&["evaluate", "--module", file, "--request", "request.json"]);
+        assert_eq!(done, Done::refused(format!("module {file}: {message}")), "{file}");
     }
 }
 

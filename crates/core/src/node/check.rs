@@ -77,7 +77,7 @@ fn overlapping_nodes(node: &Node, blocks: &[IpNet], cluster: &dyn Cluster) -> Re
     const SHOWN: usize = 3;
     // Sorted and without duplicates, so that the order of the list does not matter.
     let mut found: Vec<String> = Vec::new();
-    cluster.node_blocks(&mut |name, theirs| {
+    cluster.node_blocks(blocks, &mut |name, theirs| {
         for block in blocks.iter().filter(|block| name != node.name && overlap(**block, theirs)) {
             let line = format!("{block} overlaps {theirs} of Node {name}");
             if let Err(place) = found.binary_search(&line) {

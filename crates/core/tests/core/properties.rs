@@ -6,8 +6,9 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::support::{FakeCluster, answer_of, answer_with, cases, created, ip, json_with, net};
-use clusterip_core::prefetched::Prefetched;
+use clusterip_core::address::Span;
+
+use crate::support::{FakeCluster, answer_of, cases, created, ip, json_with, net};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -246,7 +247,7 @@ proptest! {
     }
 
     #[test]
-    fn addresses_that_the_host_sends_change_no_answer(scene in scene(), sent in prop::collection::vec(any::<bool>(), 1..70)) {
+    fn addresses_that_the_host_knows_change_no_answer(scene in scene(), sent in prop::collection::vec(any::<bool>(), 1..70)) {
         let object = json!({
             "metadata": {"name": scene.name, "namespace": "shop"},
             "spec": {"ipFamilies": [if scene.cidrs[0].addr().is_ipv4() { "IPv4" } else { "IPv6" }]},
@@ -257,9 +258,9 @@ proptest! {
             Used::ServiceAlone => true,
             Used::Free | Used::IpAddressAlone => false,
         });
-        let used = used.map(|((address, _), _)| address.into()).collect();
-        let prefetched = Prefetched { used: Some(used), ..Prefetched::default() };
-        let answered = answer_with(&prefetched, &created(object.clone()), &scene.settings(), &scene.cluster());
+        let used: Vec<Span> = used.map(|((address, _), _)| address.into()).collect();
+        let cluster = scene.cluster().known_used(&used);
+        let answered = answer_of(&created(object.clone()), &scene.settings(), &cluster);
         prop_assert_eq!(answered, answer_of(&created(object), &scene.settings(), &scene.cluster()));
     }
 

@@ -15,21 +15,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::assignment_builder::{RefusedRecord, assignments};
-use super::refusal_cache::RefusalCache;
+use super::policy_check::ExternalPolicy;
 use super::service_fields::recorded;
 use crate::cluster::watch::kinds::own_name;
 use crate::cluster::watch::stores::{Change, Stores};
 use crate::live_settings::LiveSettings;
 use crate::object::{Packed, text};
-use crate::policy::module::Module;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHER_TIME: Duration = Duration::from_millis(100);
 
 /// Watches which addresses agents are to hold.
 pub struct AssignmentWatcher {
-    /// The module that is asked which Services may have the addresses that they have recorded.
-    pub module: Arc<Module>,
     /// The settings in force.
     pub settings: watch::Receiver<Arc<LiveSettings>>,
     /// The stores of Services, Nodes and Namespaces. They must have synced.
@@ -38,17 +35,14 @@ pub struct AssignmentWatcher {
     pub changes: mpsc::UnboundedReceiver<Change>,
     /// The refusals that were logged last.
     pub refused: BTreeSet<RefusedRecord>,
-    /// The policy's answers of the round before.
-    pub refusals: RefusalCache,
 }
 
 impl AssignmentWatcher {
     /// Computes the addresses to hold now, and logs each new refusal. `None` if the computation fails: then the agent
     /// must keep the addresses that it holds.
     pub async fn look(&mut self) -> Option<Assignments> {
-        let (module, stores) = (Arc::clone(&self.module), self.stores.clone());
+        let stores = self.stores.clone();
         let settings = Arc::clone(&self.settings.borrow_and_update());
-        let mut refusals = std::mem::take(&mut self.refusals);
         let computed = tokio::task::spawn_blocking(move || {
             let external = &settings.settings.external;
             // The objects are parsed while the snapshot is not locked.
@@ -58,21 +52,16 @@ impl AssignmentWatcher {
             };
             let services = services.iter().map(Packed::value).filter(|service| !recorded(service, external).is_empty());
             let nodes: Vec<Value> = nodes.iter().map(Packed::value).collect();
-            refusals.begin(&settings);
-            let (assigned, refused) = assignments(external, services, &nodes, &mut |service| {
-                let refusal = refusals.refusal(&module, &settings, stores.snapshot(), service);
-                refusal.unwrap_or_else(|error| Some(error.to_string()))
-            });
-            (assigned, refused, refusals)
+            let policy = ExternalPolicy::new(external);
+            assignments(external, services, &nodes, &mut |service| policy.refusal(stores.snapshot(), service))
         });
-        let (assigned, refused, refusals) = match computed.await {
+        let (assigned, refused) = match computed.await {
             Ok(result) => result,
             Err(error) => {
                 tracing::error!(%error, "can't determine the addresses to hold, the previous ones stay");
                 return None;
             }
         };
-        self.refusals = refusals;
         let refused: BTreeSet<RefusedRecord> = refused.into_iter().collect();
         for RefusedRecord { service: ServiceKey { namespace, name }, address, reason } in
             refused.difference(&self.refused)

@@ -3,88 +3,51 @@
 //! If the Service was created, or an address was recorded by hand, while no webhook was registered, the policy has not
 //! checked the addresses yet.
 
-use std::sync::{Arc, RwLock};
+use std::sync::RwLock;
 
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION};
-use clusterip_core::answer::Answer;
 use clusterip_core::external::Held;
+use clusterip_core::settings::{ExternalSettings, Settings};
+use clusterip_core::{Decision, InUse, decide_value};
 use serde_json::{Map, Value, json};
 
-use crate::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
-use crate::live_settings::LiveSettings;
-use crate::policy::host_calls::HostCalls;
-use crate::policy::module::{Module, ModuleError};
+use crate::cluster::lookups::snapshot::Snapshot;
+use crate::cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use crate::policy::service_request::ServiceRequest;
 
-/// Why a Service may not have the addresses that it has recorded; `None` if it may. The addresses of other Services
-/// are not taken into account.
-///
-/// # Errors
-/// [`ModuleError`] if the policy does not answer.
-pub fn refusal(
-    module: &Module,
-    settings: &LiveSettings,
-    snapshot: &Arc<RwLock<Snapshot>>,
-    service: &Value,
-) -> Result<Option<String>, ModuleError> {
-    let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
-    refusal_of(module, settings, calls, &recorded_fields(service))
-}
+/// The settings for external addresses alone: the other addresses of a Service are decided about elsewhere.
+pub struct ExternalPolicy(Settings);
 
-/// The fields of a Service that the policy gets to decide about its record.
-pub(super) fn recorded_fields(service: &Value) -> Value {
-    bare(service, &[], &[RECORD_ANNOTATION])
-}
-
-/// As [`refusal`], for the [`recorded_fields`] of a Service and with these look-ups.
-///
-/// # Errors
-/// As [`refusal`].
-pub(super) fn refusal_of(
-    module: &Module,
-    settings: &LiveSettings,
-    calls: Arc<dyn HostCalls>,
-    object: &Value,
-) -> Result<Option<String>, ModuleError> {
-    let answer = ask_policy(module, settings, calls, object)?;
-    if !answer.accepted {
-        return Ok(Some(answer.message.unwrap_or_default()));
+impl ExternalPolicy {
+    /// The policy of these settings.
+    pub fn new(settings: &ExternalSettings) -> Self {
+        Self(Settings { pools: Vec::new(), external: settings.clone(), ..Settings::default() })
     }
-    let record = |object: &Value| {
-        let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
-        annotations.and_then(|annotations| annotations.get(RECORD_ANNOTATION)).cloned()
-    };
-    let changed = answer.mutated_object.as_ref().filter(|after| record(after) != record(object));
-    Ok(changed.map(|_| "the policy would give it other addresses".to_owned()))
-}
 
-/// Why a Service may not claim the addresses that it claims besides its record; `None` if it may. The addresses of
-/// other Services are not taken into account.
-///
-/// # Errors
-/// [`ModuleError`] if the policy does not answer.
-pub fn claim_refusal(
-    module: &Module,
-    settings: &LiveSettings,
-    snapshot: &Arc<RwLock<Snapshot>>,
-    service: &Value,
-) -> Result<Option<String>, ModuleError> {
-    let object = bare(service, &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
-    let calls = Arc::new(SnapshotCalls::new(Arc::clone(snapshot)));
-    let answer = ask_policy(module, settings, calls, &object)?;
-    Ok((!answer.accepted).then(|| answer.message.unwrap_or_default()))
-}
+    /// Why a Service may not have the addresses that it has recorded; `None` if it may. The addresses of other Services
+    /// are not taken into account.
+    pub fn refusal(&self, snapshot: &RwLock<Snapshot>, service: &Value) -> Option<String> {
+        let decision = self.decide(snapshot, &bare(service, &[], &[RECORD_ANNOTATION]));
+        if let Some(denial) = decision.denial() {
+            return Some(denial.message.clone());
+        }
+        let changes = decision.external.is_some_and(|external| external.changes());
+        changes.then(|| "the policy would give it other addresses".to_owned())
+    }
 
-fn ask_policy(
-    module: &Module,
-    settings: &LiveSettings,
-    calls: Arc<dyn HostCalls>,
-    object: &Value,
-) -> Result<Answer, ModuleError> {
-    let request = ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true };
-    // The other addresses of the Service are decided about elsewhere, so the policy gets no settings for them.
-    let document = json!({"external": settings.document.get("external").unwrap_or(&Value::Null)});
-    module.evaluate_with_held(&request, &document, &Held::default(), calls)
+    /// Why a Service may not claim the addresses that it claims besides its record; `None` if it may. The addresses of
+    /// other Services are not taken into account.
+    pub fn claim_refusal(&self, snapshot: &RwLock<Snapshot>, service: &Value) -> Option<String> {
+        let object = bare(service, &["externalIPs", "loadBalancerIP"], &FOREIGN_ANNOTATIONS);
+        self.decide(snapshot, &object).denial().map(|denial| denial.message.clone())
+    }
+
+    fn decide(&self, snapshot: &RwLock<Snapshot>, object: &Value) -> Decision {
+        let request = ServiceRequest { uid: "external", username: "clusterip", object, old: None, dry_run: true };
+        let (held, unused) = (Held::default(), Unused(snapshot));
+        let in_use = InUse { blocks: None, external: Some(&held) };
+        decide_value(&request.to_value(), &self.0, in_use, &StoredCluster::new(snapshot, object, &unused))
+    }
 }
 
 /// Reduces a Service to the fields on which the policy's decision depends, plus these fields of its `spec` and these

@@ -11,11 +11,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::settings_source::{SettingsSource, Version, read, versions};
-use super::validation::SettingsChecker;
+use super::validation::check_in_background;
 use super::{CheckError, DocumentError, LiveSettings, SettingsError, WrittenSettings, pool_objects};
 use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
-use crate::policy::module::Module;
 
 /// How long to wait before a version is checked again after the policy has not answered.
 const RETRY: Duration = Duration::from_secs(30);
@@ -23,7 +22,6 @@ const RETRY: Duration = Duration::from_secs(30);
 /// Follows settings that may change.
 pub struct Follower {
     source: SettingsSource,
-    checker: SettingsChecker,
     ranges: watch::Receiver<ServiceRanges>,
     /// The Service ranges with which the settings in use are valid.
     valid_with: ServiceRanges,
@@ -36,7 +34,7 @@ pub struct Follower {
     used: WrittenSettings,
     /// The mistakes of the latest version, if it has any; each is reported once.
     refused: Option<String>,
-    /// Whether the policy did not answer when it was asked about the latest version.
+    /// Whether the check of the latest version did not end.
     is_unanswered: bool,
     state: watch::Sender<Arc<LiveSettings>>,
 }
@@ -49,24 +47,21 @@ impl Follower {
     /// [`SettingsError`] if the settings can't be read, or have mistakes.
     pub async fn start(
         source: SettingsSource,
-        module: Arc<Module>,
         mut ranges: watch::Receiver<ServiceRanges>,
         metrics: ClusterMetrics,
     ) -> Result<Self, SettingsError> {
         let latest = read(&source).await?;
-        let checker = SettingsChecker { module };
         let known = ranges.borrow_and_update().clone();
         let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
         let (written, compiled) = document(&latest, &known, None).map_err(|error| mistakes(error.into()))?;
         if let Some(compiled) = &compiled {
             log_changes(None, compiled);
         }
-        let live = checker.check(written.clone(), known.clone()).await.map_err(mistakes)?;
+        let live = check_in_background(written.clone(), known.clone()).await.map_err(mistakes)?;
         metrics.settings_in_use(&live.hash, true);
         log_in_use(&source, &live);
         Ok(Self {
             source,
-            checker,
             ranges,
             valid_with: known,
             metrics,
@@ -119,10 +114,10 @@ impl Follower {
         let before = self.compilation.borrow().clone();
         let compiled = document(&self.latest, &ranges, before.as_deref());
         let checked = match &compiled {
-            Ok((written, _)) => self.checker.check(written.clone(), ranges.clone()).await,
+            Ok((written, _)) => check_in_background(written.clone(), ranges.clone()).await,
             Err(error) => Err(error.clone().into()),
         };
-        self.is_unanswered = matches!(checked, Err(CheckError::Module(_) | CheckError::Unfinished(_)));
+        self.is_unanswered = matches!(checked, Err(CheckError::Unfinished(_)));
         let written = compiled.map(|(written, compiled)| {
             let mistakes = checked.as_ref().err().map(ToString::to_string);
             self.show(compiled, before.as_deref(), mistakes.as_deref());
@@ -142,14 +137,14 @@ impl Follower {
             }
             Err(error) => {
                 self.refuse(error.to_string());
-                if let Ok(live) = self.checker.check(self.used.clone(), ranges.clone()).await {
+                if let Ok(live) = check_in_background(self.used.clone(), ranges.clone()).await {
                     self.valid_with = ranges;
                     self.publish(live);
                     return;
                 }
                 // A pool is in a range that is gone: no address of that range is handed out any more.
                 let ranges = ranges.with_gone(&self.valid_with);
-                if let Ok(live) = self.checker.check(self.used.clone(), ranges).await {
+                if let Ok(live) = check_in_background(self.used.clone(), ranges).await {
                     self.publish(live);
                 }
             }

@@ -7,7 +7,6 @@ use thiserror::Error;
 use tokio::task::JoinError;
 
 use super::settings_file::KEY;
-use crate::policy::module::ModuleError;
 use crate::yaml::YamlError;
 
 /// The message about mistakes of settings, which are one per line: each line begins with the name of the settings.
@@ -79,15 +78,9 @@ pub enum CheckError {
     /// There is no document to check.
     #[error(transparent)]
     Document(#[from] DocumentError),
-    /// The policy does not answer.
-    #[error(transparent)]
-    Module(#[from] ModuleError),
-    /// The policy refuses the settings. Contains the mistakes.
+    /// The settings have mistakes.
     #[error("{0}")]
     Refused(String),
-    /// The settings have mistakes.
-    #[error(transparent)]
-    Invalid(#[from] clusterip_core::settings::Invalid),
     /// Ranges of pools lie outside of the Service ranges of the cluster. Contains a mistake for each range.
     #[error("{}", .0.join("\n"))]
     Outside(Vec<String>),

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use clusterip_api::{Compilation, ObjectKey, ObjectState, field_of, in_words_of_objects, reason_of_object};
-use clusterip_core::answer::Answer;
+use clusterip_core::{Decision, Denial, Verdict};
 use clusterip_core::settings::{Mistake, Settings};
 use clusterip_runtime::api_error::RequestFailure;
 use serde_json::Value;
@@ -122,13 +122,20 @@ impl LiveSettings {
         Warning::new(mistake, &self.document, self.are_objects)
     }
 
-    /// An answer of the policy, with its messages as [`Self::words`] has them.
-    pub fn worded(&self, answer: Answer) -> Answer {
-        let annotations = answer
-            .audit_annotations
-            .map(|annotations| annotations.into_iter().map(|(name, value)| (name, self.words(value))).collect());
-        let message = answer.message.map(|message| self.words(message));
-        Answer { message, audit_annotations: annotations, ..answer }
+    /// A decision, with its reasons as [`Self::words`] has them.
+    pub fn worded(&self, mut decision: Decision) -> Decision {
+        if !self.are_objects {
+            return decision;
+        }
+        decision.verdict = match decision.verdict {
+            Verdict::Unchanged(reason) => Verdict::Unchanged(self.words(reason)),
+            Verdict::Denied(Denial { code, message }) => Verdict::Denied(Denial { code, message: self.words(message) }),
+            given @ (Verdict::Allocated(_) | Verdict::Assigned(_)) => given,
+        };
+        if let Some(external) = &mut decision.external {
+            external.reason = external.reason.take().map(|reason| self.words(reason));
+        }
+        decision
     }
 }
 

@@ -11,7 +11,6 @@ use crate::cluster::watch::service_ranges::ServiceRanges;
 use crate::host_metrics::ClusterMetrics;
 use crate::live_settings::{CheckError, Follower, LiveSettings, SettingsError, SettingsSource, check_settings};
 use crate::permissions::{self, Duties, PermissionsError};
-use crate::policy::module::Module;
 
 /// Why the settings can't be followed.
 #[derive(Debug, Error)]
@@ -34,18 +33,17 @@ pub enum FollowError {
 /// If the settings can't be read or are invalid, or if permissions are missing: the error names all missing ones.
 pub async fn start_following(
     source: SettingsSource,
-    module: &Arc<Module>,
     ranges: watch::Receiver<ServiceRanges>,
     metrics: &ClusterMetrics,
     client: &Client,
     duties: &Duties,
 ) -> Result<Follower, FollowError> {
-    let follower = match Follower::start(source, Arc::clone(module), ranges, metrics.clone()).await {
+    let follower = match Follower::start(source, ranges, metrics.clone()).await {
         Ok(follower) => follower,
         Err(error) => {
             if let SettingsError::Request { .. } = error {
                 // If the permission to read the settings is missing, others may be missing, too.
-                let settings = check_settings(module, json!({}), &ServiceRanges::default())
+                let settings = check_settings(json!({}), &ServiceRanges::default())
                     .map_err(FollowError::Defaults)?
                     .settings;
                 permissions::check(client, &settings, duties).await?;

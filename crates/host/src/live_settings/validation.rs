@@ -1,7 +1,6 @@
-//! Checks a settings document with the policy itself.
+//! Checks a settings document.
 
 use std::hash::Hasher;
-use std::sync::Arc;
 
 use clusterip_api::mistakes_of_objects;
 use clusterip_core::pod_spec::OS_LABEL;
@@ -14,38 +13,24 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::{CheckError, LiveSettings, Warning, WrittenSettings, complete};
 use crate::cluster::watch::service_ranges::ServiceRanges;
-use crate::policy::module::Module;
 
-/// Checks documents with the policy.
-pub(super) struct SettingsChecker {
-    pub(super) module: Arc<Module>,
-}
-
-impl SettingsChecker {
-    /// The settings of a document in a cluster with these ranges.
-    ///
-    /// # Errors
-    /// [`CheckError`] with the mistakes of the document.
-    pub(super) async fn check(
-        &self,
-        written: WrittenSettings,
-        ranges: ServiceRanges,
-    ) -> Result<LiveSettings, CheckError> {
-        let module = Arc::clone(&self.module);
-        let checked = tokio::task::spawn_blocking(move || check_settings(&module, written, &ranges));
-        checked.await.map_err(CheckError::Unfinished)?
-    }
+/// As [`check_settings`], on a thread that may block: hundreds of large pools take a while.
+///
+/// # Errors
+/// [`CheckError`] with the mistakes of the document.
+pub(super) async fn check_in_background(
+    written: WrittenSettings,
+    ranges: ServiceRanges,
+) -> Result<LiveSettings, CheckError> {
+    let checked = tokio::task::spawn_blocking(move || check_settings(written, &ranges));
+    checked.await.map_err(CheckError::Unfinished)?
 }
 
 /// The settings of a document in a cluster with these ranges.
 ///
 /// # Errors
 /// [`CheckError`] with the mistakes of the document.
-pub fn check_settings(
-    module: &Module,
-    written: impl Into<WrittenSettings>,
-    ranges: &ServiceRanges,
-) -> Result<LiveSettings, CheckError> {
+pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRanges) -> Result<LiveSettings, CheckError> {
     let WrittenSettings { document: written, objects } = written.into();
     let are_objects = objects.is_some();
     let version = version(&written);
@@ -55,18 +40,16 @@ pub fn check_settings(
     });
     let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
     let worded = |mistakes: String| if are_objects { mistakes_of_objects(&mistakes, &document) } else { mistakes };
-    let answer = module.validate_settings(&document)?;
-    if !answer.valid {
-        let mut mistakes = answer.message.unwrap_or_else(|| "the policy refuses them, and does not say why".to_owned());
+    let settings = Settings::from_value(&document).map_err(|invalid| {
+        let mut mistakes = invalid.to_string();
         if !has_own_ranges && !ranges.all.is_empty() {
             mistakes = with_ranges_of_cluster(&mistakes);
         }
         if let Some(reason) = why_default_pools_do_not_fit(&document) {
             mistakes = format!("{mistakes}\n{reason}");
         }
-        return Err(CheckError::Refused(worded(mistakes)));
-    }
-    let settings = Settings::from_value(&document)?;
+        CheckError::Refused(worded(mistakes))
+    })?;
     let outside = pools_outside(&settings, &cluster_ranges(&ranges.all));
     if !outside.is_empty() {
         return Err(CheckError::Outside(outside.into_iter().map(worded).collect()));
@@ -184,20 +167,15 @@ fn hash(document: &Value) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use std::sync::LazyLock;
-
     use serde_json::json;
 
     use super::*;
     use crate::live_settings::settings_source::parse;
-    use crate::policy::module::EMBEDDED;
-
-    static MODULE: LazyLock<Arc<Module>> = LazyLock::new(|| Arc::new(Module::new(EMBEDDED).unwrap()));
 
     fn checked(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
         let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
         let written = parse(yaml).map_err(|error| error.to_string())?;
-        check_settings(&MODULE, written, &ranges.into()).map_err(|error| error.to_string())
+        check_settings(written, &ranges.into()).map_err(|error| error.to_string())
     }
 
     #[test]

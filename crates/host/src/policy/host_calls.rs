@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use clusterip_core::prefetched::Prefetched;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -119,14 +118,4 @@ impl fmt::Display for HostCall {
 pub trait HostCalls: Send + Sync {
     /// The JSON of the answer, or Kubewarden's text for the error.
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String>;
-
-    /// The answers to look-ups that are sent with the request.
-    fn prefetched(&self) -> Prefetched {
-        Prefetched::default()
-    }
-
-    /// The approximate number of Services in a list of all Services: it determines how much memory the policy needs.
-    fn services(&self) -> usize {
-        0
-    }
 }

@@ -1,9 +1,9 @@
-//! Admission requests about Nodes that this program makes itself, to ask the policy for blocks.
+//! Admission requests about Nodes that this program makes itself, to decide about their blocks.
 
 use serde::Serialize;
+use serde_json::Value;
 
-/// A request about a Node, with the fields that the policy reads. The policy may be asked about thousands of Nodes in a
-/// row.
+/// A request about a Node, with the fields that the policy reads.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRequest<'n, N> {
@@ -31,5 +31,11 @@ impl<'n, N: Serialize> NodeRequest<'n, N> {
     /// A request to update an existing Node.
     pub fn updated(node: &'n N, old: &'n N) -> Self {
         Self { operation: "UPDATE", old_object: Some(old), ..Self::created(node) }
+    }
+
+    /// The request in the format of the API server.
+    pub fn to_value(&self) -> Value {
+        // Serializing can't fail: the keys of an object are strings, and its numbers are finite.
+        serde_json::to_value(self).unwrap_or_default()
     }
 }

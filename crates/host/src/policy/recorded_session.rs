@@ -239,10 +239,6 @@ impl Recorder {
 }
 
 impl HostCalls for Recorder {
-    fn services(&self) -> usize {
-        self.host.services()
-    }
-
     fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
         let answer = self.host.answer(call);
         let written = match &answer {

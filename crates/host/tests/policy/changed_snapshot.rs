@@ -1,19 +1,19 @@
 //! A changed snapshot is equal to one that is built from the remaining objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, RwLock};
+use std::sync::RwLock;
 
 use clusterip_core::label_selector::Labels;
-use clusterip_core::service_key::ServiceKey;
-use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Shared, Snapshot, SnapshotCalls};
+use clusterip_core::lookups::Cluster;
+use clusterip_core::settings::Lookups;
+use clusterip_core::workload::WorkloadKind;
+use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Shared, Snapshot};
+use clusterip_host::cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_host::object::Packed;
-use clusterip_host::policy::host_calls::{HostCall, HostCalls};
+use ipnet::IpNet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-
-use crate::support::snapshots::list_all;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -99,32 +99,26 @@ fn asked(snapshot: Snapshot) -> Vec<String> {
     for (api_version, kind) in [("v1", "Service"), ("apps/v1", "Deployment")] {
         answers.push(format!("{kind}: {:?}", snapshot.names(api_version, kind, None)));
     }
-    let snapshot = Arc::new(RwLock::new(snapshot));
-    let lowest =
-        json!({"services": {"order": "lowest", "evidence": {"lookups": "namespace", "kinds": ["Deployment"]}}});
-    let lowest = Settings::from_value(&lowest).unwrap();
-    for third in 0..4 {
-        let node = json!({"apiVersion": "v1", "kind": "Node", "spec": {"podCIDR": format!("10.1.{third}.0/25")}});
-        let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_object(&node);
-        answers.push(String::from_utf8(calls.answer(&list_all("v1/Node", None)).unwrap()).unwrap());
-    }
-    for selector in sets {
-        for namespace in NAMESPACES {
-            let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector.clone());
-            let prefetched = calls.prefetching(&lowest, &ServiceKey::new(namespace, "a")).prefetched();
-            answers.push(format!("{namespace} {selector:?}: {prefetched:?}"));
-        }
-        let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_selector(selector);
-        for namespace in NAMESPACES {
-            let call = HostCall::ListNamespace {
-                api_version: "apps/v1".to_owned(),
-                kind: "Deployment".to_owned(),
-                namespace: namespace.to_owned(),
-                label_selector: None,
-                field_selector: None,
-                field_masks: None,
+    let snapshot = RwLock::new(snapshot);
+    let deployments = WorkloadKind::parse("Deployment").unwrap();
+    for name in ["a", "b"] {
+        let service = json!({"metadata": {"namespace": "shop", "name": name}});
+        let unused = Unused(&snapshot);
+        let cluster = StoredCluster::new(&snapshot, &service, &unused);
+        answers.push(format!("used by others than {name}: {:?}", cluster.known_used()));
+        for third in 0..4 {
+            let (block, mut found) = (format!("10.1.{third}.0/25").parse().unwrap(), BTreeSet::new());
+            let mut visit = |name: &str, block: IpNet| {
+                found.insert((name.to_owned(), block));
             };
-            answers.push(String::from_utf8(calls.answer(&call).unwrap()).unwrap());
+            cluster.node_blocks(&[block], &mut visit).unwrap();
+            answers.push(format!("{block}: {found:?}"));
+        }
+        for selector in sets.iter().filter(|selector| !selector.is_empty()) {
+            for namespace in NAMESPACES {
+                let workloads = cluster.workloads(&deployments, namespace, Lookups::Namespace, selector);
+                answers.push(format!("{namespace} {selector:?}: {workloads:?}"));
+            }
         }
     }
     answers

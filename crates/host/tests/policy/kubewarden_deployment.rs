@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 
 use clusterip_api::{InUse, Objects, Reason, compile};
 use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_host::yaml;
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
+use crate::support::MODULE;
 
 const PERMISSIONS: &str = "deploy/kubewarden/permissions/policy-server-permissions.yaml";
 const POLICY: &str = "deploy/kubewarden/policy/policy.yaml";

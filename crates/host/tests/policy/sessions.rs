@@ -1,5 +1,5 @@
-//! Replays the sessions of `e2e-tests/sessions`, one for each row of the decision, strictly through the embedded
-//! module. `e2e-tests/README.md` describes the files, and how to record them.
+//! Replays the sessions of `e2e-tests/sessions`, one for each row of the decision, strictly through the module
+//! and through the core without it. `e2e-tests/README.md` describes the files, and how to record them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,12 @@ use base64::engine::general_purpose::STANDARD;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::cluster::manifests;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_host::policy::recorded_session::{self, Exchange, Recorder, Replay};
 use clusterip_host::policy::response::AdmissionResponse;
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use crate::support::{MODULE, answer_of_core, call};
 
 /// The minimum number of folders: a test that finds none would pass.
 const FEWEST: usize = 267;
@@ -27,7 +28,11 @@ static RECORDED: LazyLock<()> = LazyLock::new(|| {
     }
 });
 
-static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
+/// What answers the payload of a request.
+type Shell = fn(&[u8], Arc<dyn HostCalls>) -> Vec<u8>;
+
+const MODULE_SHELL: Shell = |payload, calls| call("validate", payload, calls).unwrap();
+const CORE_SHELL: Shell = |payload, calls| answer_of_core(payload, calls.as_ref());
 
 /// A folder with one session.
 struct Folder {
@@ -65,7 +70,7 @@ impl Folder {
         if let Some((_, exchanges)) = self.recorded() {
             self.write("session.yml", &recorded_session::write(&exchanges));
         }
-        let (response, _) = self.replayed();
+        let (response, _) = self.replayed(MODULE_SHELL);
         self.write("response.json", &format!("{response:#}\n"));
     }
 
@@ -92,10 +97,11 @@ impl Folder {
     }
 
     /// The whole `AdmissionResponse` with its patch decoded.
-    fn response(&self, calls: Arc<dyn HostCalls>) -> Value {
+    fn response(&self, shell: Shell, calls: Arc<dyn HostCalls>) -> Value {
         let request = self.json("request.json");
-        let answer = MODULE.validate(&request, &self.json("settings.json"), calls).unwrap();
-        let response = AdmissionResponse::new(&request, answer).unwrap();
+        let payload = json!({"request": request, "settings": self.json("settings.json")});
+        let answer = shell(payload.to_string().as_bytes(), calls);
+        let response = AdmissionResponse::new(&request, serde_json::from_slice(&answer).unwrap()).unwrap();
         let mut response = serde_json::to_value(response).unwrap();
         if let Some(patch) = response.get("patch").and_then(Value::as_str) {
             response["patch"] = serde_json::from_slice(&STANDARD.decode(patch).unwrap()).unwrap();
@@ -104,16 +110,16 @@ impl Folder {
     }
 
     /// The response to the stored session, and the number of exchanges that were not used.
-    fn replayed(&self) -> (Value, usize) {
+    fn replayed(&self, shell: Shell) -> (Value, usize) {
         let replay = Arc::new(Replay::new(self.session()));
-        let response = self.response(Arc::clone(&replay) as Arc<dyn HostCalls>);
+        let response = self.response(shell, Arc::clone(&replay) as Arc<dyn HostCalls>);
         (response, replay.left())
     }
 
     /// The response with the cluster of this folder, and all look-ups with their answers.
     fn recorded(&self) -> Option<(Value, Vec<Exchange>)> {
         let recorder = Arc::new(Recorder::new(self.cluster()?));
-        let response = self.response(Arc::clone(&recorder) as Arc<dyn HostCalls>);
+        let response = self.response(MODULE_SHELL, Arc::clone(&recorder) as Arc<dyn HostCalls>);
         Some((response, recorder.exchanges()))
     }
 }
@@ -131,14 +137,20 @@ fn report(problems: Vec<String>) {
 }
 
 #[test]
-fn every_session_gets_its_stored_response() {
+fn every_session_gets_its_stored_response_from_the_module_and_from_the_core() {
     let mut problems = Vec::new();
     for folder in Folder::all() {
-        let (response, left) = folder.replayed();
-        let differences = differences(&folder.json("response.json"), &response);
-        problems.extend(differences.into_iter().map(|difference| format!("{}: {difference}", folder.name)));
-        if left > 0 {
-            problems.push(format!("{}: {left} exchanges at the end of session.yml were not asked for", folder.name));
+        for (shell, by) in [(MODULE_SHELL, "module"), (CORE_SHELL, "core")] {
+            let name = format!("{} by the {by}", folder.name);
+            let (response, left) = folder.replayed(shell);
+            let differences = differences(&folder.json("response.json"), &response);
+            problems.extend(differences.into_iter().map(|difference| format!("{name}: {difference}")));
+            if format!("{response:#}\n") != folder.text("response.json") {
+                problems.push(format!("{name}: other bytes than response.json"));
+            }
+            if left > 0 {
+                problems.push(format!("{name}: {left} exchanges at the end of session.yml were not asked for"));
+            }
         }
     }
     report(problems);

@@ -224,7 +224,7 @@ fn query_shapes_depend_only_on_the_namespace() {
         let settings = settings(order, lookups);
         let of_shop = RefCell::new(BTreeSet::new());
         let mut runner = TestRunner::new_with_rng(
-            Config { cases: 3000, failure_persistence: None, ..Config::default() },
+            Config { cases: 800, failure_persistence: None, ..Config::default() },
             proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
         );
         let outcome = runner.run(&request(), |request| {
@@ -287,7 +287,7 @@ fn nodes_are_always_listed_with_the_same_query() {
         ]}});
         let seen = RefCell::new(BTreeSet::new());
         let mut runner = TestRunner::new_with_rng(
-            Config { cases: 1000, failure_persistence: None, ..Config::default() },
+            Config { cases: 300, failure_persistence: None, ..Config::default() },
             proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
         );
         let outcome = runner.run(&node_request(), |request| {
@@ -330,7 +330,7 @@ fn external_addresses_are_always_listed_with_the_same_query() {
     ]}});
     let seen = RefCell::new(BTreeSet::new());
     let mut runner = TestRunner::new_with_rng(
-        Config { cases: 1000, failure_persistence: None, ..Config::default() },
+        Config { cases: 300, failure_persistence: None, ..Config::default() },
         proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
     );
     let outcome = runner.run(&claiming(), |object| {

@@ -1,15 +1,20 @@
 //! Requests, objects, and the module with a cluster behind it.
 
+use std::path::Path;
 use std::sync::{Arc, LazyLock, RwLock};
 
 use clusterip_core::answer::Answer;
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_host::policy::host_calls::HostCall;
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_host::policy::recorded_session::{Exchange, Recorder};
+use clusterip_host::policy::wasm_module::{Limits, WasmModule};
 use serde_json::{Value, json};
 
-pub static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
+/// The module that `make policy.wasm` builds from this tree.
+static MODULE: LazyLock<WasmModule> = LazyLock::new(|| {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policy.wasm");
+    WasmModule::load(&file, Limits::default()).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+});
 
 pub fn snapshot(objects: impl IntoIterator<Item = Value>) -> Arc<RwLock<Snapshot>> {
     let mut snapshot = Snapshot::default();

@@ -14,27 +14,17 @@ use serde_json::Value;
 use super::evaluate::{self, EvaluatedExternal};
 use super::findings;
 use super::ranges;
-use crate::audit::cache::AuditCache;
 use crate::audit::input::AuditInput;
 use crate::audit::model::{External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, State};
-use crate::audit::services::evaluate::EvaluateError;
 
 /// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
-/// external addresses. The policy is not asked again if an answer in `cache` still holds.
-///
-/// # Errors
-/// [`EvaluateError`] for the first Service that the policy can't evaluate.
-pub fn audit(
-    input: &AuditInput<'_>,
-    cache: &mut AuditCache,
-    findings: &mut Vec<Finding>,
-    notes: &mut Vec<String>,
-) -> Result<Option<External>, EvaluateError> {
+/// external addresses.
+pub fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: &mut Vec<String>) -> Option<External> {
     let settings = &input.settings.settings.external;
     if settings.pools.is_empty() {
-        return Ok(None);
+        return None;
     }
-    let evaluated = evaluate::all(input.module, input.settings, input.snapshot, &mut cache.external)?;
+    let evaluated = evaluate::all(settings, input.snapshot);
     let nodes = input.objects("v1", "Node");
     let by_id: BTreeMap<&ServiceKey, &EvaluatedExternal> = evaluated.iter().map(|one| (&one.id, one)).collect();
     let refusal = &mut |service: &Value| by_id.get(&ServiceKey::of(service)).and_then(|one| one.refused.record.clone());
@@ -59,7 +49,7 @@ pub fn audit(
     let pools: Vec<ExternalPool> = pools.collect();
     findings::of_pools(settings, &pools, findings);
     let count = evaluated.iter().filter(|one| !one.recorded.is_empty()).count();
-    Ok(Some(External { pools, count }))
+    Some(External { pools, count })
 }
 
 /// The Services that have each address of the pools, in their order, and the field or annotation that gives each of
@@ -120,81 +110,4 @@ fn used(
 fn held(assigned: &Assignments, holders: &HolderSnapshot) -> BTreeSet<IpAddr> {
     let living = holders.all().filter(|(_, holder)| holder.renewal.problem().is_none());
     living.map(|(address, _)| address).filter(|address| assigned.contains_key(address)).collect()
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use std::sync::{Arc, RwLock};
-
-    use clusterip_host::cluster::lookups::snapshot::Snapshot;
-    use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
-    use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-    use clusterip_host::live_settings::{LiveSettings, check_settings};
-    use clusterip_host::policy::module::{EMBEDDED, Module};
-    use serde_json::json;
-
-    use super::*;
-    use crate::audit::input::HoldersError;
-    use crate::audit::model::Kind;
-
-    fn live(module: &Module, range: &str) -> LiveSettings {
-        let matches = json!({"namespaceSelector": {"matchLabels": {"team": "web"}}});
-        let pools = json!([{"name": "lan", "cidrs": [range], "match": matches}]);
-        check_settings(module, json!({"external": {"pools": pools}}), &ServiceRanges::default()).unwrap()
-    }
-
-    fn service(record: &str, address: &str) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"namespace": "shop", "name": "web", "annotations": {"clusterip-policy/external-addresses": record}},
-            "spec": {"type": "LoadBalancer", "loadBalancerClass": "clusterip-policy/external", "clusterIP": address},
-        })
-    }
-
-    #[test]
-    fn cached_answers_are_dropped_when_their_object_or_settings_change() {
-        let module = Module::new(EMBEDDED).unwrap();
-        let snapshot = Arc::new(RwLock::new(Snapshot::default()));
-        let mut cache = AuditCache::default();
-        let mut found = |live: &LiveSettings, change: &dyn Fn(&mut Snapshot)| {
-            change(&mut snapshot.write().unwrap());
-            let input = AuditInput {
-                module: &module,
-                settings: live,
-                objects: BTreeMap::new(),
-                ranges: Vec::new(),
-                snapshot: &snapshot,
-                in_flight: Vec::new(),
-                reservations: BTreeMap::new(),
-                holders: Err(HoldersError::NotRead),
-                called: ControlPlaneServices::default(),
-                ledger: false,
-                refused: false,
-                notes: Vec::new(),
-            };
-            let audit = input.audit(&mut cache).unwrap();
-            audit.findings.iter().map(|finding| finding.kind).collect::<Vec<_>>()
-        };
-        let team = |team: &'static str| {
-            move |all: &mut Snapshot| {
-                let metadata = json!({"name": "shop", "labels": {"team": team}});
-                all.insert(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
-            }
-        };
-        let (first, other) = (live(&module, "10.0.9.0/24"), live(&module, "10.0.8.0/24"));
-        let refused = [Kind::RefusedExternal];
-        team("web")(&mut snapshot.write().unwrap());
-        assert_eq!(found(&first, &|all| all.insert(service("10.0.9.10", "None"))), []);
-        assert_eq!(found(&first, &|_| ()), [], "the same again");
-        assert_eq!(found(&first, &|all| all.insert(service("10.0.9.0", "None"))), refused, "another record");
-        assert_eq!(found(&first, &|_| ()), refused, "the same again");
-        assert_eq!(found(&first, &|all| all.insert(service("10.0.9.10", "None"))), [], "its record of before");
-        assert_eq!(found(&first, &team("db")), refused, "another label of its namespace");
-        assert_eq!(found(&first, &team("web")), [], "its label of before");
-        assert_eq!(found(&other, &|_| ()), refused, "other settings");
-        let gone = |all: &mut Snapshot| assert!(all.remove("v1", "Service", "shop", "web").is_some());
-        assert_eq!(found(&first, &gone), [], "it is gone");
-        assert!(cache.external.is_empty());
-    }
 }

@@ -2,53 +2,38 @@
 
 use std::collections::HashMap;
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::panic::resume_unwind;
+use std::sync::{Arc, RwLock};
 use std::thread::{available_parallelism, scope};
 
 use clusterip_core::answer::Outcome;
 use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
+use clusterip_core::{InUse, decide_value};
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::Packed;
-use clusterip_host::policy::module::{Module, ModuleError, Series};
 use clusterip_moves::seamless::temporary::looks_temporary;
 use serde_json::Value;
-use thiserror::Error;
 
-use crate::audit::audit_lookups::{AuditLookups, Free};
+use crate::audit::free_addresses::AllAddresses;
 use crate::service_placement::{Placement, Skip, as_if_created, skip_reason};
 
-/// The error of the policy for a Service or Node.
-#[derive(Debug, Error)]
-#[error("{subject}: {error}")]
-pub struct EvaluateError {
-    /// The kind and name of the object.
-    pub subject: String,
-    /// The error of the policy.
-    pub error: ModuleError,
-}
-
-impl EvaluateError {
-    /// The error for the Service with this namespace and name.
-    pub fn of_service(namespace: &str, name: &str, error: ModuleError) -> Self {
-        Self { subject: format!("Service {namespace}/{name}"), error }
-    }
-}
-
-/// The policy's answer about a Service.
+/// Where a Service belongs.
 #[derive(Clone, Debug)]
 pub enum Evaluation {
-    /// The policy is not asked about this Service.
+    /// No decision is made about this Service.
     Skipped(Skip),
     /// The pool that the Service belongs to, and where its addresses lie.
     Placed(Box<Placement>),
 }
 
 impl Evaluation {
-    /// Why the policy would deny the Service if it were created now; `None` if it would not.
+    /// Why the Service would be denied if it were created now; `None` if it would not.
     pub fn denial(&self) -> Option<&str> {
         match self {
-            Self::Placed(placement) if placement.outcome == Some(Outcome::Denied) => {
+            Self::Placed(placement) if placement.outcome == Outcome::Denied => {
                 Some(placement.reason.as_deref().unwrap_or_default())
             }
             _ => None,
@@ -56,18 +41,18 @@ impl Evaluation {
     }
 }
 
-/// A Service, and the policy's answer about it.
+/// A Service, and where it belongs.
 #[derive(Clone, Debug)]
 pub struct EvaluatedService {
     /// Namespace and name of the Service.
     pub id: ServiceKey,
     /// The Service.
     pub service: Packed,
-    /// The policy's answer about the Service.
+    /// Where the Service belongs.
     pub evaluation: Arc<Evaluation>,
 }
 
-/// Earlier answers of the policy, by namespace and name of the Service.
+/// Earlier decisions, by namespace and name of the Service.
 pub(in crate::audit) type ServiceCache = HashMap<ServiceKey, CachedEvaluation>;
 
 pub(in crate::audit) struct CachedEvaluation {
@@ -96,89 +81,49 @@ pub(in crate::audit) fn listed(snapshot: &RwLock<Snapshot>) -> Vec<ListedService
     snapshot.services(None).into_iter().filter_map(service).collect()
 }
 
-/// Evaluates every Service, ordered by namespace and name. An answer in `cache` is used again if the
-/// Service and its revision have not changed.
-///
-/// # Errors
-/// [`EvaluateError`] for the first Service that the policy can't evaluate.
+/// Evaluates every Service, ordered by namespace and name. A decision in `cache` is used again if the Service and its
+/// revision have not changed.
 pub(in crate::audit) fn all(
-    module: &Module,
     settings: &LiveSettings,
-    snapshot: &Arc<RwLock<Snapshot>>,
+    snapshot: &RwLock<Snapshot>,
     cache: &mut ServiceCache,
-) -> Result<Vec<EvaluatedService>, EvaluateError> {
+) -> Vec<EvaluatedService> {
     let services = listed(snapshot);
-    let mut before = std::mem::take(cache);
-    let mut evaluations: Vec<Option<Arc<Evaluation>>> = services
-        .iter()
-        .map(|ListedService { id, service, revision }| {
-            let cached = before.remove(id)?;
-            (cached.revision == *revision && cached.service == *service).then_some(cached.evaluation)
-        })
-        .collect();
-
-    let missing: Vec<usize> = (0..services.len()).filter(|index| evaluations[*index].is_none()).collect();
+    let before = std::mem::take(cache);
+    let evaluate = |listed: &ListedService| {
+        let ListedService { id, service, revision } = listed;
+        let cached = before.get(id).filter(|cached| cached.revision == *revision && cached.service == *service);
+        let one = || Arc::new(one(&settings.settings, snapshot, &service.value()));
+        cached.map_or_else(one, |cached| Arc::clone(&cached.evaluation))
+    };
     let threads = available_parallelism().map_or(1, NonZero::get);
-    let failed: Mutex<Option<(usize, EvaluateError)>> = Mutex::default();
-    let found: Mutex<Vec<(usize, Evaluation)>> = Mutex::default();
-    scope(|scope| {
-        for chunk in missing.chunks(missing.len().div_ceil(threads).max(1)) {
-            let (services, failed, found) = (&services, &failed, &found);
-            scope.spawn(move || {
-                let mut own = Vec::with_capacity(chunk.len());
-                let mut series = module.series();
-                for &index in chunk {
-                    let ListedService { id: ServiceKey { namespace, name }, service, .. } = &services[index];
-                    match one(&mut series, settings, snapshot, &service.value()) {
-                        Ok(evaluation) => own.push((index, evaluation)),
-                        Err(error) => {
-                            let error = EvaluateError::of_service(namespace, name, error);
-                            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                            if failed.as_ref().is_none_or(|(first, _)| index < *first) {
-                                *failed = Some((index, error));
-                            }
-                            return;
-                        }
-                    }
-                }
-                found.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own);
-            });
-        }
+    let evaluations: Vec<Arc<Evaluation>> = scope(|scope| {
+        let chunks = services.chunks(services.len().div_ceil(threads).max(1));
+        let evaluated: Vec<_> =
+            chunks.map(|chunk| scope.spawn(|| chunk.iter().map(evaluate).collect::<Vec<_>>())).collect();
+        // A panic of the core ends the audit.
+        let joined = evaluated.into_iter().map(|chunk| chunk.join().unwrap_or_else(|cause| resume_unwind(cause)));
+        joined.flatten().collect()
     });
-    if let Some((_, error)) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        return Err(error);
-    }
-    for (index, evaluation) in found.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        evaluations[index] = Some(Arc::new(evaluation));
-    }
-    let evaluated =
-        services.into_iter().zip(evaluations).filter_map(|(ListedService { id, service, revision }, evaluation)| {
-            let evaluation = evaluation?;
-            let cached = CachedEvaluation { service: service.clone(), revision, evaluation: Arc::clone(&evaluation) };
-            cache.insert(id.clone(), cached);
-            Some(EvaluatedService { id, service, evaluation })
-        });
-    Ok(evaluated.collect())
+    let evaluated = services.into_iter().zip(evaluations).map(|(listed, evaluation)| {
+        let ListedService { id, service, revision } = listed;
+        let cached = CachedEvaluation { service: service.clone(), revision, evaluation: Arc::clone(&evaluation) };
+        cache.insert(id.clone(), cached);
+        EvaluatedService { id, service, evaluation }
+    });
+    evaluated.collect()
 }
 
 /// Evaluates one Service, with all addresses counted as free.
-///
-/// # Errors
-/// If the policy fails.
-pub fn one(
-    series: &mut Series<'_>,
-    settings: &LiveSettings,
-    snapshot: &Arc<RwLock<Snapshot>>,
-    service: &Value,
-) -> Result<Evaluation, ModuleError> {
+pub fn one(settings: &Settings, snapshot: &RwLock<Snapshot>, service: &Value) -> Evaluation {
     // A temporary Service ends with its move, and one of them has an address of another pool until then.
     if looks_temporary(service) {
-        return Ok(Evaluation::Skipped(Skip::Unmanaged));
+        return Evaluation::Skipped(Skip::Unmanaged);
     }
-    if let Some(skip) = skip_reason(&settings.settings, service) {
-        return Ok(Evaluation::Skipped(skip));
+    if let Some(skip) = skip_reason(settings, service) {
+        return Evaluation::Skipped(skip);
     }
-    let lookups = Arc::new(AuditLookups::new(snapshot, &settings.settings, service, Free::All));
-    let answer = series.validate(&as_if_created(service), &settings.document, lookups)?;
-    Ok(Evaluation::Placed(Box::new(Placement::of(&settings.settings, service, &answer))))
+    let cluster = StoredCluster::new(snapshot, service, &AllAddresses);
+    let decision = decide_value(&as_if_created(service), settings, InUse::default(), &cluster);
+    Evaluation::Placed(Box::new(Placement::of(settings, service, &decision)))
 }

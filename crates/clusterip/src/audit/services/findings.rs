@@ -145,7 +145,7 @@ fn misplaced(
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool matches it: {why}{hand}", places(settings, &wrong));
-            let last = if placement.outcome == Some(Outcome::Allocated) && by_hand != Some(true) {
+            let last = if placement.outcome == Outcome::Allocated && by_hand != Some(true) {
                 "let `clusterip move` give it an address outside of all pools"
             } else {
                 "create the Service again with an address of no pool"

@@ -1,15 +1,14 @@
 //! Finds the Services that are misplaced with settings that need not be in use, for `clusterip plan`.
 
-use std::sync::{Arc, RwLock};
+use std::sync::RwLock;
 
 use clusterip_core::annotations::Move;
 use clusterip_host::cluster::lookups::snapshot::Snapshot;
 use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::policy::module::Module;
 use serde::Serialize;
 
-use super::evaluate::{self, EvaluateError, EvaluatedService, Evaluation, ServiceCache};
+use super::evaluate::{self, EvaluatedService, Evaluation, ServiceCache};
 use super::findings;
 use crate::audit::build::{unknown_callers, unknown_owners};
 use crate::audit::model::{Finding, Kind};
@@ -39,18 +38,14 @@ pub struct MisplacedServices {
 
 impl MisplacedServices {
     /// Finds the misplaced Services among those that match the selector. `None` stands for any labels.
-    ///
-    /// # Errors
-    /// [`EvaluateError`] if the policy fails.
     pub fn find(
-        module: &Module,
         settings: &LiveSettings,
-        snapshot: &Arc<RwLock<Snapshot>>,
+        snapshot: &RwLock<Snapshot>,
         called: &ControlPlaneServices,
         selector: Option<&ServiceSelector>,
-    ) -> Result<Self, EvaluateError> {
+    ) -> Self {
         let (mut services, mut misplaced) = (Vec::new(), Vec::new());
-        for evaluated in evaluate::all(module, settings, snapshot, &mut ServiceCache::default())? {
+        for evaluated in evaluate::all(settings, snapshot, &mut ServiceCache::default()) {
             if selector.is_some_and(|selector| !selector.matches(&evaluated.service.value())) {
                 continue;
             }
@@ -62,7 +57,7 @@ impl MisplacedServices {
         services.sort_by_key(|service| service.finding.kind);
         let callers = unknown_callers(called, services.iter().map(|service| &service.finding));
         let notes = unknown_owners(&misplaced).into_iter().chain(callers).collect();
-        Ok(Self { services, notes })
+        Self { services, notes }
     }
 }
 

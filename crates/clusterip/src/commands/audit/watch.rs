@@ -12,7 +12,6 @@ use clusterip_host::cluster::watch::stores::{Change, Stores};
 use clusterip_host::host_metrics::ClusterMetrics;
 use clusterip_host::live_settings::{self, LiveSettings, WrittenSettings};
 use clusterip_host::permissions::{self, Duties};
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_runtime::api_error::error_chain;
 use clusterip_runtime::shutdown::shutdown_signal;
 use jiff::Timestamp;
@@ -116,7 +115,6 @@ struct SettingsInForce {
 struct WatchedCluster<'c> {
     command: &'c Audit,
     connection: Connection,
-    module: Module,
     stores: Stores,
     settings: SettingsInForce,
     /// Why the latest version of the settings is not used, as last printed.
@@ -128,17 +126,16 @@ impl<'c> WatchedCluster<'c> {
     /// Connects to the cluster, and waits until all objects are known.
     async fn start(command: &'c Audit) -> anyhow::Result<(Self, UnboundedReceiver<Change>)> {
         let connection = command.connect().await?;
-        let module = Module::new(EMBEDDED)?;
         let metrics = ClusterMetrics::default();
         let (stores, changes) = Stores::new(connection.client.clone(), metrics.clone(), |_| ());
         stores.ask_for_service_cidrs().await;
         let written = live_settings::written(&connection.settings, &connection.client).await?;
-        let settings = prepare(command, &connection, &module, &stores, written).await?;
+        let settings = prepare(command, &connection, &stores, written).await?;
         // If these objects can't be listed, the audit has a note about it. So this permission is not required.
         stores.control_plane_services().watch(&connection.client, &metrics);
         stores.control_plane_services().wait_until_listed().await;
         let (problem, cache) = (None, AuditCache::default());
-        Ok((Self { command, connection, module, stores, settings, problem, cache }, changes))
+        Ok((Self { command, connection, stores, settings, problem, cache }, changes))
     }
 
     /// Audits the cluster as it is now.
@@ -149,8 +146,8 @@ impl<'c> WatchedCluster<'c> {
         let source =
             source::of_stores(client, &self.stores, &live.settings, of_server, agents_namespace.as_deref()).await;
         let snapshot = Arc::clone(&source.snapshot);
-        let input = input(&self.module, live, *refused, &snapshot, source, written.objects.clone().unwrap_or_default());
-        let audit = input.audit(&mut self.cache)?;
+        let input = input(live, *refused, &snapshot, source, written.objects.clone().unwrap_or_default());
+        let audit = input.audit(&mut self.cache);
         Ok(input.only_of(audit, namespace, self.command.scope.selector.as_ref()))
     }
 
@@ -180,7 +177,7 @@ impl<'c> WatchedCluster<'c> {
         if is_same_range && self.settings.written == written {
             return Ok(None);
         }
-        prepare(self.command, &self.connection, &self.module, &self.stores, written).await.map(Some)
+        prepare(self.command, &self.connection, &self.stores, written).await.map(Some)
     }
 }
 
@@ -188,12 +185,11 @@ impl<'c> WatchedCluster<'c> {
 async fn prepare(
     command: &Audit,
     connection: &Connection,
-    module: &Module,
     stores: &Stores,
     written: WrittenSettings,
 ) -> anyhow::Result<SettingsInForce> {
     let ranges = stores.service_cidrs().borrow().clone();
-    let (live, refused) = command.settings_in_force(module, &written, &ranges)?;
+    let (live, refused) = command.settings_in_force(&written, &ranges)?;
     // A watch that is not permitted would never be complete.
     let duties = Duties { namespace: connection.namespace.clone(), ..Duties::default() };
     permissions::check(&connection.client, &live.settings, &duties).await?;

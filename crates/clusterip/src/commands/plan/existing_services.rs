@@ -1,6 +1,6 @@
 //! The Services that exist before the plan, and those of them that are misplaced with its settings.
 
-use std::sync::{Arc, RwLock};
+use std::sync::RwLock;
 
 use anyhow::Context;
 use clusterip_core::service_key::ServiceKey;
@@ -10,7 +10,6 @@ use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::live_settings::LiveSettings;
 use clusterip_host::object::{self, Packed};
-use clusterip_host::policy::module::Module;
 use serde_json::{Value, json};
 
 use crate::audit::services::misplaced::MisplacedServices;
@@ -26,9 +25,8 @@ const SPEC: [&str; 2] = ["selector", "type"];
 /// that come from a cluster. The workloads of the manifests are evidence about them, too.
 ///
 /// # Errors
-/// If an object of the cluster can't be read, or the policy fails.
+/// If an object of the cluster can't be read.
 pub(super) fn misplaced(
-    module: &Module,
     settings: &LiveSettings,
     cluster: &[Value],
     manifests: &[Manifest],
@@ -58,8 +56,7 @@ pub(super) fn misplaced(
             None => {}
         }
     }
-    let snapshot = Arc::new(RwLock::new(snapshot));
-    Ok(MisplacedServices::find(module, settings, &snapshot, &called, selector)?)
+    Ok(MisplacedServices::find(settings, &RwLock::new(snapshot), &called, selector))
 }
 
 /// Which Services the control plane calls, as far as the objects of the cluster show it.

@@ -9,7 +9,6 @@ use clusterip_host::cluster::manifests::Manifest;
 use clusterip_host::cluster::watch::kinds;
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{LiveSettings, WrittenSettings, compile_cluster, complete};
-use clusterip_host::policy::module::Module;
 use kube::Client;
 use serde_json::Value;
 
@@ -32,25 +31,23 @@ impl Plan {
     /// Reads the cluster. `given` are the settings of the user if `are_settings_given`, and otherwise those of K2s.
     pub(super) fn cluster(
         &self,
-        module: &Module,
         given: &GivenSettings,
         are_settings_given: bool,
     ) -> anyhow::Result<Cluster> {
         match &self.snapshot {
             Some(file) => of_snapshot(file, are_settings_given),
-            None if self.uses_cluster() => self.of_api_server(module, given, are_settings_given),
+            None if self.uses_cluster() => self.of_api_server(given, are_settings_given),
             None => Ok(Cluster::default()),
         }
     }
 
     fn of_api_server(
         &self,
-        module: &Module,
         given: &GivenSettings,
         are_settings_given: bool,
     ) -> anyhow::Result<Cluster> {
         let check = |document: WrittenSettings, name: &str| {
-            settings_file::check(module, document, &ServiceRanges::default(), name).map(|live| live.settings)
+            settings_file::check(document, &ServiceRanges::default(), name).map(|live| live.settings)
         };
         // Mistakes are reported before the cluster is read.
         let mut kinds_of = check(given.document_without_cluster()?, &given.name)?;
@@ -91,7 +88,6 @@ fn of_snapshot(file: &Path, are_settings_given: bool) -> anyhow::Result<Cluster>
 /// # Errors
 /// If the settings have mistakes.
 pub(super) fn check(
-    module: &Module,
     given: &GivenSettings,
     of_cluster: Option<(WrittenSettings, &str)>,
     there: &[Value],
@@ -109,11 +105,11 @@ pub(super) fn check(
     };
     let own_ranges = written.document.pointer("/services/serviceCIDRs").and_then(Value::as_array);
     let live = if is_cluster_known || own_ranges.is_none_or(Vec::is_empty) {
-        settings_file::check(module, written, &ranges, name)?
+        settings_file::check(written, &ranges, name)?
     } else {
         // The manifests may contain only some of the cluster's ServiceCIDRs, so they can't contradict the settings.
         let written = WrittenSettings { document: complete(written.document, &ranges), ..written };
-        settings_file::check(module, written, &ServiceRanges::default(), name)?
+        settings_file::check(written, &ServiceRanges::default(), name)?
     };
     settings_file::print_warnings(&live, name);
     Ok(live)

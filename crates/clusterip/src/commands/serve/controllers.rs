@@ -5,7 +5,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use clusterip_api::Compilation;
 use clusterip_host::cluster::watch::stores::Change;
-use clusterip_host::policy::module::Module;
 use clusterip_runtime::shutdown::until;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
@@ -96,12 +95,10 @@ impl Startup<'_> {
     /// Gives Nodes their pod CIDRs, with a client of its own.
     pub(super) fn assign_pod_cidrs(
         &mut self,
-        module: Arc<Module>,
         client: Client,
         election: &Election,
     ) -> anyhow::Result<()> {
         let controller = nodes::controller::Controller {
-            module,
             stores: self.stores.clone(),
             client,
             settings: self.settings.clone(),

@@ -14,7 +14,7 @@ use crate::pool_use;
 use crate::server_metrics::ServerMetrics;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::service_metrics::{FamilyFill, PoolFill};
-use crate::webhook::admission_metrics::{Decision, ResourceKind};
+use crate::webhook::admission_metrics::{AdmissionResult, ResourceKind};
 use crate::webhook::tls::Certificate;
 
 /// The gauges that are computed for each scrape.
@@ -57,7 +57,7 @@ impl Gauges {
         }
         let admission = &self.metrics.admission;
         for pool in &pools {
-            admission.begin_pool(ResourceKind::Service, &[Decision::Allocated, Decision::Denied], &pool.pool);
+            admission.begin_pool(ResourceKind::Service, &[AdmissionResult::Allocated, AdmissionResult::Denied], &pool.pool);
         }
         self.metrics.services.pools(&pools);
         let blocks = {
@@ -67,7 +67,7 @@ impl Gauges {
             })
         };
         for pool in &blocks {
-            admission.begin_pool(ResourceKind::Node, &[Decision::Denied], &pool.pool);
+            admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], &pool.pool);
         }
         self.metrics.nodes.blocks(&blocks);
         self.metrics.services.ledger(in_flight.len());

@@ -11,7 +11,6 @@ use clusterip_host::evaluator::Evaluator;
 use clusterip_host::live_settings::startup::{report_missing_permissions, start_following};
 use clusterip_host::live_settings::{Follower, LiveSettings, list_if_defined};
 use clusterip_host::permissions::Duties;
-use clusterip_host::policy::module::Module;
 use clusterip_leases::election::Timing;
 use clusterip_leases::identity::{Identity, Role};
 use kube::Client;
@@ -82,12 +81,11 @@ impl<'a> Connection<'a> {
     /// Reads the settings, and checks the permissions for these duties.
     pub(super) async fn settings(
         &self,
-        module: &Arc<Module>,
         stores: &Stores,
         duties: &Duties,
     ) -> anyhow::Result<Follower> {
         let source = self.arguments.settings_source(&self.client);
-        Ok(start_following(source, module, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
+        Ok(start_following(source, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
     }
 }
 
@@ -97,7 +95,6 @@ pub(super) struct Prepared<'a> {
     // The first field is dropped first: if the start is given up, the tasks are aborted before the server is dropped.
     pub(super) startup: Startup<'a>,
     pub(super) candidate: Candidate,
-    pub(super) module: Arc<Module>,
     /// The changes that the stores see.
     pub(super) changes: mpsc::UnboundedReceiver<Change>,
     /// What the settings were compiled from; `None` if they do not come from objects.
@@ -137,7 +134,6 @@ impl<'a> Startup<'a> {
     /// Starts to watch the cluster, and makes the evaluator, which claims addresses if there may be several replicas.
     pub(super) fn new(
         connection: Connection<'a>,
-        module: &Arc<Module>,
         stores: Stores,
         settings: watch::Receiver<Arc<LiveSettings>>,
     ) -> Self {
@@ -146,7 +142,7 @@ impl<'a> Startup<'a> {
         let claims = (arguments.claims == replica_claims::ClaimStore::Lease)
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
         let evaluator =
-            Evaluator::new(Arc::clone(module), settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
+            Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
         let evaluator = match &claims {
             Some(claims) => evaluator.claiming(claims.clone()),
             None => evaluator,
@@ -224,7 +220,7 @@ impl<'a> Startup<'a> {
         let audit = audit.reading_leases(self.client.clone(), &self.agents_namespace);
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
         let end = self.tasks.until_stop();
-        self.tasks.try_spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit()?)), end).await?) });
+        self.tasks.try_spawn(async move { Ok(ui.run(Arc::new(move || Ok(audit.audit())), end).await?) });
         Ok(())
     }
 

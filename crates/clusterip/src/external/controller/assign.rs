@@ -1,8 +1,8 @@
 //! Asks the policy for the external addresses of a Service, and records its answer.
 
-use clusterip_core::annotations::RECORD_ANNOTATION;
+use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::lookups::watched_lookups::Subject;
+use clusterip_host::cluster::reservations::subject_addresses::Subject;
 use clusterip_host::object::{service_path, text};
 use clusterip_host::policy::service_request::ServiceRequest;
 use clusterip_leases::owner::Owner;
@@ -82,14 +82,15 @@ impl Controller {
         let evaluation = evaluated.await.map_err(|error| failed(error.to_string()))?;
         let evaluation = evaluation.map_err(|error| failed(error.to_string()))?;
         let uid = text(&service, &["metadata", "uid"]).to_owned();
-        let answer = &evaluation.answer;
-        let warnings = answer.warnings.iter().flatten().cloned().collect::<Vec<_>>().join("; ");
-        let after = answer.mutated_object.as_ref().map(record).filter(|after| *after != record(&service));
+        let decision = &evaluation.decision;
+        let warnings = decision.cut_warnings().join("; ");
+        let changed = decision.external.as_ref().filter(|external| external.changes());
+        let after = changed.map(|external| in_record(&external.addresses)).filter(|after| *after != record(&service));
         let Some(after) = after else {
             if !record(&service).is_empty() {
                 return Ok(None);
             }
-            let message = answer.message.clone().filter(|message| !message.is_empty());
+            let message = decision.denial().map(|denial| denial.message.clone());
             let reason = message.or(Some(warnings).filter(|warnings| !warnings.is_empty()));
             let reason = reason.unwrap_or_else(|| "the policy gives it no external address".to_owned());
             return Err(Without { uid: Some(uid), reason, result: AssignmentResult::Refused });

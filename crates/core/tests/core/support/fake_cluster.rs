@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
+use clusterip_core::address::Span;
+use clusterip_core::label_selector::{Labels, selects};
+use clusterip_core::lookups::{Cluster, Reserve, LookupError, NamespaceMeta};
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};
 use ipnet::IpNet;
@@ -33,6 +34,7 @@ pub struct FakeCluster {
     blocks: Vec<(String, IpNet)>,
     ip_addresses: BTreeSet<IpAddr>,
     lacks_ip_address_api: bool,
+    known_used: Option<Vec<Span>>,
     failures: Vec<(String, LookupError)>,
     questions: RefCell<Vec<String>>,
 }
@@ -101,6 +103,12 @@ impl FakeCluster {
         self
     }
 
+    /// A host that knows these addresses to be used without a look-up.
+    pub fn known_used(mut self, used: &[Span]) -> Self {
+        self.known_used = Some(used.to_vec());
+        self
+    }
+
     /// A cluster before Kubernetes 1.33.
     pub fn without_ip_address_api(mut self) -> Self {
         self.lacks_ip_address_api = true;
@@ -131,7 +139,7 @@ impl Cluster for FakeCluster {
         kind: &WorkloadKind,
         namespace: &str,
         lookups: Lookups,
-        selects: &dyn Fn(&Labels) -> bool,
+        selector: &Labels,
     ) -> Result<Vec<Workload>, LookupError> {
         let scope = match lookups {
             Lookups::Cluster => String::new(),
@@ -139,7 +147,7 @@ impl Cluster for FakeCluster {
         };
         self.ask(format!("list {}{scope}", kind.kind))?;
         let fits = |object: &&WorkloadObject| {
-            object.kind == kind.kind && object.namespace == namespace && selects(&object.pod_labels)
+            object.kind == kind.kind && object.namespace == namespace && selects(selector, &object.pod_labels)
         };
         Ok(self.workloads.iter().filter(fits).map(|object| object.workload.clone()).collect())
     }
@@ -165,24 +173,28 @@ impl Cluster for FakeCluster {
         Ok(())
     }
 
+    fn known_used(&self) -> Option<&[Span]> {
+        self.known_used.as_deref()
+    }
+
     fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
         self.ask("list Service by external addresses".into())?;
         self.external.iter().for_each(|(namespace, name, address)| visit(namespace, name, *address));
         Ok(())
     }
 
-    fn node_blocks(&self, visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+    fn node_blocks(&self, _: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
         self.ask("list Node".into())?;
         self.blocks.iter().for_each(|(name, block)| visit(name, *block));
         Ok(())
     }
 
-    fn ip_address(&self, address: IpAddr) -> Result<IpAddressLookup, LookupError> {
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
         self.ask(format!("get IPAddress {address}"))?;
         Ok(match self.ip_addresses.contains(&address) {
-            _ if self.lacks_ip_address_api => IpAddressLookup::NoSuchApi,
-            true => IpAddressLookup::Taken,
-            false => IpAddressLookup::Free,
+            _ if self.lacks_ip_address_api => Reserve::NoSuchApi,
+            true => Reserve::Taken,
+            false => Reserve::Reserved,
         })
     }
 }

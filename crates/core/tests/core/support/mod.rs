@@ -31,7 +31,7 @@ pub use nodes::{
 };
 use proptest::test_runner::Config;
 pub use requests::{
-    ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, answer_with, by, by_os, created,
+    ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created,
     denied, request, selecting, service, unchanged, updated, with_field, with_mixed, with_spec,
 };
 use serde_json::Value;

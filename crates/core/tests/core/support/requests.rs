@@ -1,6 +1,5 @@
 //! Admission requests about the Service `shop/web`, and the expected answers, as JSON.
 
-use clusterip_core::prefetched::Prefetched;
 use clusterip_core::validate;
 use serde_json::{Value, json};
 
@@ -58,12 +57,6 @@ pub fn updated(old: Value, object: Value) -> Value {
 pub fn answer_of(request: &Value, settings: &Value, cluster: &FakeCluster) -> Value {
     let payload = serde_json::to_vec(&json!({"request": request, "settings": settings})).unwrap();
     serde_json::to_value(validate(&payload, cluster)).unwrap()
-}
-
-/// The whole answer to `request` of a host that sends answers to look-ups in advance.
-pub fn answer_with(prefetched: &Prefetched, request: &Value, settings: &Value, cluster: &FakeCluster) -> Value {
-    let payload = json!({"request": request, "settings": settings, "prefetched": prefetched.to_value()});
-    serde_json::to_value(validate(payload.to_string().as_bytes(), cluster)).unwrap()
 }
 
 /// The whole answer to the creation of `object`.

@@ -2,12 +2,11 @@
 //!
 //! | module | purpose |
 //! | --- | --- |
-//! | [`snapshot`] | the objects of a cluster at one moment, and the answers from them |
+//! | [`snapshot`] | the objects of a cluster at one moment |
+//! | [`stored_cluster`] | answers the look-ups of the core from a snapshot |
 //! | [`selectors`] | parses label and field selectors |
 //! | [`field_mask`] | leaves out the fields that the policy did not ask for |
 //! | [`kubewarden_responses`] | writes the answers that are not objects, in the format of policy-server |
-//! | [`stored_cluster`] | chooses the pool of a Service with the objects of a snapshot, without the module |
-//! | [`watched_lookups`] | answers from the watched stores and the ledger |
 //! | [`api_server_lookups`] | answers from the API server, and repeats an answer that it has given |
 //! | [`api_server_lists`] | reads the objects of a running cluster, page by page |
 
@@ -18,4 +17,3 @@ pub mod kubewarden_responses;
 pub mod selectors;
 pub mod snapshot;
 pub mod stored_cluster;
-pub mod watched_lookups;

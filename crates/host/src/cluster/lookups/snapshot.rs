@@ -1,21 +1,20 @@
 //! The state of a cluster at one moment, and Kubewarden's answers about it.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::net::IpAddr;
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use clusterip_core::label_selector::{Labels, includes};
 pub use clusterip_core::service::addresses;
 use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 mod address_index;
 mod block_index;
 mod calls;
 mod external_index;
 mod packed_objects;
-mod prefetch;
 mod small_set;
 
 use self::address_index::AddressIndex;
@@ -54,22 +53,13 @@ impl Kind {
 #[derive(Default)]
 struct Objects {
     by_name: BTreeMap<(String, String), Object>,
-    /// The field masks of the first list of the whole cluster. The serialized items of that list are kept.
-    listed_with: OnceLock<Option<BTreeSet<String>>>,
     /// By namespace, and then by a label: workloads by each label of their Pods, Services by the first label of their
     /// selector, EndpointSlices by the label that names their Service.
     by_label: HashMap<String, HashMap<(String, String), SmallSet<String>>>,
 }
 
-/// How many bytes of the objects of a kind are read for one Service, in the order of their names: about 1,500
-/// workloads. The snapshot is locked meanwhile, and a tenant may have any number of workloads with any number of
-/// labels.
-const MAX_SELECTED: usize = 1 << 20;
-
 struct Object {
     whole: Packed,
-    /// The item in a list of the whole cluster.
-    listed: OnceLock<Box<RawValue>>,
 }
 
 impl Object {
@@ -137,7 +127,7 @@ impl Snapshot {
         let kind = Kind::new(object::api_version(object), object::kind(object));
         let id = (object::namespace(object).to_owned(), object::name(object).to_owned());
         let objects = self.kinds.entry(kind).or_default();
-        objects.by_name.insert(id.clone(), Object { whole, listed: OnceLock::new() });
+        objects.by_name.insert(id.clone(), Object { whole });
         if let Some(replaced) = replaced {
             objects.forget(&id, replaced);
         }
@@ -282,19 +272,8 @@ impl Snapshot {
 }
 
 impl Objects {
-    /// The objects of all namespaces or of one. With `selected`, the selector of a Service, objects whose Pods it does
-    /// not select may be left out.
-    fn of<'s>(&'s self, namespace: Option<&'s str>, selected: Option<&Labels>) -> Vec<&'s Object> {
-        if let (Some(namespace), Some(selected)) = (namespace, selected.filter(|selected| !selected.is_empty())) {
-            let mut objects = self.with_rarest_label(namespace, selected);
-            objects.retain(|object| includes(&pod_labels(&object.value()), selected));
-            return objects;
-        }
-        self.of_namespace(namespace).map(|(_, object)| object).collect()
-    }
-
-    /// The objects of a namespace whose Pods have the rarest of these labels, up to [`MAX_SELECTED`].
-    fn with_rarest_label<'s>(&'s self, namespace: &str, selected: &Labels) -> Vec<&'s Object> {
+    /// The objects of a namespace whose Pods have the rarest of these labels, as many as have `left` bytes together.
+    fn with_rarest_label<'s>(&'s self, namespace: &str, selected: &Labels, left: &Cell<usize>) -> Vec<&'s Object> {
         let none = SmallSet::default();
         let index = self.by_label.get(namespace);
         let names = |(key, value): (&String, &String)| {
@@ -302,10 +281,9 @@ impl Objects {
         };
         let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
         let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
-        let mut left = MAX_SELECTED;
         let within = |object: &&Object| {
-            let rest = left.checked_sub(object.whole.size());
-            left = rest.unwrap_or_default();
+            let rest = left.get().checked_sub(object.whole.size());
+            left.set(rest.unwrap_or_default());
             rest.is_some()
         };
         fewest.iter().filter_map(object).take_while(within).collect()

@@ -1,58 +1,77 @@
-//! Answers the look-ups of the core from a snapshot, to choose the pool of a Service without the policy's module.
-//!
-//! The module makes every decision. But the controller examines each Service of a cluster, and nearly all of them are
-//! in place. Therefore it first calls the core, which is the same code as in the module, and asks the module only about
-//! Services that are not in the pool that the core chooses, and about those for which the core chooses none.
+//! Answers the look-ups of a decision from a snapshot.
 
+use std::cell::{Cell, OnceCell};
 use std::net::IpAddr;
 use std::sync::RwLock;
 
+use clusterip_core::address::Span;
 use clusterip_core::json::{Located, TypeMismatch};
-use clusterip_core::label_selector::{Labels, includes};
-use clusterip_core::lookups::{Cluster, IpAddressLookup, LookupError, NamespaceMeta};
-use clusterip_core::pod_spec::PodSpec;
-use clusterip_core::request::{About, Request};
-use clusterip_core::settings::{Lookups, Pool, Settings};
-use clusterip_core::workload::{TemplateAt, Workload, WorkloadKind};
+use clusterip_core::label_selector::Labels;
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve};
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Lookups;
+use clusterip_core::workload::{Workload, WorkloadKind};
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::snapshot::{Snapshot, map, pod_labels};
-use crate::object::{Packed, name};
+use super::snapshot::{Snapshot, addresses};
+use crate::object::{self, Packed};
 
-/// The pool that the module's answer to `request` names, if the request creates a Service without an address. `None`
-/// if only the module can tell.
-pub fn expected_pool<'s>(settings: &'s Settings, snapshot: &RwLock<Snapshot>, request: &Value) -> Option<&'s Pool> {
-    // Look-ups of the whole cluster fail if any object of the cluster can't be read.
-    if settings.lookups != Lookups::Namespace {
-        return None;
+/// How many bytes of workloads of all kinds are read for one decision, in the order of the kinds and of the names:
+/// about 1,500 workloads. A tenant may have any number of workloads with any number of labels.
+const MAX_READ: usize = 1 << 20;
+
+/// Which addresses the Service of a decision may have.
+pub trait Addresses {
+    /// Reserves an address for the Service, if it is free.
+    ///
+    /// # Errors
+    /// [`LookupError`] if that is unknown.
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError>;
+
+    /// Calls `visit` with the namespace, name and address of each Service that has been given an address and is not in
+    /// the snapshot yet.
+    fn in_flight(&self, _visit: &mut dyn FnMut(&str, &str, IpAddr)) {}
+
+    /// Whether all addresses are free, those of the snapshot too.
+    fn all_are_free(&self) -> bool {
+        false
     }
-    let request = Request::read(request).ok()?;
-    let About::Service(change) = &request.about else { return None };
-    let cluster = StoredCluster { snapshot, selector: &change.object.selector };
-    clusterip_core::expected_pool(&request, settings, &cluster)
 }
 
-/// How many bytes of workloads of a kind are read here for one Service. If it may select more, the module is asked: its
-/// time and its memory are limited, and those of this thread are not.
-const MAX_READ: usize = 128 << 10;
+/// The addresses that no Service in a snapshot has, and that no `IPAddress` names. Nothing is kept.
+pub struct Unused<'s>(pub &'s RwLock<Snapshot>);
 
-/// The objects of a snapshot that can affect the pool of one Service. Every other look-up fails.
-struct StoredCluster<'s> {
+impl Addresses for Unused<'_> {
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
+        let is_used = Snapshot::read(self.0).has_ip_address(address);
+        Ok(if is_used { Reserve::Taken } else { Reserve::Reserved })
+    }
+}
+
+/// A snapshot, as the decision about one Service or Node sees it. The snapshot is locked for each look-up alone.
+pub struct StoredCluster<'s> {
     snapshot: &'s RwLock<Snapshot>,
-    /// The selector of the Service.
-    selector: &'s Labels,
+    service: ServiceKey,
+    addresses: &'s dyn Addresses,
+    used: OnceCell<Vec<Span>>,
+    /// How many bytes of workloads may still be read.
+    left: Cell<usize>,
 }
 
-impl StoredCluster<'_> {
+impl<'s> StoredCluster<'s> {
+    /// The cluster for a decision about `object`, a Service or a Node.
+    pub fn new(snapshot: &'s RwLock<Snapshot>, object: &Value, addresses: &'s dyn Addresses) -> Self {
+        let left = Cell::new(MAX_READ);
+        Self { snapshot, service: ServiceKey::of(object), addresses, used: OnceCell::new(), left }
+    }
+
     /// The object of a kind without namespaces; `None` if it does not exist.
-    fn get(&self, api_version: &str, kind: &str, name: &str) -> Result<Option<Value>, LookupError> {
+    fn get(&self, resource: &Resource<'_>, name: &str) -> Result<Option<Value>, LookupError> {
         let found = {
             let snapshot = Snapshot::read(self.snapshot);
-            if !snapshot.has_api(api_version, kind) {
-                return Err(not_read(format!("{api_version}/{kind}")));
-            }
-            snapshot.packed(api_version, kind, "", name).cloned()
+            resource.check(&snapshot)?;
+            snapshot.packed(resource.api_version, resource.kind, "", name).cloned()
         };
         Ok(found.as_ref().map(Packed::value))
     }
@@ -63,78 +82,121 @@ impl Cluster for StoredCluster<'_> {
         &self,
         kind: &WorkloadKind,
         namespace: &str,
-        _: Lookups,
-        selects: &dyn Fn(&Labels) -> bool,
+        lookups: Lookups,
+        selector: &Labels,
     ) -> Result<Vec<Workload>, LookupError> {
-        let objects = Snapshot::read(self.snapshot).may_be_selected(kind, namespace, self.selector);
-        let few = objects.filter(|objects| objects.iter().map(Packed::size).sum::<usize>() <= MAX_READ);
+        let resource = Resource { api_version: &kind.api_version, kind: &kind.kind };
+        let objects = {
+            let snapshot = Snapshot::read(self.snapshot);
+            resource.check(&snapshot)?;
+            if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
+                let detail = format!("{} is cluster wide, so it has no objects in a namespace", resource.name());
+                return Err(LookupError::Failed { resource: resource.name(), detail });
+            }
+            snapshot.may_be_selected(kind, namespace, selector, &self.left)
+        };
         let mut workloads = Vec::new();
-        for object in few.ok_or_else(|| not_read(kind.resource()))? {
+        for object in objects {
             let object = object.value();
-            let is_listed = includes(&pod_labels(&object), self.selector);
-            if is_listed && selects(&template_labels(&object, kind.template)) {
-                let pod_spec = pod_spec(&object, kind.template).map_err(|_| not_read(kind.resource()))?;
-                workloads.push(Workload { name: name(&object).to_owned(), pod_spec });
+            let field = |path: &[&str]| path.iter().try_fold(&object, |value, key| value.get(key));
+            let (labels, spec) = (field(&["metadata", "labels"]), field(&["spec"]));
+            let selected =
+                kind.template.selected(labels.unwrap_or(&Value::Null), spec.unwrap_or(&Value::Null), selector);
+            let name = object::name(&object);
+            match selected {
+                Ok(Some(pod_spec)) => workloads.push(Workload { name: name.to_owned(), pod_spec }),
+                Ok(None) => {}
+                Err(mismatch) => return Err(resource.malformed(format!("{namespace}/{name}: {mismatch}"))),
             }
         }
         Ok(workloads)
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {
-        let meta = |object: Value| NamespaceMeta {
-            labels: map(&object, &["metadata", "labels"]),
-            annotations: map(&object, &["metadata", "annotations"]),
-        };
-        Ok(self.get("v1", "Namespace", name)?.map(meta))
+        const NAMESPACE: Resource<'static> = Resource { api_version: "v1", kind: "Namespace" };
+        let Some(object) = self.get(&NAMESPACE, name)? else { return Ok(None) };
+        let labels = NAMESPACE.map(&object, "metadata", "labels")?;
+        Ok(Some(NamespaceMeta { labels, annotations: NAMESPACE.map(&object, "metadata", "annotations")? }))
     }
 
     fn node_labels(&self, name: &str) -> Result<Option<Labels>, LookupError> {
-        Ok(self.get("v1", "Node", name)?.map(|node| map(&node, &["metadata", "labels"])))
+        const NODE: Resource<'static> = Resource { api_version: "v1", kind: "Node" };
+        self.get(&NODE, name)?.map(|node| NODE.map(&node, "metadata", "labels")).transpose()
     }
 
     fn runtime_class_nodes(&self, name: &str) -> Result<Option<Labels>, LookupError> {
-        let class = self.get("node.k8s.io/v1", "RuntimeClass", name)?;
-        Ok(class.map(|class| map(&class, &["scheduling", "nodeSelector"])))
+        const RUNTIME_CLASS: Resource<'static> = Resource { api_version: "node.k8s.io/v1", kind: "RuntimeClass" };
+        let class = self.get(&RUNTIME_CLASS, name)?;
+        class.map(|class| RUNTIME_CLASS.map(&class, "scheduling", "nodeSelector")).transpose()
     }
 
-    fn service_addresses(&self, _: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        Err(not_read("v1/Service".to_owned()))
+    fn service_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        if !self.addresses.all_are_free() {
+            Snapshot::read(self.snapshot).each_service_address(visit);
+        }
+        self.addresses.in_flight(visit);
+        Ok(())
     }
 
-    fn external_addresses(&self, _: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
-        Err(not_read("v1/Service".to_owned()))
+    fn known_used(&self) -> Option<&[Span]> {
+        let used = || {
+            if self.addresses.all_are_free() {
+                return Vec::new();
+            }
+            let ServiceKey { namespace, name } = &self.service;
+            let snapshot = Snapshot::read(self.snapshot);
+            let own = snapshot.packed("v1", "Service", namespace, name).map(|service| addresses(&service.value()));
+            snapshot.used_by_others(&self.service, &own.unwrap_or_default())
+        };
+        Some(self.used.get_or_init(used))
     }
 
-    fn node_blocks(&self, _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
-        Err(not_read("v1/Node".to_owned()))
+    fn external_addresses(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), LookupError> {
+        for (ServiceKey { namespace, name }, addresses) in Snapshot::read(self.snapshot).external_addresses() {
+            addresses.iter().for_each(|address| visit(namespace, name, *address));
+        }
+        Ok(())
     }
 
-    fn ip_address(&self, _: IpAddr) -> Result<IpAddressLookup, LookupError> {
-        Err(not_read("networking.k8s.io/v1/IPAddress".to_owned()))
+    fn node_blocks(&self, blocks: &[IpNet], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+        Snapshot::read(self.snapshot).each_overlapping_block(blocks, visit);
+        Ok(())
+    }
+
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
+        self.addresses.reserve(address)
     }
 }
 
-/// This error is never shown: the module is asked instead.
-fn not_read(resource: String) -> LookupError {
-    LookupError::Failed { resource, detail: "not read here".to_owned() }
+/// A kind that a decision looks up.
+struct Resource<'r> {
+    api_version: &'r str,
+    kind: &'r str,
 }
 
-/// The fields from an object to the template of its Pods.
-fn template(at: TemplateAt) -> &'static [&'static str] {
-    match at {
-        TemplateAt::Itself => &[],
-        TemplateAt::Template => &["spec", "template"],
-        TemplateAt::JobTemplate => &["spec", "jobTemplate", "spec", "template"],
+impl Resource<'_> {
+    fn name(&self) -> String {
+        format!("{}/{}", self.api_version, self.kind)
     }
-}
 
-fn template_labels(object: &Value, at: TemplateAt) -> Labels {
-    map(object, &[template(at), &["metadata", "labels"]].concat())
-}
+    /// Checks that the cluster has the kind.
+    fn check(&self, snapshot: &Snapshot) -> Result<(), LookupError> {
+        if snapshot.has_api(self.api_version, self.kind) {
+            return Ok(());
+        }
+        let resource = self.name();
+        Err(LookupError::NoSuchApi { detail: format!("Cannot find resource {resource}"), resource })
+    }
 
-fn pod_spec(object: &Value, at: TemplateAt) -> Result<PodSpec, TypeMismatch> {
-    let spec = Located::new(object, "").descend(&[template(at), &["spec"]].concat())?;
-    let spec = spec.map_or(Ok(PodSpec::default()), |spec| PodSpec::read(&spec))?;
-    // The policy asks for the Node of a Pod only.
-    Ok(if at == TemplateAt::Itself { spec } else { PodSpec { node: None, ..spec } })
+    /// The map of strings at `outer.inner` of an object.
+    fn map(&self, object: &Value, outer: &str, inner: &str) -> Result<Labels, LookupError> {
+        let map = || -> Result<Labels, TypeMismatch> {
+            Located::new(object, "").get(outer)?.map_or(Ok(Labels::new()), |at| at.map_of(inner))
+        };
+        map().map_err(|mismatch| self.malformed(mismatch.to_string()))
+    }
+
+    fn malformed(&self, detail: String) -> LookupError {
+        LookupError::Malformed { resource: self.name(), detail }
+    }
 }

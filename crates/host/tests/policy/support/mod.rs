@@ -1,29 +1,34 @@
-//! Calls operations of the embedded module: bytes in, bytes out. And requests to call it with, and guests to use
-//! instead of it.
+//! Calls operations of the module and of the core: bytes in, bytes out. And requests to call them with.
 
 pub mod snapshots;
 
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use clusterip_core::answer::Answer;
 use clusterip_host::policy::host_calls::{HostCall, HostCalls};
-use clusterip_host::policy::module::{CompiledModule, EMBEDDED, Module};
+use clusterip_host::policy::wasm_module::{Limits, WasmModule};
+use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use serde_json::{Value, json};
 
-/// The embedded module.
-pub static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
+/// The module that `make policy.wasm` builds from this tree.
+pub static MODULE: LazyLock<WasmModule> = LazyLock::new(|| {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policy.wasm");
+    WasmModule::load(&file, Limits::default()).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+});
 
-/// Calls an operation of a fresh instance. An error is a trap, or an error of the guest.
+/// Calls an operation of a fresh instance. An error is a trap, or an error of the module.
 pub fn call(operation: &str, payload: &[u8], calls: Arc<dyn HostCalls>) -> Result<Vec<u8>, String> {
-    MODULE.call(operation, payload.to_vec(), Some(calls)).map_err(|error| error.to_string())
+    MODULE.call(operation, payload, Some(calls)).map_err(|error| error.to_string())
 }
 
-/// A guest of `crates/guests`.
-#[expect(unsafe_code, reason = "a build script has compiled the guests")]
-pub fn guest(name: &str) -> CompiledModule {
-    let code = guests::code(name).unwrap_or_else(|| panic!("{name:?} is no guest"));
-    // SAFETY: the build script of `guests` got this code from `Engine::precompile_module`.
-    unsafe { CompiledModule::from_build_script(code) }
+/// The answer of the core to the bytes of a payload, without the module around it. The look-ups are the same.
+pub fn answer_of_core(payload: &[u8], calls: &dyn HostCalls) -> Vec<u8> {
+    let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
+        let call = HostCall::read("kubewarden", "kubernetes", operation, request).map_err(|error| error.to_string())?;
+        calls.answer(&call)
+    });
+    serde_json::to_vec(&clusterip_core::validate(payload, &cluster)).unwrap()
 }
 
 /// A host without any objects.

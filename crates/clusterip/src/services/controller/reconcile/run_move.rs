@@ -15,7 +15,6 @@ use clusterip_runtime::background;
 use serde_json::Value;
 
 use super::{Movable, Reconciler};
-use crate::service_placement::noted_reason;
 use crate::services::misplaced::{self, AskedBy, Misplaced, NoTarget};
 use crate::services::mover::journal::Journal;
 use crate::services::mover::outcome::Outcome;
@@ -66,7 +65,7 @@ impl Reconciler {
         evaluation: Box<Evaluation>,
         seamless: Option<SeamlessOptions>,
     ) -> Result<Outcome, MoveError> {
-        let reason = evaluation.answer.mutated_object.as_ref().and_then(noted_reason).map(str::to_owned);
+        let reason = evaluation.decision.note.clone().filter(|note| !note.is_empty());
         evaluation.commit(&to);
         // The Service may have to go back to its old address as long as the move lasts.
         let owner = Owner::new(&misplaced.namespace, &misplaced.name, "");

@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::addresses;
 use super::small_set::SmallSet;
 
-/// How many addresses a span must have to be sent to the policy. It looks fewer addresses up faster than it reads them.
+/// How many addresses a span must have to be known without a look-up. Looking fewer up is faster.
 const MIN_LENGTH: u128 = 8;
-/// How many spans are sent to the policy. With `order: lowest`, most addresses lie in one span for each pool.
+/// How many spans are known without a look-up. With `order: lowest`, most addresses lie in one span for each pool.
 const MAX_SPANS: usize = 512;
 
 /// The addresses of all Services.
@@ -56,9 +56,11 @@ impl AddressIndex {
         self.owners.keys().copied()
     }
 
-    /// The number of addresses.
-    pub(super) fn len(&self) -> usize {
-        self.owners.len()
+    /// Calls `visit` with the namespace, name and address of each Service and each of its addresses, in any order.
+    pub(super) fn each(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) {
+        for (address, owners) in &self.owners {
+            owners.iter().for_each(|ServiceKey { namespace, name }| visit(namespace, name, *address));
+        }
     }
 
     /// The longer spans of addresses that Services other than `service` have. `own` are the addresses of `service`.

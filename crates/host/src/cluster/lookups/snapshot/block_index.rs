@@ -33,17 +33,17 @@ impl BlockIndex {
         }
     }
 
-    /// The names of the Nodes that have a block with an address of one of these blocks.
-    pub(super) fn overlapping(&self, blocks: &[IpNet]) -> BTreeSet<&str> {
+    /// Calls `visit` with each block that has an address of one of these blocks, and with the Nodes that have it.
+    pub(super) fn each_overlapping<'s>(&'s self, blocks: &[IpNet], visit: &mut dyn FnMut(IpNet, &'s BTreeSet<String>)) {
         // Two CIDRs have addresses in common only if one of them contains the other.
         let around = |block: &IpNet| std::iter::successors(block.supernet(), IpNet::supernet);
-        let larger = blocks.iter().flat_map(around).filter_map(|block| self.nodes.get(&block));
+        let larger = blocks.iter().flat_map(around).filter_map(|block| self.nodes.get_key_value(&block));
         let within = |block: &IpNet| {
             let block = *block;
             // A larger block with the same first address comes before this one.
-            self.nodes.range(block..).take_while(move |(other, _)| block.contains(*other)).map(|(_, nodes)| nodes)
+            self.nodes.range(block..).take_while(move |(other, _)| block.contains(*other))
         };
-        larger.chain(blocks.iter().flat_map(within)).flatten().map(String::as_str).collect()
+        larger.chain(blocks.iter().flat_map(within)).for_each(|(block, nodes)| visit(*block, nodes));
     }
 }
 
@@ -89,7 +89,8 @@ mod tests {
                 .filter(|(_, (block, is_forgotten))| !is_forgotten && asked.iter().any(|asked| overlap(*asked, *block)))
                 .map(|(name, _)| format!("n{name}"))
                 .collect();
-            let found: BTreeSet<String> = index.overlapping(&asked).into_iter().map(str::to_owned).collect();
+            let mut found = BTreeSet::new();
+            index.each_overlapping(&asked, &mut |_, nodes| found.extend(nodes.iter().cloned()));
             prop_assert_eq!(found, expected);
         }
     }

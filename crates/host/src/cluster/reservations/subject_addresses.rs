@@ -1,23 +1,19 @@
-//! Answers the policy's look-ups from the watched stores and the ledger. The only call to the API server is the claim
-//! of an address that was found free, and only with several replicas.
+//! Reserves addresses for the Service of a request, in the ledger. The only call to the API server is the claim of an
+//! address that was found free, and only with several replicas.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use clusterip_core::prefetched::Prefetched;
-use clusterip_core::service_key::ServiceKey;
+use clusterip_core::lookups::{LookupError, Reserve};
 use clusterip_core::settings::Settings;
 use clusterip_leases::owner::Owner;
-use serde_json::Value;
 use thiserror::Error;
 
-use super::kubewarden_responses;
-use super::snapshot::{Snapshot, SnapshotCalls};
-use crate::cluster::reservations::ledger::{Ledger, Share, ShareExceeded, Shares};
-use crate::cluster::reservations::namespace_share;
-use crate::cluster::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
-use crate::cluster::watch::stores::Stores;
-use crate::policy::host_calls::{HostCall, HostCalls};
+use super::ledger::{Ledger, Share, ShareExceeded, Shares};
+use super::namespace_share;
+use super::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
+use crate::cluster::lookups::snapshot::Snapshot;
+use crate::cluster::lookups::stored_cluster::Addresses;
 
 /// The Service that a request is evaluated for.
 #[derive(Clone, Debug)]
@@ -30,10 +26,9 @@ pub struct Subject {
     pub dry_run: bool,
 }
 
-/// The look-ups of one evaluation. When it is dropped, the addresses that it reserved and did not use are released.
-pub struct WatchedLookups {
+/// The addresses of one evaluation. When it is dropped, the addresses that it reserved and did not use are released.
+pub struct SubjectAddresses {
     snapshot: Arc<RwLock<Snapshot>>,
-    calls: SnapshotCalls,
     ledger: Ledger,
     claims: Option<Claims>,
     subject: Subject,
@@ -56,34 +51,29 @@ pub enum ReserveError {
     NotClaimed(#[from] ClaimError),
 }
 
-impl WatchedLookups {
-    /// Look-ups for a Service or Node. A dry run sees the reservations and makes none.
-    pub fn new(stores: &Stores, ledger: &Ledger, claims: Option<&Claims>, subject: &Subject, object: &Value) -> Self {
-        let snapshot = Arc::clone(stores.snapshot());
-        let calls = SnapshotCalls::new(Arc::clone(&snapshot)).for_object(object);
+impl SubjectAddresses {
+    /// Addresses for a Service under `settings`, which may keep some for it. The Service gets such an address also while
+    /// the address is reserved for the Service itself: a create that fails after the review leaves its reservation
+    /// behind. No other Service gets the address meanwhile. A dry run sees the reservations and makes none.
+    pub fn new(
+        snapshot: &Arc<RwLock<Snapshot>>,
+        ledger: &Ledger,
+        claims: Option<&Claims>,
+        subject: &Subject,
+        settings: &Settings,
+    ) -> Self {
+        let (namespace, name) = subject.owner.id();
+        let reservations = settings.pools.iter().flat_map(|pool| &pool.reservations);
+        let own = reservations.filter(|reservation| reservation.is_for(namespace, name));
         Self {
-            snapshot,
-            calls,
+            snapshot: Arc::clone(snapshot),
             ledger: ledger.clone(),
             claims: claims.cloned(),
+            kept: own.map(|reservation| reservation.address).collect(),
             subject: subject.clone(),
-            kept: Vec::new(),
             reserved: Mutex::default(),
             failed_claim: Mutex::default(),
         }
-    }
-
-    /// Look-ups for a Service under `settings`, which may keep addresses for it. The Service gets such an address also
-    /// while the address is reserved for the Service itself: a create that fails after the review leaves its
-    /// reservation behind. No other Service gets the address meanwhile.
-    #[must_use]
-    pub fn under(mut self, settings: &Settings) -> Self {
-        let (namespace, name) = self.subject.owner.id();
-        self.calls = self.calls.clone().prefetching(settings, &ServiceKey::new(namespace, name));
-        let reservations = settings.pools.iter().flat_map(|pool| &pool.reservations);
-        let own = reservations.filter(|reservation| reservation.is_for(namespace, name));
-        self.kept = own.map(|reservation| reservation.address).collect();
-        self
     }
 
     /// Ends the evaluation. Of the addresses that it reserved, those in `used` stay reserved. A namespace that now has
@@ -172,48 +162,30 @@ impl WatchedLookups {
         let is_own = |claims: &Claims| claims.is_claimed_for(address, namespace, name);
         Ok(is_claimed || (is_kept && self.claims.as_ref().is_some_and(is_own)))
     }
-
-    fn services(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        let reservations = self.ledger.reservations().into_iter().map(|(address, owner)| {
-            let (namespace, name) = owner.id();
-            kubewarden_responses::in_flight(address, namespace, name)
-        });
-        self.calls.answer_with(call, &reservations.collect::<Vec<_>>())
-    }
 }
 
-impl Drop for WatchedLookups {
+impl Drop for SubjectAddresses {
     fn drop(&mut self) {
         self.release();
     }
 }
 
-impl HostCalls for WatchedLookups {
-    fn services(&self) -> usize {
-        self.calls.services() + self.ledger.len()
+impl Addresses for SubjectAddresses {
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
+        match self.is_free(address) {
+            Ok(true) => Ok(Reserve::Reserved),
+            Ok(false) => Ok(Reserve::Taken),
+            Err(error) => {
+                let resource = format!("networking.k8s.io/v1/IPAddress {address}");
+                Err(LookupError::Failed { resource, detail: error.to_string() })
+            }
+        }
     }
 
-    fn prefetched(&self) -> Prefetched {
-        self.calls.prefetched()
-    }
-
-    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
-        match call {
-            HostCall::Get { api_version, kind, name, namespace, disable_cache: true, .. } if kind == "IPAddress" => {
-                match name.parse() {
-                    Ok(address) => kubewarden_responses::ip_address(
-                        api_version,
-                        name,
-                        namespace.as_deref(),
-                        self.is_free(address).map_err(|error| error.to_string())?,
-                    ),
-                    Err(_) => self.calls.answer(call),
-                }
-            }
-            HostCall::ListAll { api_version, kind, .. } if api_version == "v1" && kind == "Service" => {
-                self.services(call)
-            }
-            _ => self.calls.answer(call),
+    fn in_flight(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) {
+        for (address, owner) in self.ledger.reservations() {
+            let (namespace, name) = owner.id();
+            visit(namespace, name, address);
         }
     }
 }
@@ -227,23 +199,14 @@ mod tests {
 
     const KEPT: &str = "10.0.0.4";
 
-    /// Look-ups for `shop/name` under settings that keep [`KEPT`] for `shop/web`.
-    fn lookups(snapshot: &Arc<RwLock<Snapshot>>, ledger: &Ledger, name: &str, dry_run: bool) -> WatchedLookups {
+    /// The addresses for `shop/name` under settings that keep [`KEPT`] for `shop/web`.
+    fn addresses(snapshot: &Arc<RwLock<Snapshot>>, ledger: &Ledger, name: &str, dry_run: bool) -> SubjectAddresses {
         let settings = Settings::from_value(&json!({"services": {"pools": [{
             "name": "shop", "cidrs": ["10.0.0.0/29"],
             "reservations": [{"address": KEPT, "namespace": "shop", "name": "web"}],
         }]}}));
-        let lookups = WatchedLookups {
-            snapshot: Arc::clone(snapshot),
-            calls: SnapshotCalls::new(Arc::clone(snapshot)),
-            ledger: ledger.clone(),
-            claims: None,
-            subject: Subject { owner: Owner::new("shop", name, "uid"), own: Vec::new(), dry_run },
-            kept: Vec::new(),
-            reserved: Mutex::default(),
-            failed_claim: Mutex::default(),
-        };
-        lookups.under(&settings.unwrap())
+        let subject = Subject { owner: Owner::new("shop", name, "uid"), own: Vec::new(), dry_run };
+        SubjectAddresses::new(snapshot, ledger, None, &subject, &settings.unwrap())
     }
 
     #[test]
@@ -288,7 +251,7 @@ mod tests {
             for dry_run in [false, true] {
                 let (snapshot, ledger) = (Arc::default(), Ledger::default());
                 let address: IpAddr = address.parse().unwrap();
-                let failed = lookups(&snapshot, &ledger, before, false);
+                let failed = addresses(&snapshot, &ledger, before, false);
                 assert!(failed.is_free(address).unwrap(), "{name}");
                 let unlimited = |_: IpAddr| Share { max: usize::MAX, burst: usize::MAX, counts: Box::new(|_| true) };
                 failed.end(&[address], &unlimited);
@@ -299,7 +262,7 @@ mod tests {
                         "spec": {"clusterIP": address, "clusterIPs": [address]},
                     }));
                 }
-                let again = lookups(&snapshot, &ledger, after, dry_run);
+                let again = addresses(&snapshot, &ledger, after, dry_run);
                 assert_eq!(again.is_free(address).unwrap(), expected, "{name}, dry run: {dry_run}");
                 drop(again);
                 assert_eq!(ledger.len(), 1, "{name}: the reservation stays");
