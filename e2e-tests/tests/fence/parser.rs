@@ -162,7 +162,7 @@ fn compare(fenced: &Fenced, before: &Fields, after: &Fields, refusal: Option<&st
             match claimed_addresses(part).first() {
                 Some(address) if in_pool(*address) => must.insert(line),
                 // The core reads a form that the expressions can't read.
-                Some(_) if part.parse::<IpAddr>().is_err() || part.starts_with("::ffff:") => may.insert(line),
+                Some(address) if part.parse() != Ok(*address) => may.insert(line),
                 Some(_) => continue,
                 None if may_be_unreadable(field, part) => may.insert(line),
                 None => continue,
