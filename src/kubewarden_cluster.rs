@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use clusterip_core::annotations::cut;
 use clusterip_core::json::Located;
 use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, Reserve, LookupError, NamespaceMeta};
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::settings::Lookups;
-use clusterip_core::workload::{TemplateAt, Workload, WorkloadKind};
+use clusterip_core::workload::{TemplateAt, WorkloadKind};
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
@@ -166,11 +166,12 @@ impl<C: Fn(&str, &[u8]) -> Result<Vec<u8>, String>> Cluster for KubewardenCluste
         namespace: &str,
         lookups: Lookups,
         selector: &Labels,
-    ) -> Result<Vec<Workload>, LookupError> {
+    ) -> Result<Selected, LookupError> {
         let resource = Resource { api_version: &kind.api_version, kind: &kind.kind };
         let scope = (lookups == Lookups::Namespace).then_some(namespace);
         let objects = self.list(&resource, scope, &workload_masks(kind.template))?;
-        list::workloads(&objects, kind.template, namespace, selector).map_err(|error| resource.malformed(&error))
+        let workloads = list::workloads(&objects, kind.template, namespace, selector);
+        Ok(workloads.map_err(|error| resource.malformed(&error))?.into())
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {

@@ -154,12 +154,21 @@ pub(crate) fn gather(
         }
     }
     if !service.selector.is_empty() {
+        let mut is_cut = false;
         for kind in &settings.kinds {
             if search.is_complete() {
                 break;
             }
-            let workloads = cluster.workloads(kind, search.namespace, settings.lookups, &service.selector)?;
-            search.workloads(kind, &by_name(workloads))?;
+            let selected = cluster.workloads(kind, search.namespace, settings.lookups, &service.selector)?;
+            search.workloads(kind, &by_name(selected.workloads))?;
+            if selected.is_cut && !is_cut {
+                is_cut = true;
+                let namespace = search.namespace;
+                search.warnings.push(format!(
+                    "namespace {namespace} has more workloads with these labels than one decision reads: some of kind \
+                     {kind} or of a later kind were not examined"
+                ));
+            }
         }
     }
     if !search.is_complete()

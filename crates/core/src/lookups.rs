@@ -22,7 +22,7 @@ pub trait Cluster {
         namespace: &str,
         lookups: Lookups,
         selector: &Labels,
-    ) -> Result<Vec<Workload>, LookupError>;
+    ) -> Result<Selected, LookupError>;
 
     /// The labels and annotations of a Namespace; `None` if it does not exist.
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError>;
@@ -70,8 +70,8 @@ impl Cluster for EmptyCluster {
         _: &str,
         _: Lookups,
         _: &Labels,
-    ) -> Result<Vec<Workload>, LookupError> {
-        Ok(Vec::new())
+    ) -> Result<Selected, LookupError> {
+        Ok(Selected::default())
     }
 
     fn namespace(&self, _: &str) -> Result<Option<NamespaceMeta>, LookupError> {
@@ -100,6 +100,21 @@ impl Cluster for EmptyCluster {
 
     fn reserve(&self, _: IpAddr) -> Result<Reserve, LookupError> {
         Ok(Reserve::Reserved)
+    }
+}
+
+/// The workloads of one kind that a Service selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selected {
+    /// The workloads, in any order.
+    pub workloads: Vec<Workload>,
+    /// Whether there may be more: a host may bound how much one decision reads. The answer then has a warning.
+    pub is_cut: bool,
+}
+
+impl From<Vec<Workload>> for Selected {
+    fn from(workloads: Vec<Workload>) -> Self {
+        Self { workloads, is_cut: false }
     }
 }
 

@@ -10,10 +10,10 @@ use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve};
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Lookups, Pool, Settings};
-use clusterip_core::workload::{Workload, WorkloadKind};
+use clusterip_core::workload::WorkloadKind;
 use clusterip_core::{Decision, InUse, decide_value};
 use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
 use clusterip_host::cluster::lookups::stored_cluster::StoredCluster;
@@ -258,14 +258,14 @@ impl Cluster for RecordingCluster<'_> {
         namespace: &str,
         lookups: Lookups,
         selector: &Labels,
-    ) -> Result<Vec<Workload>, LookupError> {
-        let workloads = self.cluster.workloads(kind, namespace, lookups, selector);
+    ) -> Result<Selected, LookupError> {
+        let selected = self.cluster.workloads(kind, namespace, lookups, selector);
         let what = match lookups {
             Lookups::Cluster => kind.kind.clone(),
             Lookups::Namespace => format!("{kind} of namespace {namespace}"),
         };
-        self.asked.borrow_mut().push(Asked { what, found: workloads.as_ref().map_or(0, Vec::len) });
-        workloads
+        self.asked.borrow_mut().push(Asked { what, found: selected.as_ref().map_or(0, |selected| selected.workloads.len()) });
+        selected
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {

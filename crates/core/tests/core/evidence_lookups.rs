@@ -112,6 +112,34 @@ fn runtime_class_and_node_complete_the_pod_spec() {
 }
 
 #[test]
+fn workloads_that_the_host_did_not_read_are_a_warning() {
+    const CUT: &str = "namespace shop has more workloads with these labels than one decision reads: some of kind \
+         StatefulSet or of a later kind were not examined";
+    check_evidence(vec![
+        Creation {
+            name: "no value was found before: the assumption, and a warning",
+            cluster: cluster().cutting("StatefulSet"),
+            why: ASSUMED,
+            warnings: &[CUT],
+            ..plain()
+        },
+        Creation {
+            name: "a value of an earlier kind: the later kinds are not asked",
+            cluster: cluster().workload("Deployment", "shop/web", windows()).cutting("StatefulSet"),
+            why: by_os("windows", "Deployment shop/web", WINDOWS),
+            ..plain()
+        },
+        Creation {
+            name: "a value among those that were read",
+            cluster: cluster().workload("StatefulSet", "shop/web", windows()).cutting("StatefulSet"),
+            why: by_os("windows", "StatefulSet shop/web", WINDOWS),
+            warnings: &[CUT],
+            ..plain()
+        },
+    ]);
+}
+
+#[test]
 fn each_node_is_looked_up_once_and_only_a_few_are_compared() {
     let mut busy = cluster();
     for index in 10..40 {

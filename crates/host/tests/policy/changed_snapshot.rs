@@ -201,3 +201,30 @@ fn revision_changes_with_the_objects_that_decide_the_pool_of_a_service() {
         assert_eq!(snapshot.revision("shop") != before, changes, "{api_version} {kind}");
     }
 }
+
+/// A tenant may have any number of workloads, with any number of labels and of any kind.
+#[test]
+fn workloads_for_one_decision_are_bounded_for_all_kinds_together() {
+    let mut snapshot = Snapshot::default();
+    for kind in ["Deployment", "StatefulSet"] {
+        for number in 0..200 {
+            let annotations = json!({"note": "x".repeat(1_000)});
+            let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": annotations}});
+            let metadata = json!({"namespace": "shop", "name": format!("web-{number:03}")});
+            snapshot.insert(json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": template}}));
+        }
+    }
+    let snapshot = RwLock::new(snapshot);
+    let (service, unused) = (json!({"metadata": {"namespace": "shop", "name": "web"}}), Unused(&snapshot));
+    let cluster = StoredCluster::new(&snapshot, &service, &unused);
+    let selector = Labels::from([("app".to_owned(), "web".to_owned())]);
+    let read = |kind: &str| {
+        let kind = WorkloadKind::parse(kind).unwrap();
+        let selected = cluster.workloads(&kind, "shop", Lookups::Namespace, &selector).unwrap();
+        (selected.workloads.len(), selected.is_cut)
+    };
+    let (deployments, stateful_sets) = (read("Deployment"), read("StatefulSet"));
+    assert_eq!(deployments, (200, false));
+    assert!(stateful_sets.0 < 60 && stateful_sets.1, "{stateful_sets:?}");
+    assert_eq!(read("Pod"), (0, false));
+}

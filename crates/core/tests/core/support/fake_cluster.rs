@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use clusterip_core::address::Span;
 use clusterip_core::label_selector::{Labels, selects};
-use clusterip_core::lookups::{Cluster, Reserve, LookupError, NamespaceMeta};
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};
 use ipnet::IpNet;
@@ -35,6 +35,7 @@ pub struct FakeCluster {
     ip_addresses: BTreeSet<IpAddr>,
     lacks_ip_address_api: bool,
     known_used: Option<Vec<Span>>,
+    cut_kind: Option<String>,
     failures: Vec<(String, LookupError)>,
     questions: RefCell<Vec<String>>,
 }
@@ -103,6 +104,12 @@ impl FakeCluster {
         self
     }
 
+    /// A host that does not read all workloads of this kind.
+    pub fn cutting(mut self, kind: &str) -> Self {
+        self.cut_kind = Some(kind.into());
+        self
+    }
+
     /// A host that knows these addresses to be used without a look-up.
     pub fn known_used(mut self, used: &[Span]) -> Self {
         self.known_used = Some(used.to_vec());
@@ -140,7 +147,7 @@ impl Cluster for FakeCluster {
         namespace: &str,
         lookups: Lookups,
         selector: &Labels,
-    ) -> Result<Vec<Workload>, LookupError> {
+    ) -> Result<Selected, LookupError> {
         let scope = match lookups {
             Lookups::Cluster => String::new(),
             Lookups::Namespace => format!(" of {namespace}"),
@@ -149,7 +156,9 @@ impl Cluster for FakeCluster {
         let fits = |object: &&WorkloadObject| {
             object.kind == kind.kind && object.namespace == namespace && selects(selector, &object.pod_labels)
         };
-        Ok(self.workloads.iter().filter(fits).map(|object| object.workload.clone()).collect())
+        let workloads: Vec<Workload> = self.workloads.iter().filter(fits).map(|object| object.workload.clone()).collect();
+        let is_cut = self.cut_kind.as_ref() == Some(&kind.kind);
+        Ok(Selected { workloads, is_cut })
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {

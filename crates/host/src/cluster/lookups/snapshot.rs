@@ -272,21 +272,32 @@ impl Snapshot {
 }
 
 impl Objects {
-    /// The objects of a namespace whose Pods have the rarest of these labels, as many as have `left` bytes together.
-    fn with_rarest_label<'s>(&'s self, namespace: &str, selected: &Labels, left: &Cell<usize>) -> Vec<&'s Object> {
+    /// The objects of a namespace whose Pods have the rarest of these labels, as many as have `left` bytes together, and
+    /// whether there are more.
+    fn with_rarest_label<'s>(
+        &'s self,
+        namespace: &str,
+        selected: &Labels,
+        left: &Cell<usize>,
+    ) -> (Vec<&'s Object>, bool) {
         let none = SmallSet::default();
         let index = self.by_label.get(namespace);
         let names = |(key, value): (&String, &String)| {
             index.and_then(|index| index.get(&(key.clone(), value.clone()))).unwrap_or(&none)
         };
-        let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else { return Vec::new() };
+        let Some(fewest) = selected.iter().map(names).min_by_key(|names| names.len()) else {
+            return (Vec::new(), false);
+        };
         let object = |name: &String| self.by_name.get(&(namespace.to_owned(), name.clone()));
+        let mut is_cut = false;
         let within = |object: &&Object| {
             let rest = left.get().checked_sub(object.whole.size());
             left.set(rest.unwrap_or_default());
-            rest.is_some()
+            is_cut = rest.is_none();
+            !is_cut
         };
-        fewest.iter().filter_map(object).take_while(within).collect()
+        let found = fewest.iter().filter_map(object).take_while(within).collect();
+        (found, is_cut)
     }
 
     fn of_namespace<'s>(

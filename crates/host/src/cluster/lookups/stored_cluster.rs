@@ -7,7 +7,7 @@ use std::sync::RwLock;
 use clusterip_core::address::Span;
 use clusterip_core::json::{Located, TypeMismatch};
 use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve};
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};
@@ -18,8 +18,9 @@ use super::snapshot::{Snapshot, addresses};
 use crate::object::{self, Packed};
 
 /// How many bytes of workloads of all kinds are read for one decision, in the order of the kinds and of the names:
-/// about 1,500 workloads. A tenant may have any number of workloads with any number of labels.
-const MAX_READ: usize = 1 << 20;
+/// about 400 workloads, which takes some milliseconds. A tenant may have any number of workloads with any number of
+/// labels.
+const MAX_READ: usize = 256 << 10;
 
 /// Which addresses the Service of a decision may have.
 pub trait Addresses {
@@ -84,9 +85,9 @@ impl Cluster for StoredCluster<'_> {
         namespace: &str,
         lookups: Lookups,
         selector: &Labels,
-    ) -> Result<Vec<Workload>, LookupError> {
+    ) -> Result<Selected, LookupError> {
         let resource = Resource { api_version: &kind.api_version, kind: &kind.kind };
-        let objects = {
+        let (objects, is_cut) = {
             let snapshot = Snapshot::read(self.snapshot);
             resource.check(&snapshot)?;
             if !object::is_namespaced(&kind.kind) && lookups == Lookups::Namespace {
@@ -109,7 +110,7 @@ impl Cluster for StoredCluster<'_> {
                 Err(mismatch) => return Err(resource.malformed(format!("{namespace}/{name}: {mismatch}"))),
             }
         }
-        Ok(workloads)
+        Ok(Selected { workloads, is_cut })
     }
 
     fn namespace(&self, name: &str) -> Result<Option<NamespaceMeta>, LookupError> {

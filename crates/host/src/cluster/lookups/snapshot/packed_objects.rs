@@ -19,16 +19,19 @@ impl Snapshot {
     }
 
     /// Workloads of a kind in a namespace: all that a Service with this selector selects, and some whose Pods have only
-    /// a part of its labels; as many as have `left` bytes together.
+    /// a part of its labels; as many as have `left` bytes together. The second value says whether there are more.
     pub fn may_be_selected(
         &self,
         kind: &WorkloadKind,
         namespace: &str,
         selector: &Labels,
         left: &Cell<usize>,
-    ) -> Vec<Packed> {
-        let Some(objects) = self.kinds.get(&Kind::new(&kind.api_version, &kind.kind)) else { return Vec::new() };
-        objects.with_rarest_label(namespace, selector, left).into_iter().map(|object| object.whole.clone()).collect()
+    ) -> (Vec<Packed>, bool) {
+        let Some(objects) = self.kinds.get(&Kind::new(&kind.api_version, &kind.kind)) else {
+            return (Vec::new(), false);
+        };
+        let (found, is_cut) = objects.with_rarest_label(namespace, selector, left);
+        (found.into_iter().map(|object| object.whole.clone()).collect(), is_cut)
     }
 
     /// Calls `visit` with the namespace, name and address of each Service and each of its addresses, in any order.
