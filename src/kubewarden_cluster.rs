@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use clusterip_core::annotations::cut;
 use clusterip_core::json::Located;
 use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, Reserve, LookupError, NamespaceMeta};
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve};
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{TemplateAt, Workload, WorkloadKind};
 use ipnet::IpNet;

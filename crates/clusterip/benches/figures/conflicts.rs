@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use clusterip_core::address::{Candidates, Order, Range};
 use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, Reserve, LookupError, NamespaceMeta};
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve};
 use clusterip_core::pick::Picker;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};
@@ -83,13 +83,7 @@ impl Load {
 struct State(HashSet<IpAddr>);
 
 impl Cluster for State {
-    fn workloads(
-        &self,
-        _: &WorkloadKind,
-        _: &str,
-        _: Lookups,
-        _: &dyn Fn(&Labels) -> bool,
-    ) -> Result<Vec<Workload>, LookupError> {
+    fn workloads(&self, _: &WorkloadKind, _: &str, _: Lookups, _: &Labels) -> Result<Vec<Workload>, LookupError> {
         Ok(Vec::new())
     }
 
@@ -114,7 +108,7 @@ impl Cluster for State {
         Ok(())
     }
 
-    fn node_blocks(&self, _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+    fn node_blocks(&self, _: &[IpNet], _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
         Ok(())
     }
 

@@ -284,11 +284,7 @@ impl Audit {
 
     /// The settings as a server would have them in force, and whether a server and `clusterip move` refuse them because
     /// of the cluster's ranges. The audit of such settings uses them as they are written, and reports that.
-    fn settings_in_force(
-        &self,
-        written: &Value,
-        ranges: &ServiceRanges,
-    ) -> anyhow::Result<(LiveSettings, bool)> {
+    fn settings_in_force(&self, written: &Value, ranges: &ServiceRanges) -> anyhow::Result<(LiveSettings, bool)> {
         let (live, refused) = match check_settings(written.clone(), ranges) {
             Ok(live) => (live, false),
             Err(_) => {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use clusterip_core::address::Span;
 use clusterip_core::label_selector::{Labels, selects};
-use clusterip_core::lookups::{Cluster, Reserve, LookupError, NamespaceMeta};
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve};
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::{Workload, WorkloadKind};
 use ipnet::IpNet;
