@@ -11,7 +11,6 @@ use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::host_metrics::{ClusterMetrics, EvaluationMetrics};
 use clusterip_host::live_settings::check_settings;
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use clusterip_leases::claim_lease::ReplicaClaim;
 use clusterip_leases::owner::Owner;
 use k8s_openapi::jiff::Timestamp;
@@ -281,21 +280,20 @@ async fn server_audits_the_current_state_of_the_cluster() {
     place.service_at("web", [172, 21, 0, 70], json!({}), json!({})).await;
     place.workload("linux").await;
 
-    let module = Arc::new(Module::new(EMBEDDED).unwrap());
     let written: Value = serde_json::from_str(&settings(&json!({}))).unwrap();
-    let live = check_settings(&module, written, &vec!["172.21.0.0/16".to_owned()].into()).unwrap();
+    let live = check_settings(written, &vec!["172.21.0.0/16".to_owned()].into()).unwrap();
     let (stores, _changes) = Stores::new(cluster.client.clone(), ClusterMetrics::default(), |_| ());
     stores.watch(&live.settings);
     stores.completed().await;
     let (settings, in_force) = watch::channel(Arc::new(live.clone()));
     let ledger = Ledger::default();
-    let evaluator = Evaluator::new(module.clone(), in_force, stores, ledger.clone(), EvaluationMetrics::default());
+    let evaluator = Evaluator::new(in_force, stores, ledger.clone(), EvaluationMetrics::default());
     let audits = LiveAudit::new(evaluator, watch::channel(None).1);
     let becomes = async |what: &str, expected: &[(Kind, &str)]| {
         let expected: Vec<(Kind, String)> = expected.iter().map(|(kind, name)| (*kind, (*name).to_owned())).collect();
         eventually(what, async || {
             let audits = audits.clone();
-            let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap().unwrap();
+            let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap();
             (kinds(&audit, &place) == expected).then_some(())
         })
         .await;
@@ -315,9 +313,9 @@ async fn server_audits_the_current_state_of_the_cluster() {
 
     ledger.reserve("172.21.0.90".parse().unwrap(), &Owner::new("shop", "soon", ""), || false);
     let all = json!({"services": {"pools": [{"name": "all", "cidrs": ["172.21.0.0/24"]}]}});
-    settings.send_replace(Arc::new(check_settings(&module, all, &vec!["172.21.0.0/16".to_owned()].into()).unwrap()));
+    settings.send_replace(Arc::new(check_settings(all, &vec!["172.21.0.0/16".to_owned()].into()).unwrap()));
     becomes("the new settings", &[]).await;
-    let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap().unwrap();
+    let audit = tokio::task::spawn_blocking(move || audits.audit()).await.unwrap();
     let counts = audit.pools[0].ranges[0].counts;
     assert_eq!((counts.used, counts.in_flight, counts.used_anyway), (1, 1, 1), "{counts:?}");
 }

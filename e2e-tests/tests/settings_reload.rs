@@ -1,12 +1,11 @@
 //! Settings that change while the server runs: pool objects, the policy of Kubewarden, and files.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use clusterip::server_metrics::ServerMetrics;
 use clusterip_api::{Compilation, Kind, ObjectKey, Reason};
 use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
 use clusterip_host::live_settings::{Follower, LiveSettings, SettingsSource, in_lines};
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
@@ -15,8 +14,6 @@ use tokio::task::JoinHandle;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::eventually::{MAX_WAIT, eventually};
 use crate::support::pools::pool;
-
-static MODULE: LazyLock<Arc<Module>> = LazyLock::new(|| Arc::new(Module::new(EMBEDDED).unwrap()));
 
 /// The definitions of the custom resources of Kubewarden.
 const KUBEWARDEN: &str = include_str!("../fixtures/kubewarden.yaml");
@@ -39,7 +36,7 @@ impl Followed {
     async fn new(source: SettingsSource) -> Self {
         let metrics = Arc::new(ServerMetrics::new());
         let (ranges, known) = watch::channel(ServiceRanges::from(vec![RANGE.to_owned()]));
-        let follower = Follower::start(source, Arc::clone(&MODULE), known, metrics.cluster.clone()).await;
+        let follower = Follower::start(source, known, metrics.cluster.clone()).await;
         let follower = follower.unwrap_or_else(|error| panic!("{error}"));
         let (stop, stopped) = oneshot::channel();
         let (live, compilation) = (follower.subscribe(), follower.subscribe_compilation());
@@ -116,7 +113,7 @@ async fn with_permissions(plane: &ControlPlane, name: &str, rules: Value) -> Cli
 
 async fn start(source: &SettingsSource) -> Option<String> {
     let (_, ranges) = watch::channel(ServiceRanges::default());
-    let started = Follower::start(source.clone(), Arc::clone(&MODULE), ranges, Default::default()).await;
+    let started = Follower::start(source.clone(), ranges, Default::default()).await;
     started.err().map(|error| error.to_string())
 }
 
@@ -301,9 +298,8 @@ async fn start_fails_with_invalid_settings() {
 
     let folder = tempfile::tempdir().unwrap();
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
-    let mistakes = clusterip_host::live_settings::check_settings(&MODULE, written, &ServiceRanges::default())
-        .unwrap_err()
-        .to_string();
+    let mistakes =
+        clusterip_host::live_settings::check_settings(written, &ServiceRanges::default()).unwrap_err().to_string();
     assert_eq!(mistakes.lines().count(), 2, "{mistakes}");
     struct Case<'a> {
         name: &'static str,

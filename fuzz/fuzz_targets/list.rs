@@ -2,13 +2,14 @@
 
 #![no_main]
 
+use clusterip_core::label_selector::Labels;
 use clusterip_core::workload::TemplateAt;
 use clusterip_policy::list::{external_addresses, node_blocks, service_addresses, workloads};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     for template in [TemplateAt::Itself, TemplateAt::Template, TemplateAt::JobTemplate] {
-        if let Ok(found) = workloads(bytes, template, "shop", &|_| true) {
+        if let Ok(found) = workloads(bytes, template, "shop", &Labels::new()) {
             for workload in found {
                 workload.pod_spec.requires("kubernetes.io/os");
             }

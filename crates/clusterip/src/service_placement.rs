@@ -5,10 +5,10 @@
 
 use std::net::IpAddr;
 
+use clusterip_core::Decision;
 use clusterip_core::address::Family;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
-use clusterip_core::Decision;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::label_selector::Labels;

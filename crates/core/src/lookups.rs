@@ -64,13 +64,7 @@ pub trait Cluster {
 pub struct EmptyCluster;
 
 impl Cluster for EmptyCluster {
-    fn workloads(
-        &self,
-        _: &WorkloadKind,
-        _: &str,
-        _: Lookups,
-        _: &Labels,
-    ) -> Result<Selected, LookupError> {
+    fn workloads(&self, _: &WorkloadKind, _: &str, _: Lookups, _: &Labels) -> Result<Selected, LookupError> {
         Ok(Selected::default())
     }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::address::{Candidates, Order, Span, number};
-use crate::lookups::{Cluster, Reserve, LookupError};
+use crate::lookups::{Cluster, LookupError, Reserve};
 use crate::service_key::ServiceKey;
 
 /// After this many addresses were found taken, all Services are listed once. In a cluster of some thousand Services a

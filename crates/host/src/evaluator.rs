@@ -123,19 +123,10 @@ impl Evaluator {
     /// [`EvaluationError`] if the core panics, or if the external addresses that it chose can't be reserved. Then
     /// nothing is reserved.
     pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
-        let begin = Instant::now();
-        let evaluation = catch_unwind(AssertUnwindSafe(|| self.evaluate_unguarded(request, subject)));
-        self.metrics.took(begin.elapsed());
-        let worded = |Evaluation { decision, settings, addresses, external }| {
-            let decision = LiveSettings::worded(&settings, decision);
-            Evaluation { decision, settings, addresses, external }
-        };
-        evaluation.map(|evaluated| evaluated.map(worded)).unwrap_or_else(|cause| {
-            self.metrics.error();
-            let cause = panic_message(cause.as_ref());
-            let (namespace, name) = subject.owner.id();
-            tracing::error!(namespace, name, cause, "the decision about an object failed");
-            Err(EvaluationError::Panicked(cause))
+        let evaluated = guarded(&self.metrics, &subject.owner, || self.evaluate_unguarded(request, subject));
+        evaluated.map(|evaluation| {
+            let decision = evaluation.settings.worded(evaluation.decision);
+            Evaluation { decision, ..evaluation }
         })
     }
 
@@ -188,6 +179,24 @@ impl Evaluator {
     }
 }
 
+/// Measures an evaluation, and catches its panic.
+fn guarded<T>(
+    metrics: &EvaluationMetrics,
+    owner: &Owner,
+    evaluate: impl FnOnce() -> Result<T, EvaluationError>,
+) -> Result<T, EvaluationError> {
+    let begin = Instant::now();
+    let evaluation = catch_unwind(AssertUnwindSafe(evaluate));
+    metrics.took(begin.elapsed());
+    evaluation.unwrap_or_else(|cause| {
+        metrics.error();
+        let cause = panic_message(cause.as_ref());
+        let (namespace, name) = owner.id();
+        tracing::error!(namespace, name, cause, "the decision about an object failed");
+        Err(EvaluationError::Panicked(cause))
+    })
+}
+
 /// The text of a panic.
 fn panic_message(cause: &(dyn Any + Send)) -> String {
     let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -204,5 +213,39 @@ impl Evaluation {
     /// more than its share of a pool loses its oldest reservations there.
     pub fn commit(self, used: &[IpAddr]) {
         self.addresses.commit(&[used, &self.external].concat(), &self.settings.settings);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clusterip_runtime::metrics::{Exposition, ScrapeLock};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_is_caught_and_counted() {
+        struct Case {
+            name: &'static str,
+            panics: fn() -> Result<(), EvaluationError>,
+            message: &'static str,
+        }
+        let cases = [
+            Case { name: "a text", panics: || panic!("on purpose"), message: "on purpose" },
+            Case { name: "a formatted text", panics: || panic!("on {}", "purpose"), message: "on purpose" },
+            Case { name: "another value", panics: || std::panic::panic_any(7), message: "for an unknown reason" },
+        ];
+        for Case { name, panics, message } in cases {
+            let metrics = EvaluationMetrics::default();
+            let mut exposition = Exposition::new(ScrapeLock::default());
+            exposition.add(&metrics);
+            let found = guarded(&metrics, &Owner::new("shop", "web", ""), panics);
+            assert!(matches!(&found, Err(EvaluationError::Panicked(text)) if text == message), "{name}: {found:?}");
+            let said = found.unwrap_err().to_string();
+            assert_eq!(said, format!("the decision failed: {message}; see the log of clusterip"), "{name}");
+            let text = exposition.encode();
+            for line in ["clusterip_evaluation_errors_total 1", "clusterip_evaluation_duration_seconds_count 1"] {
+                assert!(text.lines().any(|other| other == line), "{name}: {line} is not in\n{text}");
+            }
+        }
     }
 }

@@ -133,7 +133,7 @@ impl EvaluationMetrics {
         self.duration.observe(duration.as_secs_f64());
     }
 
-    /// Records an evaluation that the policy did not answer.
+    /// Records an evaluation that panicked.
     pub fn error(&self) {
         self.errors.inc();
     }
@@ -149,7 +149,7 @@ impl Component for EvaluationMetrics {
         );
         registry.register(
             "evaluation_errors",
-            "Evaluations without an answer: the policy failed or exceeded its limits",
+            "Evaluations without a decision: a panic, which is a defect of this program",
             self.errors.clone(),
         );
     }

@@ -11,10 +11,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use clusterip_core::address::{Candidates, Order, Range};
 use clusterip_core::label_selector::Labels;
-use clusterip_core::lookups::{Cluster, Reserve, LookupError, NamespaceMeta};
+use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::pick::Picker;
 use clusterip_core::settings::Lookups;
-use clusterip_core::workload::{Workload, WorkloadKind};
+use clusterip_core::workload::WorkloadKind;
 use ipnet::{IpNet, Ipv4Net};
 
 /// How an address is chosen.
@@ -83,14 +83,8 @@ impl Load {
 struct State(HashSet<IpAddr>);
 
 impl Cluster for State {
-    fn workloads(
-        &self,
-        _: &WorkloadKind,
-        _: &str,
-        _: Lookups,
-        _: &dyn Fn(&Labels) -> bool,
-    ) -> Result<Vec<Workload>, LookupError> {
-        Ok(Vec::new())
+    fn workloads(&self, _: &WorkloadKind, _: &str, _: Lookups, _: &Labels) -> Result<Selected, LookupError> {
+        Ok(Selected::default())
     }
 
     fn namespace(&self, _: &str) -> Result<Option<NamespaceMeta>, LookupError> {
@@ -114,7 +108,7 @@ impl Cluster for State {
         Ok(())
     }
 
-    fn node_blocks(&self, _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
+    fn node_blocks(&self, _: &[IpNet], _: &mut dyn FnMut(&str, IpNet)) -> Result<(), LookupError> {
         Ok(())
     }
 

@@ -1,14 +1,15 @@
-//! The cost of one request.
+//! The cost of one decision.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, RwLock};
+use std::sync::RwLock;
 use std::time::Duration;
 
 use clusterip_core::address::Order;
-use clusterip_host::cluster::lookups::snapshot::{SnapshotCalls, addresses};
-use clusterip_host::policy::module::{EMBEDDED, Module};
-use serde_json::Value;
+use clusterip_core::settings::Settings;
+use clusterip_core::{InUse, decide_value};
+use clusterip_host::cluster::lookups::snapshot::Snapshot;
+use clusterip_host::cluster::lookups::stored_cluster::{StoredCluster, Unused};
 
 use crate::fixtures::{HalfFull, NAMESPACE, create};
 use crate::layout::median;
@@ -20,15 +21,14 @@ const NAMES_A_ROUND: usize = 200;
 const LOOKUPS_BEFORE_LIST: i32 = 16;
 
 pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
-    let module = Module::new(EMBEDDED)?;
-    let [few, many] = [100, 10_000].map(Cluster::new);
+    let [few, many] = [Cluster::new(100)?, Cluster::new(10_000)?];
     let (mut few_runs, mut many_runs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..=ROUNDS {
         let (mut few_time, mut many_time) = (Duration::ZERO, Duration::ZERO);
         for index in 0..NAMES_A_ROUND {
             let name = format!("web-{round}-{index}");
-            few_time += few.place(&module, &name)?;
-            many_time += many.place(&module, &name)?;
+            few_time += few.place(&name)?;
+            many_time += many.place(&name)?;
         }
         // The first round is a warm-up.
         if round > 0 {
@@ -44,7 +44,7 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
     // Names for which the policy lists are too rare to occur by chance: they are searched for, timed separately, and
     // weighted with their probability.
     let rare = many.names_that_list().take(5);
-    let listing = rare.map(|name| many.place(&module, &name).map(micros)).collect::<Result<Vec<_>, _>>()?;
+    let listing = rare.map(|name| many.place(&name).map(micros)).collect::<Result<Vec<_>, _>>()?;
     let listing = median(listing);
     let probability = 0.5_f64.powi(LOOKUPS_BEFORE_LIST);
     table.row("10,000 Services, the one evaluation of 65,536 that has to list", listing, "us", None);
@@ -55,33 +55,34 @@ pub fn figures(table: &mut Table) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 struct Cluster {
-    settings: Value,
-    calls: Arc<SnapshotCalls>,
+    settings: Settings,
+    snapshot: RwLock<Snapshot>,
     usable: Vec<Ipv4Addr>,
     used: HashSet<Ipv4Addr>,
 }
 
 impl Cluster {
-    fn new(services: usize) -> Self {
+    fn new(services: usize) -> Result<Self, Box<dyn std::error::Error>> {
         let half = HalfFull::new(services, "spread");
-        let snapshot = Arc::new(RwLock::new(half.snapshot()));
-        Self {
-            calls: Arc::new(SnapshotCalls::new(snapshot)),
-            used: half.used.into_iter().collect(),
-            settings: half.settings,
+        Ok(Self {
+            snapshot: RwLock::new(half.snapshot()),
+            used: half.used.iter().copied().collect(),
+            settings: Settings::from_value(&half.settings)?,
             usable: half.usable,
-        }
+        })
     }
 
     /// Places a Service, and checks that it got a free address.
-    fn place(&self, module: &Module, name: &str) -> Result<Duration, Box<dyn std::error::Error>> {
+    fn place(&self, name: &str) -> Result<Duration, Box<dyn std::error::Error>> {
         let request = create(name);
-        let (duration, answer) = time(|| module.validate(&request, &self.settings, self.calls.clone()));
-        let answer = answer?;
-        let placed = answer.mutated_object.as_ref().map(addresses).unwrap_or_default();
-        match placed[..] {
+        let unused = Unused(&self.snapshot);
+        let (duration, decision) = time(|| {
+            let cluster = StoredCluster::new(&self.snapshot, &request["object"], &unused);
+            decide_value(&request, &self.settings, InUse::default(), &cluster)
+        });
+        match *decision.allocated().unwrap_or_default() {
             [IpAddr::V4(address)] if self.usable.contains(&address) && !self.used.contains(&address) => Ok(duration),
-            _ => Err(format!("{name} was not placed: {answer:?}").into()),
+            _ => Err(format!("{name} was not placed: {decision:?}").into()),
         }
     }
 

@@ -31,15 +31,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         table.head("100,000 Services, 20,000 Deployments and 50,000 Pods, as a process");
         return scale::figures(&mut table);
     }
-    table.head("The module");
+    table.head("The policy module, on the interpreter of clusterip evaluate");
     module::figures(&mut table)?;
     table.head("The program");
     program::figures(&mut table)?;
-    table.head("One evaluation, instance included, order: spread, pool half full");
+    table.head("One decision, order: spread, pool half full");
     evaluation::figures(&mut table)?;
     table.head("Refused of Services created together on the same state, pool half full");
     parallel::figures(&mut table)?;
-    table.head("Listing Services in the guest, order: lowest, 10,000 and 100 Services");
+    table.head("A list of Services in the module, order: lowest, 10,000 and 100 Services");
     lists::figures(&mut table)?;
     table.head("clusterip plan as a process, pools in one /16");
     plan::figures(&mut table)?;

@@ -248,9 +248,7 @@ impl Move {
         let (stores, changes) =
             Stores::new(client.clone(), metrics.cluster.clone(), move |address| watched.mark_seen(address));
         stores.ask_for_service_cidrs().await;
-        let follower =
-            Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone())
-                .await?;
+        let follower = Follower::start(source.clone(), stores.service_cidrs(), metrics.cluster.clone()).await?;
         let settings = follower.subscribe();
         permissions::check(client, &settings.borrow().settings.clone(), &self.duties(namespace)).await?;
         stores.watch(&settings.borrow().settings);

@@ -58,7 +58,11 @@ fn filled() -> ServerMetrics {
     metrics.admission.begin_pool(ResourceKind::Service, &[AdmissionResult::Allocated, AdmissionResult::Denied], "gone");
     metrics.services.pools(&[gone]);
     let families = vec![fill(Family::V4, 204, 7, 200), fill(Family::V6, 1 << 62, 0, 1 << 62)];
-    metrics.admission.begin_pool(ResourceKind::Service, &[AdmissionResult::Allocated, AdmissionResult::Denied], "linux");
+    metrics.admission.begin_pool(
+        ResourceKind::Service,
+        &[AdmissionResult::Allocated, AdmissionResult::Denied],
+        "linux",
+    );
     metrics.services.pools(&[PoolFill { pool: "linux".into(), families, unmatched: 2 }]);
     metrics.services.ledger(3);
     metrics.claims.attempt(ClaimResult::Claimed);

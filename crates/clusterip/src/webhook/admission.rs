@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use clusterip_core::annotations::REASON_ANNOTATION;
 use clusterip_core::Decision;
+use clusterip_core::annotations::REASON_ANNOTATION;
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::lookups::snapshot::addresses;
@@ -146,7 +146,9 @@ impl Admission {
         tracing::error!(kind = kind_name, namespace, name, operation, dry_run, reason, "no decision");
         let message = format!("clusterip-policy could not decide: {reason}");
         match self.on_error {
-            OnError::Deny if kind != ResourceKind::Node => Answer { accepted: false, message: Some(message), code: Some(500), ..Answer::default() },
+            OnError::Deny if kind != ResourceKind::Node => {
+                Answer { accepted: false, message: Some(message), code: Some(500), ..Answer::default() }
+            }
             _ => Answer { accepted: true, warnings: Some(vec![message]), ..Answer::default() },
         }
     }

@@ -3,5 +3,4 @@
 
 mod filled_manifests;
 mod filled_manifests_properties;
-mod plan_on_threads;
 mod support;

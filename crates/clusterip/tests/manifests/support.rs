@@ -1,16 +1,10 @@
-//! Plans manifests with the embedded module, and fills the addresses in.
-
-use std::sync::LazyLock;
+//! Plans manifests, and fills the addresses in.
 
 use clusterip::manifest_planner::{Plan, Planner};
-use clusterip::report::{filled_manifests, plan_json};
+use clusterip::report::filled_manifests;
 use clusterip_core::settings::Settings;
 use clusterip_host::cluster::manifests::{self, ManifestText};
-use clusterip_host::policy::module::{EMBEDDED, Module};
 use serde_json::{Value, json};
-
-/// The embedded module.
-static MODULE: LazyLock<Module> = LazyLock::new(|| Module::new(EMBEDDED).unwrap());
 
 /// One pool with both families, whose first addresses are 10.0.0.2 and fd00::1.
 pub fn settings() -> Value {
@@ -52,17 +46,7 @@ pub fn plan(sources: &[ManifestText]) -> (Plan, Result<String, String>) {
 pub fn plan_with(document: Value, sources: &[ManifestText]) -> (Plan, Result<String, String>) {
     let manifests = manifests::parse(sources, "default").unwrap();
     let settings = Settings::from_value(&document).unwrap();
-    let planner = Planner::new(&MODULE, document, settings, Vec::new());
-    let plan = planner.plan(&manifests, |_| {}).unwrap();
+    let plan = Planner::new(settings, Vec::new()).plan(&manifests, |_| {});
     let filled = filled_manifests::manifests(sources, &manifests, &plan).map_err(|error| error.to_string());
     (plan, filled)
-}
-
-/// The plan of these objects for a cluster with other objects, evaluated on this many threads, as JSON.
-pub fn plan_on_threads(threads: usize, document: &Value, cluster: &[Value], objects: &[Value]) -> String {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    let manifests = manifests::parse(&[source("list.json", &list.to_string())], "default").unwrap();
-    let settings = Settings::from_value(document).unwrap();
-    let planner = Planner::new(&MODULE, document.clone(), settings, cluster.to_vec()).on_threads(threads);
-    plan_json::plan(&planner.plan(&manifests, |_| {}).unwrap(), &[]).unwrap()
 }

@@ -1,4 +1,4 @@
-//! A review of a Node never changes the Node, and an error of the webhook itself never denies it.
+//! A review of a Node never changes the Node, and denies it only if the settings say so.
 
 use std::sync::Arc;
 
@@ -10,13 +10,10 @@ use clusterip_host::cluster::reservations::ledger::Ledger;
 use clusterip_host::cluster::watch::stores::Stores;
 use clusterip_host::evaluator::Evaluator;
 use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::policy::module::{CompiledModule, EMBEDDED, Module};
 use clusterip_host::policy::response::{AdmissionResponse, Status};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::sync::watch;
-
-use crate::support::guest;
 
 fn node(spec: Value) -> Value {
     json!({
@@ -35,20 +32,22 @@ fn node(spec: Value) -> Value {
     })
 }
 
-/// The response to a request with this policy and with pools of Nodes whose `explicit` has this value.
-fn reviewed(policy: CompiledModule, explicit: &str, on_error: OnError, request: &Value) -> (AdmissionResponse, String) {
+/// The response to a request with pools of Nodes whose `explicit` has this value, and how it is counted.
+fn reviewed(explicit: &str, on_error: OnError, request: &Value) -> (AdmissionResponse, String) {
     // No server listens at this address.
     let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let metrics = ServerMetrics::new();
-    let document = json!({"nodes": {"explicit": explicit, "pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}]}});
+    let document = json!({"nodes": {"explicit": explicit, "pools": [
+        {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
+        {"name": "all", "cidrs": ["10.0.0.0/16"]},
+    ]}});
     let settings = Settings::from_value(&document).unwrap();
     let (hash, version) = (String::new(), String::new());
     let live = LiveSettings { document, settings, hash, version, warnings: Vec::new(), are_objects: false };
     let (_settings, settings) = watch::channel(Arc::new(live));
     let (stores, _changes) = Stores::new(client, metrics.cluster.clone(), |_| ());
     let ledger = Ledger::default();
-    let module = Arc::new(Module::new(policy).unwrap());
-    let evaluator = Evaluator::new(module, settings, stores, ledger.clone(), metrics.evaluation.clone());
+    let evaluator = Evaluator::new(settings, stores, ledger.clone(), metrics.evaluation.clone());
     let answer = Admission::new(evaluator, metrics.admission.clone(), on_error).review(request);
     assert!(ledger.is_empty());
     let counted = metrics.encode();
@@ -62,80 +61,93 @@ fn counted(decision: &str) -> String {
 
 #[tokio::test]
 async fn node_is_judged_and_never_changed() {
-    struct Trapping {
-        name: &'static str,
-        explicit: &'static str,
-        decision: &'static str,
-    }
     struct Case {
         name: &'static str,
-        policy: CompiledModule,
+        spec: Value,
         explicit: &'static str,
-        answer: AdmissionResponse,
+        /// The code of the denial; `None` if the Node is allowed.
+        code: Option<u16>,
+        /// Why the Node is denied, or the warning; empty if there is none.
+        message: &'static str,
+        /// The reason in the audit annotations; empty if there are none.
+        reason: &'static str,
         decision: &'static str,
     }
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let allowed = AdmissionResponse {
-        uid: "7".to_owned(),
-        allowed: true,
-        patch_type: None,
-        patch: None,
-        status: None,
-        audit_annotations: None,
-        warnings: None,
-    };
-    let warned = |text: &str| AdmissionResponse { warnings: Some(vec![text.to_owned()]), ..allowed.clone() };
-    let denied = AdmissionResponse {
-        allowed: false,
-        status: Some(Status { message: Some("it is taken".to_owned()), code: Some(403) }),
-        ..allowed.clone()
-    };
-    let (traps, refuses, changes) = (guest("traps"), guest("denies"), guest("changes the Node"));
-    let trap = "clusterip-policy could not decide: the policy did not answer: ";
+    let elsewhere = json!({"podCIDR": "10.1.7.0/24", "podCIDRs": ["10.1.7.0/24"]});
+    let not_ours = "not set by this policy";
+    let cases = [
+        Case {
+            name: "unreadable",
+            spec: json!("x"),
+            explicit: "warn",
+            code: None,
+            message: "clusterip-policy could not decide: the request can't be read: UNREADABLE",
+            reason: "",
+            decision: "error",
+        },
+        Case {
+            name: "unreadable, where blocks are not looked at",
+            spec: json!("x"),
+            explicit: "allow",
+            code: None,
+            message: "clusterip-policy could not decide: the request can't be read: UNREADABLE",
+            reason: "",
+            decision: "error",
+        },
+        Case {
+            name: "unreadable, where wrong blocks are denied",
+            spec: json!("x"),
+            explicit: "deny",
+            code: Some(400),
+            message: "the request can't be read: UNREADABLE",
+            reason: "the request can't be read: UNREADABLE",
+            decision: "denied",
+        },
+        Case {
+            name: "with a block of another pool",
+            spec: elsewhere.clone(),
+            explicit: "warn",
+            code: None,
+            message: "10.1.7.0/24 lies in pool \"windows\", expected",
+            reason: not_ours,
+            decision: "unchanged",
+        },
+        Case {
+            name: "with a block of another pool, where blocks are not looked at",
+            spec: elsewhere.clone(),
+            explicit: "allow",
+            code: None,
+            message: "",
+            reason: not_ours,
+            decision: "unchanged",
+        },
+        Case {
+            name: "with a block of another pool, where wrong blocks are denied",
+            spec: elsewhere,
+            explicit: "deny",
+            code: Some(403),
+            message: "Node",
+            reason: "Node",
+            decision: "denied",
+        },
+    ];
     for on_error in [OnError::Deny, OnError::Allow] {
-        let rows = [
-            Trapping { name: "a policy that traps", explicit: "warn", decision: "error" },
-            Trapping { name: "a policy that traps, where blocks are denied", explicit: "deny", decision: "error" },
-        ];
-        for Trapping { name, explicit, decision } in rows {
-            let (found, count) = reviewed(traps, explicit, on_error, &node(json!({})));
-            let said = found.warnings.clone().and_then(|mut warnings| warnings.pop()).unwrap_or_default();
-            assert!(said.starts_with(trap), "{name}: {found:?}");
-            assert_eq!((found, count), (warned(&said), counted(decision)), "{name}");
-        }
-        let rows = [
-            Case {
-                name: "a policy that would change it",
-                policy: changes,
-                explicit: "warn",
-                answer: allowed.clone(),
-                decision: "unchanged",
-            },
-            Case {
-                name: "a policy that refuses it, though settings don't say so",
-                policy: refuses,
-                explicit: "warn",
-                answer: warned("clusterip-policy could not decide: it is taken"),
-                decision: "error",
-            },
-            Case {
-                name: "a policy that refuses it, though nothing is looked at",
-                policy: refuses,
-                explicit: "allow",
-                answer: warned("clusterip-policy could not decide: it is taken"),
-                decision: "error",
-            },
-            Case {
-                name: "a policy that refuses it as the settings say",
-                policy: refuses,
-                explicit: "deny",
-                answer: denied.clone(),
-                decision: "denied",
-            },
-        ];
-        for Case { name, policy, explicit, answer, decision } in rows {
-            let found = reviewed(policy, explicit, on_error, &node(json!({})));
-            assert_eq!(found, (answer, counted(decision)), "{name}");
+        for Case { name, spec, explicit, code, message, reason, decision } in &cases {
+            let message = Some((*message).to_owned()).filter(|message| !message.is_empty());
+            let entries = [("decision", *decision), ("reason", *reason)];
+            let entries = entries.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let expected = AdmissionResponse {
+                uid: "7".to_owned(),
+                allowed: code.is_none(),
+                patch_type: None,
+                patch: None,
+                status: code.map(|code| Status { message: message.clone(), code: Some(code) }),
+                audit_annotations: (!reason.is_empty()).then(|| entries.into_iter().collect()),
+                warnings: message.filter(|_| code.is_none()).map(|message| vec![message]),
+            };
+            let found = reviewed(explicit, on_error, &node(spec.clone()));
+            assert_eq!(found, (expected, counted(decision)), "{name}");
         }
     }
 }
@@ -143,7 +155,7 @@ async fn node_is_judged_and_never_changed() {
 #[tokio::test]
 async fn node_without_blocks_gets_none_from_its_review() {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let (found, count) = reviewed(EMBEDDED, "deny", OnError::Deny, &node(json!({})));
+    let (found, count) = reviewed("deny", OnError::Deny, &node(json!({})));
     let audit = [
         ("decision", "unchanged"),
         ("reason", "pod CIDRs are assigned by the controller of `clusterip serve`, not in admission"),

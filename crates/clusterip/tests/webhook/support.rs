@@ -1,4 +1,4 @@
-//! A server for a test, clients that trust it, and guests instead of the policy.
+//! A server for a test, and clients that trust it.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,6 @@ use clusterip::webhook::issuer::{Authority, Leaf};
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip::webhook::tls::Certificate;
-use clusterip_host::policy::module::CompiledModule;
 use clusterip_host::policy::response::AdmissionResponse;
 use clusterip_runtime::http::server::ServerError;
 use jiff::Timestamp;
@@ -30,14 +29,6 @@ impl<F: Fn(&Value) -> AdmissionResponse + Send + Sync + 'static> Reviewer for Re
     fn review(&self, request: &Value) -> AdmissionResponse {
         (self.0)(request)
     }
-}
-
-/// A guest of `crates/guests`.
-#[expect(unsafe_code, reason = "a build script has compiled the guests")]
-pub fn guest(name: &str) -> CompiledModule {
-    let code = guests::code(name).unwrap_or_else(|| panic!("{name:?} is no guest"));
-    // SAFETY: the build script of `guests` got this code from `Engine::precompile_module`.
-    unsafe { CompiledModule::from_build_script(code) }
 }
 
 pub fn allowed() -> AdmissionResponse {

@@ -43,9 +43,8 @@ pub async fn start_following(
         Err(error) => {
             if let SettingsError::Request { .. } = error {
                 // If the permission to read the settings is missing, others may be missing, too.
-                let settings = check_settings(json!({}), &ServiceRanges::default())
-                    .map_err(FollowError::Defaults)?
-                    .settings;
+                let settings =
+                    check_settings(json!({}), &ServiceRanges::default()).map_err(FollowError::Defaults)?.settings;
                 permissions::check(client, &settings, duties).await?;
             }
             return Err(error.into());

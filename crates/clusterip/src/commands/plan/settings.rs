@@ -29,11 +29,7 @@ pub(super) struct Cluster {
 
 impl Plan {
     /// Reads the cluster. `given` are the settings of the user if `are_settings_given`, and otherwise those of K2s.
-    pub(super) fn cluster(
-        &self,
-        given: &GivenSettings,
-        are_settings_given: bool,
-    ) -> anyhow::Result<Cluster> {
+    pub(super) fn cluster(&self, given: &GivenSettings, are_settings_given: bool) -> anyhow::Result<Cluster> {
         match &self.snapshot {
             Some(file) => of_snapshot(file, are_settings_given),
             None if self.uses_cluster() => self.of_api_server(given, are_settings_given),
@@ -41,11 +37,7 @@ impl Plan {
         }
     }
 
-    fn of_api_server(
-        &self,
-        given: &GivenSettings,
-        are_settings_given: bool,
-    ) -> anyhow::Result<Cluster> {
+    fn of_api_server(&self, given: &GivenSettings, are_settings_given: bool) -> anyhow::Result<Cluster> {
         let check = |document: WrittenSettings, name: &str| {
             settings_file::check(document, &ServiceRanges::default(), name).map(|live| live.settings)
         };

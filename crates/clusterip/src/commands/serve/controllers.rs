@@ -93,11 +93,7 @@ impl Startup<'_> {
     }
 
     /// Gives Nodes their pod CIDRs, with a client of its own.
-    pub(super) fn assign_pod_cidrs(
-        &mut self,
-        client: Client,
-        election: &Election,
-    ) -> anyhow::Result<()> {
+    pub(super) fn assign_pod_cidrs(&mut self, client: Client, election: &Election) -> anyhow::Result<()> {
         let controller = nodes::controller::Controller {
             stores: self.stores.clone(),
             client,

@@ -57,7 +57,11 @@ impl Gauges {
         }
         let admission = &self.metrics.admission;
         for pool in &pools {
-            admission.begin_pool(ResourceKind::Service, &[AdmissionResult::Allocated, AdmissionResult::Denied], &pool.pool);
+            admission.begin_pool(
+                ResourceKind::Service,
+                &[AdmissionResult::Allocated, AdmissionResult::Denied],
+                &pool.pool,
+            );
         }
         self.metrics.services.pools(&pools);
         let blocks = {

@@ -79,11 +79,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Reads the settings, and checks the permissions for these duties.
-    pub(super) async fn settings(
-        &self,
-        stores: &Stores,
-        duties: &Duties,
-    ) -> anyhow::Result<Follower> {
+    pub(super) async fn settings(&self, stores: &Stores, duties: &Duties) -> anyhow::Result<Follower> {
         let source = self.arguments.settings_source(&self.client);
         Ok(start_following(source, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
     }
@@ -141,8 +137,7 @@ impl<'a> Startup<'a> {
         stores.watch(&settings.borrow().settings);
         let claims = (arguments.claims == replica_claims::ClaimStore::Lease)
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
-        let evaluator =
-            Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
+        let evaluator = Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
         let evaluator = match &claims {
             Some(claims) => evaluator.claiming(claims.clone()),
             None => evaluator,

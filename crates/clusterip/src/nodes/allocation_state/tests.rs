@@ -1,5 +1,4 @@
-use clusterip_host::object::Packed;
-use serde_json::json;
+use clusterip_core::node::Node;
 
 use super::super::block_placement::BlockStanding;
 use super::*;
@@ -15,7 +14,11 @@ fn node(name: &str, uid: &str, os: &str, blocks: &[&str]) -> WatchedNode {
         version: "1".to_owned(),
         deleting: false,
         blocks: nets(blocks),
-        shown: Packed::new(&json!({"metadata": {"name": name, "labels": {"os": os}}})),
+        unassigned: Node {
+            name: name.to_owned(),
+            labels: [("os".to_owned(), os.to_owned())].into(),
+            blocks: Vec::new(),
+        },
     }
 }
 

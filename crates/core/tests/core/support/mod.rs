@@ -31,8 +31,8 @@ pub use nodes::{
 };
 use proptest::test_runner::Config;
 pub use requests::{
-    ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created,
-    denied, request, selecting, service, unchanged, updated, with_field, with_mixed, with_spec,
+    ASSUMED, LINUX, UNASKED, WINDOWS, Why, allocated, annotated, answer, answer_of, by, by_os, created, denied,
+    request, selecting, service, unchanged, updated, with_field, with_mixed, with_spec,
 };
 use serde_json::Value;
 
