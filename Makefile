@@ -104,7 +104,7 @@ build: policy.wasm ## Build policy.wasm and target/release/clusterip
 
 # The tests on a control plane run this program. It is the same as that of `build`, built with the other packages.
 .PHONY: program
-program: policy.wasm
+program: | toolchain
 	cargo build --quiet $(HOSTED) --bin clusterip
 
 .PHONY: toolchain
@@ -113,8 +113,8 @@ toolchain:
 	@command -v cc >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq gcc libc6-dev; } || \
 		{ echo "cc is missing: sudo apt-get install gcc libc6-dev" >&2; exit 1; }
 
-# cargo decides whether the module must be built again. The file is replaced only if its contents change: otherwise the
-# program that embeds it would be built again without need.
+# cargo decides whether the module must be built again. The file is replaced only if its contents change: otherwise what
+# is made from it would be made again without need.
 .PHONY: force
 policy.wasm: force | toolchain
 	scripts/cargo-wasm build --quiet --locked --profile wasm --package clusterip-policy
@@ -133,7 +133,7 @@ images: program ## Write target/images: the images that deploy names, as OCI arc
 	@scripts/images $(CLUSTERIP) target/images
 
 .PHONY: windows
-windows: policy.wasm ## Build the program for Windows
+windows: | toolchain ## Build the program for Windows
 	@command -v x86_64-w64-mingw32-gcc >/dev/null || { echo "mingw is missing: apt-get install gcc-mingw-w64-x86-64" >&2; exit 1; }
 	@rustup target add $(WINDOWS) 2>/dev/null || { echo "rustup can't add the target $(WINDOWS)" >&2; exit 1; }
 	cargo build --quiet --release --locked --package clusterip --bin clusterip --target $(WINDOWS)
@@ -148,7 +148,7 @@ demo: policy.wasm ## Build the module and the program quickly, plan the Services
 .PHONY: test
 test: test-native test-wasm test-map test-rules test-images e2e-tests test-external test-pods test-kubewarden ## Run all tests; with REQUIRE_ALL=1 a skipped test fails
 
-# The core is tested with overflow checks, the hosts of the module as they are released.
+# The core is tested with overflow checks, its two shells as they are released.
 .PHONY: test-native
 test-native: policy.wasm
 	cargo test --locked --package clusterip-core
@@ -166,7 +166,7 @@ $(TOOLS)/bin/wasm-bindgen-test-runner: Cargo.lock
 
 # For root, missing programs are installed. Other users get a message that names them.
 .PHONY: test-map
-test-map: policy.wasm ## Test the map in a headless chromium, if it is installed
+test-map: | toolchain ## Test the map in a headless chromium, if it is installed
 	@if scripts/install-programs chromium node npm; then \
 		cargo build --quiet $(HOSTED) --example map; \
 		npm --prefix e2e-tests/map ci --silent --no-audit --no-fund; \
@@ -176,7 +176,7 @@ test-map: policy.wasm ## Test the map in a headless chromium, if it is installed
 	fi
 
 .PHONY: e2e-tests
-e2e-tests: program control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions with kwctl if it is installed
+e2e-tests: policy.wasm program control-plane $(HELM_USED) ## Test on a real control plane, and replay the sessions with kwctl if it is installed
 	go -C e2e-tests/control-plane test ./load
 	CLUSTERIP_CONTROL_PLANE=$(CURDIR)/$(CONTROL_PLANE) KUBEBUILDER_ASSETS=$(ASSETS) CLUSTERIP_HELM=$(HELM_USED) \
 		cargo test $(HOSTED) --test e2e -- --test-threads $(E2E_THREADS)
@@ -374,7 +374,7 @@ load: | go
 	@$(GO_BUILD) -o $(CURDIR)/$(LOAD) ./load
 
 .PHONY: fuzz
-fuzz: policy.wasm $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input, FUZZ_SECONDS (60) each
+fuzz: $(TOOLS)/bin/cargo-fuzz ## Fuzz every parser of outside input, FUZZ_SECONDS (60) each
 	@for target in $$(cd fuzz/fuzz_targets && ls *.rs); do \
 		echo "== $${target%.rs}"; \
 		RUSTC_BOOTSTRAP=1 $(TOOLS)/bin/cargo-fuzz run "$${target%.rs}" -- -max_total_time=$(FUZZ_SECONDS) -max_len=16384 -verbosity=0 -print_funcs=0 -print_final_stats=1; \
@@ -390,7 +390,7 @@ book: ## Build the documentation as a book, with mdbook
 
 # Uses the profile of the tests, so that both share the build of build scripts and macros.
 .PHONY: lint
-lint: policy.wasm $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
+lint: $(TOOLS)/bin/cargo-deny | go ## Check format, lints and dependencies
 	@cargo fmt --version >/dev/null || { echo "rustfmt is missing: rustup component add rustfmt" >&2; exit 1; }
 	@cargo clippy --version >/dev/null || { echo "clippy is missing: rustup component add clippy" >&2; exit 1; }
 	scripts/check-makefile

@@ -217,6 +217,7 @@ impl Evaluation {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use clusterip_runtime::metrics::{Exposition, ScrapeLock};
 

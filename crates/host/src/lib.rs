@@ -1,6 +1,7 @@
-//! The native host of the policy: it evaluates the same module as Kubewarden, on manifests and on clusters.
+//! The native host of the policy: it evaluates requests with the same core as the policy module, on manifests and on
+//! clusters.
 //!
-//! - [`policy`] runs the module, and [`cluster`] answers its look-ups.
+//! - [`cluster`] answers the look-ups of the core, and [`policy`] runs builds of the module.
 //! - [`live_settings`] follows the settings of a cluster.
 //! - [`evaluator`] evaluates requests on a live cluster.
 //! - [`external`] computes which external addresses Services have, and which nodes may hold them.

@@ -8,10 +8,7 @@
 //! - [`run_long`] is for work that takes as long as the cluster is large, such as an audit. It runs on another
 //!   thread, so that short work does not wait for it. While all processors are busy, this thread gets a smaller share
 //!   of them than the threads that answer requests.
-//!
-//! The policy gives evaluations on these threads ([`is_background`]) a share of memory of their own.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
@@ -30,10 +27,6 @@ pub enum BackgroundError {
     /// The thread can't be started.
     #[error("the thread for background work can't be started")]
     NoThread,
-}
-
-thread_local! {
-    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
 static SHORT: Lane = Lane::new("background", 0);
@@ -58,11 +51,6 @@ pub fn run_long<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, BackgroundError>> + Send {
     LONG.run(work)
-}
-
-/// Whether this thread runs background work.
-pub fn is_background() -> bool {
-    IS_BACKGROUND.get()
 }
 
 /// A thread with this niceness gets a third of the processor time of a usual thread while both are busy.
@@ -110,7 +98,6 @@ impl Lane {
             let (sender, jobs) = mpsc::channel::<Job>();
             let niceness = self.niceness;
             let worker = move || {
-                IS_BACKGROUND.set(true);
                 increase_niceness(niceness);
                 jobs.iter().for_each(|job| job());
             };
@@ -143,10 +130,9 @@ mod tests {
 
     #[tokio::test]
     async fn work_runs_on_a_thread_of_its_own() {
-        assert!(!is_background());
-        let name = || (is_background(), thread::current().name().map(str::to_owned));
-        assert_eq!(run(name).await, Ok((true, Some("background".to_owned()))));
-        assert_eq!(run_long(name).await, Ok((true, Some("background-long".to_owned()))));
+        let name = || thread::current().name().map(str::to_owned);
+        assert_eq!(run(name).await, Ok(Some("background".to_owned())));
+        assert_eq!(run_long(name).await, Ok(Some("background-long".to_owned())));
     }
 
     #[test]

@@ -256,7 +256,7 @@ impl Reconciler {
             Ok(Inspection::Misplaced(misplaced)) => self.misplaced(id, &service, *misplaced).await,
             Err(error) => {
                 let error = error.to_string();
-                tracing::error!(namespace = id.namespace, name = id.name, error, "the policy did not answer");
+                tracing::error!(namespace = id.namespace, name = id.name, error, "no decision about a Service");
                 Next::After(REPORTED)
             }
         }

@@ -38,11 +38,6 @@ impl ApiServerLookups {
         Ok(Self { runtime, client, answered: Mutex::default() })
     }
 
-    /// How many different look-ups were answered so far.
-    pub fn answered(&self) -> usize {
-        self.memory().len()
-    }
-
     /// The `ServiceCIDR` objects of the cluster; empty if it has none, as before Kubernetes 1.33, or if the user may
     /// not list them.
     pub fn service_cidrs(&self) -> Vec<Value> {
