@@ -74,6 +74,15 @@ async fn node_is_judged_and_never_changed() {
         /// The pool of the Node; empty if it is not looked for.
         pool: &'static str,
     }
+    const UNREADABLE: &str =
+        r#"the request can't be read: request.object.spec: expected an object, found the string "x""#;
+    const UNDECIDED: &str = "clusterip-policy could not decide: the request can't be read: request.object.spec: \
+                             expected an object, found the string \"x\"";
+    const MISPLACED: &str =
+        r#"10.1.7.0/24 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (Node linux-1)"#;
+    const DENIED: &str = "Node linux-1: 10.1.7.0/24 lies in pool \"windows\", expected pool \"linux\": \
+                          kubernetes.io/os=linux (Node linux-1); omit podCIDR and podCIDRs, or use a free block of the \
+                          Node's pool";
     let _ = rustls::crypto::ring::default_provider().install_default();
     let elsewhere = json!({"podCIDR": "10.1.7.0/24", "podCIDRs": ["10.1.7.0/24"]});
     let not_ours = "not set by this policy";
@@ -83,7 +92,7 @@ async fn node_is_judged_and_never_changed() {
             spec: json!("x"),
             explicit: "warn",
             code: None,
-            message: "clusterip-policy could not decide: the request can't be read: request.object.spec: expected an object, found the string \"x\"",
+            message: UNDECIDED,
             reason: "",
             decision: "error",
             pool: "",
@@ -93,7 +102,7 @@ async fn node_is_judged_and_never_changed() {
             spec: json!("x"),
             explicit: "allow",
             code: None,
-            message: "clusterip-policy could not decide: the request can't be read: request.object.spec: expected an object, found the string \"x\"",
+            message: UNDECIDED,
             reason: "",
             decision: "error",
             pool: "",
@@ -103,8 +112,8 @@ async fn node_is_judged_and_never_changed() {
             spec: json!("x"),
             explicit: "deny",
             code: Some(400),
-            message: "the request can't be read: request.object.spec: expected an object, found the string \"x\"",
-            reason: "the request can't be read: request.object.spec: expected an object, found the string \"x\"",
+            message: UNREADABLE,
+            reason: UNREADABLE,
             decision: "denied",
             pool: "",
         },
@@ -113,7 +122,7 @@ async fn node_is_judged_and_never_changed() {
             spec: elsewhere.clone(),
             explicit: "warn",
             code: None,
-            message: "10.1.7.0/24 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (Node linux-1)",
+            message: MISPLACED,
             reason: not_ours,
             decision: "unchanged",
             pool: "linux",
@@ -133,10 +142,8 @@ async fn node_is_judged_and_never_changed() {
             spec: elsewhere,
             explicit: "deny",
             code: Some(403),
-            message: "Node linux-1: 10.1.7.0/24 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (Node linux-1); \
-                      omit podCIDR and podCIDRs, or use a free block of the Node's pool",
-            reason: "Node linux-1: 10.1.7.0/24 lies in pool \"windows\", expected pool \"linux\": kubernetes.io/os=linux (Node linux-1); \
-                     omit podCIDR and podCIDRs, or use a free block of the Node's pool",
+            message: DENIED,
+            reason: DENIED,
             decision: "denied",
             pool: "linux",
         },
