@@ -39,7 +39,7 @@ fn reviewed(explicit: &str, on_error: OnError, request: &Value) -> (AdmissionRes
     let metrics = ServerMetrics::new();
     let document = json!({"nodes": {"explicit": explicit, "pools": [
         {"name": "windows", "cidrs": ["10.1.0.0/16"], "match": {"os": "windows"}},
-        {"name": "all", "cidrs": ["10.0.0.0/16"]},
+        {"name": "linux", "cidrs": ["10.0.0.0/16"], "match": {"os": "linux"}},
     ]}});
     let settings = Settings::from_value(&document).unwrap();
     let (hash, version) = (String::new(), String::new());
@@ -55,8 +55,8 @@ fn reviewed(explicit: &str, on_error: OnError, request: &Value) -> (AdmissionRes
     (answer, counted.unwrap_or_default().to_owned())
 }
 
-fn counted(decision: &str) -> String {
-    format!("clusterip_admissions_total{{kind=\"Node\",decision=\"{decision}\",pool=\"\"}} 1")
+fn counted(decision: &str, pool: &str) -> String {
+    format!("clusterip_admissions_total{{kind=\"Node\",decision=\"{decision}\",pool=\"{pool}\"}} 1")
 }
 
 #[tokio::test]
@@ -72,7 +72,18 @@ async fn node_is_judged_and_never_changed() {
         /// The reason in the audit annotations; empty if there are none.
         reason: &'static str,
         decision: &'static str,
+        /// The pool of the Node; empty if it is not looked for.
+        pool: &'static str,
     }
+    const UNREADABLE: &str =
+        r#"the request can't be read: request.object.spec: expected an object, found the string "x""#;
+    const UNDECIDED: &str = "clusterip-policy could not decide: the request can't be read: request.object.spec: \
+                             expected an object, found the string \"x\"";
+    const MISPLACED: &str =
+        r#"10.1.7.0/24 lies in pool "windows", expected pool "linux": kubernetes.io/os=linux (Node linux-1)"#;
+    const DENIED: &str = "Node linux-1: 10.1.7.0/24 lies in pool \"windows\", expected pool \"linux\": \
+                          kubernetes.io/os=linux (Node linux-1); omit podCIDR and podCIDRs, or use a free block of the \
+                          Node's pool";
     let _ = rustls::crypto::ring::default_provider().install_default();
     let elsewhere = json!({"podCIDR": "10.1.7.0/24", "podCIDRs": ["10.1.7.0/24"]});
     let not_ours = "not set by this policy";
@@ -82,36 +93,40 @@ async fn node_is_judged_and_never_changed() {
             spec: json!("x"),
             explicit: "warn",
             code: None,
-            message: "clusterip-policy could not decide: the request can't be read: UNREADABLE",
+            message: UNDECIDED,
             reason: "",
             decision: "error",
+            pool: "",
         },
         Case {
             name: "unreadable, where blocks are not looked at",
             spec: json!("x"),
             explicit: "allow",
             code: None,
-            message: "clusterip-policy could not decide: the request can't be read: UNREADABLE",
+            message: UNDECIDED,
             reason: "",
             decision: "error",
+            pool: "",
         },
         Case {
             name: "unreadable, where wrong blocks are denied",
             spec: json!("x"),
             explicit: "deny",
             code: Some(400),
-            message: "the request can't be read: UNREADABLE",
-            reason: "the request can't be read: UNREADABLE",
+            message: UNREADABLE,
+            reason: UNREADABLE,
             decision: "denied",
+            pool: "",
         },
         Case {
             name: "with a block of another pool",
             spec: elsewhere.clone(),
             explicit: "warn",
             code: None,
-            message: "10.1.7.0/24 lies in pool \"windows\", expected",
+            message: MISPLACED,
             reason: not_ours,
             decision: "unchanged",
+            pool: "linux",
         },
         Case {
             name: "with a block of another pool, where blocks are not looked at",
@@ -121,33 +136,39 @@ async fn node_is_judged_and_never_changed() {
             message: "",
             reason: not_ours,
             decision: "unchanged",
+            pool: "",
         },
         Case {
             name: "with a block of another pool, where wrong blocks are denied",
             spec: elsewhere,
             explicit: "deny",
             code: Some(403),
-            message: "Node",
-            reason: "Node",
+            message: DENIED,
+            reason: DENIED,
             decision: "denied",
+            pool: "linux",
         },
     ];
     for on_error in [OnError::Deny, OnError::Allow] {
-        for Case { name, spec, explicit, code, message, reason, decision } in &cases {
+        for Case { name, spec, explicit, code, message, reason, decision, pool } in &cases {
             let message = Some((*message).to_owned()).filter(|message| !message.is_empty());
-            let entries = [("decision", *decision), ("reason", *reason)];
-            let entries = entries.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            let evidence = r#"{"source":"Node linux-1","labels":{"kubernetes.io/os":"linux"}}"#;
+            let mut audit = vec![("decision", *decision), ("reason", *reason)];
+            if !pool.is_empty() {
+                audit.extend([("pool", *pool), ("evidence", evidence)]);
+            }
+            let audit = audit.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
             let expected = AdmissionResponse {
                 uid: "7".to_owned(),
                 allowed: code.is_none(),
                 patch_type: None,
                 patch: None,
                 status: code.map(|code| Status { message: message.clone(), code: Some(code) }),
-                audit_annotations: (!reason.is_empty()).then(|| entries.into_iter().collect()),
+                audit_annotations: (!reason.is_empty()).then(|| audit.collect()),
                 warnings: message.filter(|_| code.is_none()).map(|message| vec![message]),
             };
             let found = reviewed(explicit, on_error, &node(spec.clone()));
-            assert_eq!(found, (expected, counted(decision)), "{name}");
+            assert_eq!(found, (expected, counted(decision, pool)), "{name}");
         }
     }
 }
@@ -170,5 +191,5 @@ async fn node_without_blocks_gets_none_from_its_review() {
         audit_annotations: Some(audit),
         warnings: None,
     };
-    assert_eq!((found, count), (expected, counted("unchanged")));
+    assert_eq!((found, count), (expected, counted("unchanged", "")));
 }
