@@ -264,7 +264,9 @@ impl Cluster for RecordingCluster<'_> {
             Lookups::Cluster => kind.kind.clone(),
             Lookups::Namespace => format!("{kind} of namespace {namespace}"),
         };
-        self.asked.borrow_mut().push(Asked { what, found: selected.as_ref().map_or(0, |selected| selected.workloads.len()) });
+        self.asked
+            .borrow_mut()
+            .push(Asked { what, found: selected.as_ref().map_or(0, |selected| selected.workloads.len()) });
         selected
     }
 

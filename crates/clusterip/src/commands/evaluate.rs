@@ -282,12 +282,14 @@ impl Policy {
                 let live = settings_file::check(written, &ServiceRanges::default(), settings)?;
                 Ok(live.warnings.iter().map(ToString::to_string).collect())
             }
-            Self::Module(module, name) => match module.validate_settings(&written.document).with_context(|| name.clone())? {
-                SettingsAnswer { valid: true, warnings, .. } => Ok(warnings),
-                SettingsAnswer { message, .. } => {
-                    anyhow::bail!("{}", in_lines(settings, harmless_lines(&message.unwrap_or_default())))
+            Self::Module(module, name) => {
+                match module.validate_settings(&written.document).with_context(|| name.clone())? {
+                    SettingsAnswer { valid: true, warnings, .. } => Ok(warnings),
+                    SettingsAnswer { message, .. } => {
+                        anyhow::bail!("{}", in_lines(settings, harmless_lines(&message.unwrap_or_default())))
+                    }
                 }
-            },
+            }
         }
     }
 
@@ -306,11 +308,16 @@ impl Policy {
                     let call = HostCall::read("kubewarden", "kubernetes", operation, request);
                     calls.answer(&call.map_err(|error| error.to_string())?)
                 });
+                // As they are written: `check` completes them for look-ups that indexes answer.
+                let written_settings = Settings::from_value(&written.document)?;
+                let decision = decide_value(request, &written_settings, InUse::default(), &cluster);
                 let live = settings_file::check(written.clone(), &ServiceRanges::default(), settings)?;
-                let decision = live.worded(decide_value(request, &live.settings, InUse::default(), &cluster));
+                let decision = live.worded(decision);
                 Ok(Answer::new(decision, request.get("object").cloned().unwrap_or_default()))
             }
-            Self::Module(module, name) => module.validate(request, &written.document, calls).with_context(|| name.clone()),
+            Self::Module(module, name) => {
+                module.validate(request, &written.document, calls).with_context(|| name.clone())
+            }
         }
     }
 }

@@ -163,11 +163,7 @@ pub fn pool_needs() -> Vec<Need> {
 ///
 /// # Errors
 /// If the settings have mistakes; the error lists all mistakes, one per line, each after the name of the settings.
-pub fn check(
-    written: impl Into<WrittenSettings>,
-    ranges: &ServiceRanges,
-    name: &str,
-) -> anyhow::Result<LiveSettings> {
+pub fn check(written: impl Into<WrittenSettings>, ranges: &ServiceRanges, name: &str) -> anyhow::Result<LiveSettings> {
     check_settings(written, ranges).map_err(|mistakes| anyhow::anyhow!("{}", in_lines(name, mistakes)))
 }
 

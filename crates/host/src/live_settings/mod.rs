@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use clusterip_api::{Compilation, ObjectKey, ObjectState, field_of, in_words_of_objects, reason_of_object};
-use clusterip_core::{Decision, Denial, Verdict};
 use clusterip_core::settings::{Mistake, Settings};
+use clusterip_core::{Decision, Denial, Verdict};
 use clusterip_runtime::api_error::RequestFailure;
 use serde_json::Value;
 use thiserror::Error;

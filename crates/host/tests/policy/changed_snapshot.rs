@@ -211,7 +211,9 @@ fn workloads_for_one_decision_are_bounded_for_all_kinds_together() {
             let annotations = json!({"note": "x".repeat(1_000)});
             let template = json!({"metadata": {"labels": {"app": "web"}, "annotations": annotations}});
             let metadata = json!({"namespace": "shop", "name": format!("web-{number:03}")});
-            snapshot.insert(json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": template}}));
+            snapshot.insert(
+                json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {"template": template}}),
+            );
         }
     }
     let snapshot = RwLock::new(snapshot);

@@ -156,7 +156,8 @@ impl Cluster for FakeCluster {
         let fits = |object: &&WorkloadObject| {
             object.kind == kind.kind && object.namespace == namespace && selects(selector, &object.pod_labels)
         };
-        let workloads: Vec<Workload> = self.workloads.iter().filter(fits).map(|object| object.workload.clone()).collect();
+        let workloads: Vec<Workload> =
+            self.workloads.iter().filter(fits).map(|object| object.workload.clone()).collect();
         let is_cut = self.cut_kind.as_ref() == Some(&kind.kind);
         Ok(Selected { workloads, is_cut })
     }
