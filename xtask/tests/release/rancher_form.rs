@@ -61,7 +61,7 @@ fn form_offers_valid_values_and_the_defaults() {
             Value::Array(_) => json!(["other"]),
             Value::Bool(default) => json!(!default),
             _ if question["type"] == "enum" => {
-                question["options"].as_array().unwrap().iter().find(|option| *option != default).unwrap().clone()
+                question["options"].as_array().unwrap().iter().rfind(|option| *option != default).unwrap().clone()
             }
             _ => json!("windows"),
         };
@@ -78,9 +78,13 @@ fn form_offers_valid_values_and_the_defaults() {
                 format!("[{}]", items.iter().map(|item| item.as_str().unwrap()).collect::<Vec<_>>().join(", "))
             }
             Value::Bool(default) => default.to_string(),
+            // A default that depends on another setting is not written by the form.
+            Value::Null => String::new(),
             value => value.as_str().unwrap().to_owned(),
         };
-        rows.push((format!("{name}: default in docs/settings.md"), json!(written), json!(format!("`{shown}`"))));
+        if !shown.is_empty() {
+            rows.push((format!("{name}: default in docs/settings.md"), json!(written), json!(format!("`{shown}`"))));
+        }
         for option in question["options"].as_array().into_iter().flatten().filter(|option| *option != default) {
             let named = meaning.contains(&format!("`{}`", option.as_str().unwrap()));
             rows.push((format!("{name}: docs/settings.md names {option}"), json!(named), json!(true)));
