@@ -81,7 +81,7 @@ fn part(random: &mut Random, inside: &[&str]) -> String {
         };
         match below(random, 10) {
             0..4 => text.insert_str(at, &pick(random, &BLANKS)),
-            4 => text.insert_str(at, "0"),
+            4 => text.insert(at, '0'),
             5 => text = text.to_uppercase(),
             6 if text.parse::<std::net::Ipv4Addr>().is_ok() => text = format!("::ffff:{text}"),
             7 => text.insert_str(at, &pick(random, &[".", ":", "::", "%", "/32", "-", "\"", "'", "\\", "0x", "é"])),

@@ -6,7 +6,7 @@
 //! - [`block_planner`] plans blocks for the Nodes of manifests.
 //!
 //! [`controller`] is the control loop, which gives Nodes their blocks. [`watched_node`] is a watched Node,
-//! [`allocation_state`] is the state of all Nodes and decides which Node is next, [`asker`] asks the policy, [`patch`]
+//! [`allocation_state`] is the state of all Nodes and decides which Node is next, [`patch`]
 //! writes blocks, and [`node_events`] reports Nodes that get no blocks.
 
 pub mod allocation_state;
