@@ -1,4 +1,4 @@
-//! What is wrong with a pool is told wherever an administrator may look.
+//! An administrator sees what is wrong with a pool in `kubectl`, in the status and the Events of the pool, and in the log.
 
 use axum::http::Method;
 use serde_json::{Value, json};

@@ -339,8 +339,8 @@ fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::R
     given.document(&ServiceRanges::of(source::service_cidrs(text)).only_labels())
 }
 
-/// Checks that the pools of K2s, which nobody named, fit the Service ranges of a snapshot, or if it does not show them,
-/// the address of its Service `default/kubernetes`.
+/// Checks that the default pools, those of K2s, fit the Service ranges of a snapshot. If the snapshot does not show the
+/// ranges, the pools must fit the address of its Service `default/kubernetes`.
 fn check_default_pools(source: &AuditSource) -> anyhow::Result<()> {
     if !source.ranges.all.is_empty() {
         return settings_file::check(json!({}), &source.ranges, &settings_file::name_of(None)).map(|_| ());

@@ -128,7 +128,7 @@ struct PlanInput {
     live: LiveSettings,
     /// Whether the user chose the settings, which then need not be those of the cluster.
     are_settings_given: bool,
-    /// Whether nobody chose the settings, so that they are the pools of K2s.
+    /// Whether the command got no settings, and uses the default pools, those of K2s.
     are_defaults: bool,
 }
 

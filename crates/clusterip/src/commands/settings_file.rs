@@ -115,7 +115,7 @@ fn announced(name: &str, compiled: Compilation) -> WrittenSettings {
     compiled.into()
 }
 
-/// Says that a command uses the pools of K2s, which nobody named: in the first line of a table, which is returned, or
+/// Says that a command uses the default pools, those of K2s: in the first line of a table, which is returned, or
 /// in a notice if the output is for programs.
 pub fn announce_default_pools(is_table: bool) -> String {
     let ranges = |cidrs: &[IpNet]| cidrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -129,7 +129,7 @@ pub fn announce_default_pools(is_table: bool) -> String {
     String::new()
 }
 
-/// Checks that the pools of K2s, which nobody named, may lie in the primary Service range of a cluster whose Service
+/// Checks that the default pools, those of K2s, may lie in the primary Service range of a cluster whose Service
 /// `default/kubernetes` has this address: the address is the first one of the range. Only needed if the Service ranges
 /// themselves are unknown.
 ///

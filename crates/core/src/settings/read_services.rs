@@ -47,7 +47,8 @@ impl Reader {
             settings.when_full =
                 self.choice(at, &["deny", "unmanaged"], &[WhenFull::Deny, WhenFull::Unmanaged]).unwrap_or_default();
         }
-        // Whoever denies addresses set by hand wants none of a pool to reach a Service that the pool does not admit.
+        // An administrator who denies addresses set by hand keeps the addresses of a pool for the Services that the
+        // pool admits.
         let default = if settings.explicit == Explicit::Deny { Unmatched::Outside } else { Unmatched::Unmanaged };
         let values = [Unmatched::Unmanaged, Unmatched::Outside, Unmatched::Deny];
         let read = |at| self.choice(at, &["unmanaged", "outside", "deny"], &values);

@@ -48,7 +48,8 @@ impl<'a> Connection<'a> {
     pub(super) async fn open(arguments: &'a Serve) -> anyhow::Result<Self> {
         let client = arguments.cluster.client().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        // Outside of a cluster, nobody may have thought of a namespace. The line `serving` names every other one.
+        // Outside of a cluster, the namespace may be `default` without a decision of the administrator. The line
+        // `serving` names every other namespace.
         if arguments.namespace.is_none() && namespace == "default" {
             tracing::warn!(
                 "neither --namespace nor the kubeconfig names a namespace: the Lease, the Secret and the records of \

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-/// The line about pools that nobody named.
+/// The line about the default pools.
 pub const DEFAULT_POOLS: &str =
     "settings: the pools of K2s (no --settings): windows 172.21.1.0/24, linux 172.21.0.0/24\n";
 
