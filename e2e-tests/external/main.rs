@@ -8,10 +8,10 @@ mod agent_cluster;
 mod arp_probe;
 mod cases;
 mod deploy_external;
-#[path = "../../crates/node-network/tests/packets/inside.rs"]
+#[path = "../../crates/agent/tests/packets/inside.rs"]
 mod inside;
 #[allow(dead_code, reason = "other tests use more of it")]
-#[path = "../../crates/node-network/tests/packets/network.rs"]
+#[path = "../../crates/agent/tests/packets/network.rs"]
 mod network;
 
 use std::env;

@@ -4,10 +4,10 @@ use std::process::{Command, Stdio};
 
 use axum::http::Method;
 use clusterip::services::controller::requests::{self, Request};
+use clusterip_cluster::host_metrics::ClusterMetrics;
+use clusterip_cluster::watch::control_plane_services::{Caller, ControlPlaneServices};
+use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::watch::control_plane_services::{Caller, ControlPlaneServices};
-use clusterip_host::cluster::watch::stores::Stores;
-use clusterip_host::host_metrics::ClusterMetrics;
 use serde_json::{Value, json};
 
 use crate::support::cluster::{Cluster, pool_of};

@@ -211,7 +211,7 @@ async fn mover_has_no_webhook_and_no_permissions_for_one() {
         let folder = format!("{ROOT}/{folder}");
         async move {
             let all = plane.kubectl(&["kustomize", &folder]).await.ok();
-            let all = clusterip_host::yaml::documents(&all).map(|document| document.unwrap().to_value());
+            let all = clusterip_cluster::yaml::documents(&all).map(|document| document.unwrap().to_value());
             let mut roles = all
                 .filter(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == "clusterip-policy");
             roles.next().unwrap()["rules"].as_array().unwrap().clone()

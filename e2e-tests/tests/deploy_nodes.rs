@@ -100,7 +100,7 @@ async fn patching_nodes_is_the_only_additional_permission() {
         async move {
             let all = plane.kubectl(&["kustomize", &folder]).await.ok();
             let all: Vec<Value> =
-                clusterip_host::yaml::documents(&all).map(|document| document.unwrap().to_value()).collect();
+                clusterip_cluster::yaml::documents(&all).map(|document| document.unwrap().to_value()).collect();
             all
         }
     };

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use clusterip::leader::{Acquisition, Candidate, Leadership};
-use clusterip_leases::election::{LEASE, Timing};
-use clusterip_leases::identity::{Identity, Role};
+use clusterip_failover::leases::election::{LEASE, Timing};
+use clusterip_failover::leases::identity::{Identity, Role};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams, PostParams};

@@ -1,6 +1,6 @@
 //! Requests of one namespace whose Services are never created do not use up the addresses of other namespaces.
 
-use clusterip_host::cluster::reservations::ledger::YOUNG_TIME;
+use clusterip_cluster::reservations::ledger::YOUNG_TIME;
 use futures::future::join_all;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clusterip_host::yaml;
+use clusterip_cluster::yaml;
 use kube::Api;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};

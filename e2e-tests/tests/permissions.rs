@@ -2,9 +2,9 @@
 
 use std::process::{Command, Stdio};
 
+use clusterip_cluster::permissions::{self, Duties, Missing, PermissionsError, Registration, Workloads};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
-use clusterip_host::permissions::{self, Duties, Missing, PermissionsError, Registration, Workloads};
 use kube::Client;
 use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::json;
@@ -47,7 +47,7 @@ async fn grant(plane: &ControlPlane, namespace: &str, message: &str) {
     while let Some(heading) = lines.next() {
         let mut rules = Vec::new();
         while let Some(rule) = lines.next_if(|line| line.starts_with("- ")) {
-            let rule = clusterip_host::yaml::single(rule).unwrap();
+            let rule = clusterip_cluster::yaml::single(rule).unwrap();
             rules.extend(rule.as_array().unwrap().clone());
         }
         let role = if heading == "in a ClusterRole:" { "ClusterRole" } else { "Role" };

@@ -316,7 +316,7 @@ async fn namespaces_are_selected_as_with_kubectl() {
 
     // Two contexts: the current one names a namespace, and the other none.
     let text = std::fs::read_to_string(plane.kubeconfig()).unwrap();
-    let mut kubeconfig: Value = clusterip_host::yaml::single(&text).unwrap();
+    let mut kubeconfig: Value = clusterip_cluster::yaml::single(&text).unwrap();
     let mut context = kubeconfig["contexts"][0].clone();
     context["name"] = "bare".into();
     kubeconfig["contexts"].as_array_mut().unwrap().push(context);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use clusterip::server_metrics::ServerMetrics;
 use clusterip_api::{Compilation, Kind, ObjectKey, Reason};
-use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{Follower, LiveSettings, SettingsSource, in_lines};
+use clusterip_cluster::live_settings::{Follower, LiveSettings, SettingsSource, in_lines};
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
@@ -299,7 +299,7 @@ async fn start_fails_with_invalid_settings() {
     let folder = tempfile::tempdir().unwrap();
     let written = json!({"services": {"oder": "lowest", "order": "so"}});
     let mistakes =
-        clusterip_host::live_settings::check_settings(written, &ServiceRanges::default()).unwrap_err().to_string();
+        clusterip_cluster::live_settings::check_settings(written, &ServiceRanges::default()).unwrap_err().to_string();
     assert_eq!(mistakes.lines().count(), 2, "{mistakes}");
     struct Case<'a> {
         name: &'static str,

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use clusterip_host::policy::request_file;
+use clusterip_cluster::policy::request_file;
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 

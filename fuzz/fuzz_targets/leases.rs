@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use clusterip_failover::external_claims::{self, HolderClaim};
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_failover::observer::Observer;
-use clusterip_leases::claim_lease;
+use clusterip_failover::leases::claim_lease;
 use k8s_openapi::api::coordination::v1::Lease;
 use libfuzzer_sys::fuzz_target;
 use tokio::time::Instant;

@@ -5,9 +5,9 @@
 
 use std::net::IpAddr;
 
-use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
-use clusterip_host::cluster::manifests::manifest_edit::apply;
-use clusterip_host::cluster::manifests::{ManifestText, parse};
+use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_cluster::manifests::manifest_edit::apply;
+use clusterip_cluster::manifests::{ManifestText, parse};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

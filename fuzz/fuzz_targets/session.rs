@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use clusterip_host::policy::recorded_session;
+use clusterip_cluster::policy::recorded_session;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use clusterip_host::yaml;
+use clusterip_cluster::yaml;
 use clusterip_core::address::Family;
 use clusterip_core::settings::Settings;
 use ipnet::IpNet;

@@ -1,8 +1,8 @@
 //! The metrics of an agent.
 
-use clusterip_host::host_metrics::ClusterMetrics;
-use clusterip_runtime::label_values;
-use clusterip_runtime::metrics::{Component, Exposition, ScrapeLock, length, register_version};
+use clusterip_cluster::host_metrics::ClusterMetrics;
+use clusterip_cluster::label_values;
+use clusterip_cluster::metrics::{Component, Exposition, ScrapeLock, length, register_version};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::node_network::{Error, Firewall, Port};
 use clusterip_failover::timing::{FIREWALL_REWRITE, RETRY_PAUSE};
-use node_network::{Error, Firewall, Port};
 use tokio::time::{Instant, sleep};
 
 /// The nftables table that only this program uses.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::PoisonError;
 
+use clusterip_cluster::watch::stores::Stores;
 use clusterip_failover::timing::STALLED;
-use clusterip_host::cluster::watch::stores::Stores;
 use tokio::time::Instant;
 
 /// The state of an agent that its probes report.

@@ -5,11 +5,11 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
+use clusterip_cluster::api_error::error_message;
 pub use clusterip_failover::heartbeat_state::Term;
 use clusterip_failover::heartbeat_state::{HeartbeatState, NextAction, name};
+use clusterip_failover::leases::identity::{Identity, Role};
 use clusterip_failover::timing::{HEARTBEAT, JITTER, REQUEST_TIMEOUT, RETRY_PAUSE};
-use clusterip_leases::identity::{Identity, Role};
-use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, PostParams};

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::node_network::{Announcer, Error, Held as Found, Interface, Port, lenient_arp};
 use clusterip_failover::assignments::Protocol;
-use node_network::{Announcer, Error, Held as Found, Interface, Port, lenient_arp};
 use tokio::time::Instant;
 
 use super::firewall::NodeFirewall;
@@ -117,9 +117,9 @@ impl Network for LinuxNetwork {
 
 fn port((protocol, number): (Protocol, u16)) -> Port {
     let protocol = match protocol {
-        Protocol::Tcp => node_network::Protocol::Tcp,
-        Protocol::Udp => node_network::Protocol::Udp,
-        Protocol::Sctp => node_network::Protocol::Sctp,
+        Protocol::Tcp => crate::node_network::Protocol::Tcp,
+        Protocol::Udp => crate::node_network::Protocol::Udp,
+        Protocol::Sctp => crate::node_network::Protocol::Sctp,
     };
     Port { protocol, number }
 }

@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 
+use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_failover::agent_plan::{DesiredState, Hold, ObservedState};
 use clusterip_failover::timing::{ANNOUNCEMENT_PAUSES, MAX_FAILURES, RETRY_PAUSE, STEP_TIMEOUT};
-use clusterip_runtime::watch::send_if_changed;
 use futures::StreamExt;
 use futures::stream;
 use tokio::sync::watch;

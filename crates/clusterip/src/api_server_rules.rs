@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object;
 use clusterip_core::address::parse_address;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Settings, is_dns_label};
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::object;
 use ipnet::IpNet;
 use serde_json::Value;
 

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use clusterip_runtime::api_error::{RequestFailure, error_chain};
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless_lines;
+use clusterip_cluster::api_error::{RequestFailure, error_chain};
+use clusterip_cluster::style;
+use clusterip_cluster::terminal::harmless_lines;
 
 use crate::commands;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use clusterip_host::cluster::watch::stores::Stores;
-use clusterip_host::live_settings::LiveSettings;
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::watch::stores::Stores;
 use tokio::sync::watch;
 
 /// Logs the warning once the cluster is known, and again after each change of the settings that leads to another

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-use clusterip_host::cluster::manifests::{MAX_FILE, ManifestText};
+use clusterip_cluster::manifests::{MAX_FILE, ManifestText};
 use thiserror::Error;
 
 /// The programs that build kustomizations, each with its subcommand. The first one that is installed is used.

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::manifests::Manifest;
 use clusterip_core::answer::Outcome;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::manifests::Manifest;
 use serde_json::{Value, json};
 
 mod plan_evaluator;

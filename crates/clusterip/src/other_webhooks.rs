@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use clusterip_host::cluster::watch::stores::Stores;
+use clusterip_cluster::watch::stores::Stores;
 
 use crate::services::service_metrics::ServiceMetrics;
 

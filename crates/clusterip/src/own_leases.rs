@@ -1,6 +1,6 @@
 //! Lists the Leases of servers and agents.
 
-use clusterip_runtime::list_pages::visit_pages;
+use clusterip_cluster::list_pages::visit_pages;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::ListParams;

@@ -1,9 +1,9 @@
 //! Who has an address that a pool keeps for one Service.
 
 use clusterip_api::ReservationHolder;
+use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Reservation;
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
 
 /// Who has the address of a reservation. If it is another Service, also the first one by namespace and name; without
 /// it, only an `IPAddress` object shows that the address is used.

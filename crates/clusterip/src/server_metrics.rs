@@ -1,7 +1,7 @@
 //! The metrics of a server.
 
-use clusterip_host::host_metrics::{ClaimMetrics, ClusterMetrics, EvaluationMetrics};
-use clusterip_runtime::metrics::{Component, Exposition, ScrapeLock, register_version};
+use clusterip_cluster::host_metrics::{ClaimMetrics, ClusterMetrics, EvaluationMetrics};
+use clusterip_cluster::metrics::{Component, Exposition, ScrapeLock, register_version};
 use prometheus_client::registry::Registry;
 
 use crate::external::external_metrics::ExternalMetrics;

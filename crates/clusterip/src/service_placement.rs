@@ -5,6 +5,9 @@
 
 use std::net::IpAddr;
 
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::{name, namespace, text};
+use clusterip_cluster::policy::service_request::ServiceRequest;
 use clusterip_core::Decision;
 use clusterip_core::address::Family;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
@@ -14,9 +17,6 @@ use clusterip_core::evidence::Report;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{Pool, Settings, Unmatched};
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::object::{name, namespace, text};
-use clusterip_host::policy::service_request::ServiceRequest;
 use serde_json::Value;
 
 /// Why the policy is not asked where a Service belongs.

@@ -2,9 +2,9 @@
 
 use std::str::FromStr;
 
+use clusterip_cluster::lookups::selectors::{self, SelectorError};
+use clusterip_cluster::lookups::snapshot::map;
 use clusterip_core::label_selector::{LabelSelector, MAX_LABELS};
-use clusterip_host::cluster::lookups::selectors::{self, SelectorError};
-use clusterip_host::cluster::lookups::snapshot::map;
 use serde_json::Value;
 use thiserror::Error;
 

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use clusterip_cluster::object;
+use clusterip_cluster::watch::kinds::{self, Kind};
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::watch::kinds::{self, Kind};
-use clusterip_host::object;
 use serde_json::{Value, json};
 use thiserror::Error;
 

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crate::leases::claim_lease::dashed;
+use crate::leases::identity::{Identity, Role};
+use crate::leases::version::Version;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL};
-use clusterip_leases::claim_lease::dashed;
-use clusterip_leases::identity::{Identity, Role};
-use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use crate::leases::election::{self, ObservedLease, Step, step};
+use crate::leases::identity::{Identity, Role};
+use crate::leases::observed::Observed;
 use clusterip_core::annotations::{LEASE_LABEL, NODE_ANNOTATION};
-use clusterip_leases::election::{self, ObservedLease, Step, step};
-use clusterip_leases::identity::{Identity, Role};
-use clusterip_leases::observed::Observed;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;

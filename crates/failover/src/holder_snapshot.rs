@@ -127,7 +127,7 @@ impl HolderSnapshot {
 mod tests {
     use std::collections::BTreeMap;
 
-    use clusterip_leases::identity::{Identity, Role};
+    use crate::leases::identity::{Identity, Role};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::super::external_claims::lease as claim;

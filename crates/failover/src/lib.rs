@@ -44,6 +44,7 @@
 //!   about everything else. An [`agent_plan`] is a decision of `state`. In the folder of `state`, `takeover` takes
 //!   addresses over, `give_back` gives them back, and `cleanup` removes Leases that no agent needs any more.
 //! - [`peers`] tracks the heartbeats of the other agents.
+//! - [`leases`] decides which process holds which Lease, and which replica has claimed which address.
 //! - [`holder_snapshot`] and [`observer`] tell other programs which node holds which address.
 
 pub mod agent_plan;
@@ -52,6 +53,7 @@ pub mod balance;
 pub mod external_claims;
 pub mod heartbeat_state;
 pub mod holder_snapshot;
+pub mod leases;
 mod next_deadline;
 pub mod observer;
 pub mod peers;

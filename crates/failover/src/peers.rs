@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::leases::identity::Identity;
+use crate::leases::observed::Observed;
+use crate::leases::version::Version;
 use clusterip_core::annotations::NODE_ANNOTATION;
-use clusterip_leases::identity::Identity;
-use clusterip_leases::observed::Observed;
-use clusterip_leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 
@@ -213,7 +213,7 @@ pub(super) fn node_of(lease: &Lease) -> Option<&str> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_leases::identity::Role;
+    use crate::leases::identity::Role;
     use k8s_openapi::api::coordination::v1::LeaseSpec;
     use k8s_openapi::jiff::Timestamp;
 

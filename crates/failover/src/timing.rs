@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use clusterip_leases::election::Timing;
+use crate::leases::election::Timing;
 
 /// A heartbeat is valid for 20 s and is renewed about every 5 s. Its owner relies on it for only 17 s: the remaining
 /// 3 s are for releasing addresses, and for clocks that run at different speeds.

@@ -9,7 +9,7 @@ pub fn pool(kind: &str, name: &str, spec: Value) -> Value {
 
 /// The Service pools of a settings document, as a list for `kubectl apply`.
 pub fn service_pools(settings: &str) -> String {
-    let settings: Value = clusterip_host::yaml::single(settings).unwrap();
+    let settings: Value = clusterip_cluster::yaml::single(settings).unwrap();
     let pools = settings["services"]["pools"].as_array().unwrap();
     let objects = pools.iter().enumerate().map(|(nth, entry)| {
         let mut spec = entry.clone();

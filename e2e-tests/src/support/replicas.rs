@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use axum::http::Method;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip_host::yaml;
+use clusterip_cluster::yaml;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::Client;
 use kube::api::{Api, PostParams};

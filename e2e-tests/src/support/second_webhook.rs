@@ -10,8 +10,8 @@ use clusterip::webhook::issuer::Authority;
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip::webhook::tls::Certificate;
+use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_core::answer::Answer;
-use clusterip_host::policy::response::AdmissionResponse;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
 //! Agents whose Node does not exist.
 
 use clusterip_agent::health::unknown_node;
-use clusterip_host::cluster::watch::kinds;
-use clusterip_host::cluster::watch::stores::Stores;
-use clusterip_host::host_metrics::ClusterMetrics;
+use clusterip_cluster::host_metrics::ClusterMetrics;
+use clusterip_cluster::watch::kinds;
+use clusterip_cluster::watch::stores::Stores;
 use serde_json::json;
 
 use crate::support::control_plane::ControlPlane;

@@ -11,7 +11,7 @@ use clusterip::webhook::authority::Authority;
 use clusterip::webhook::registration::{Registration, RegistrationError};
 use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
-use clusterip_host::policy::response::AdmissionResponse;
+use clusterip_cluster::policy::response::AdmissionResponse;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, ResourceExt as _};

@@ -2,8 +2,8 @@
 
 use axum::http::Method;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
+use clusterip_failover::leases::claim_lease;
 use clusterip_failover::{external_claims, heartbeat_state};
-use clusterip_leases::claim_lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 

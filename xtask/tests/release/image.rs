@@ -172,7 +172,7 @@ fn package_gets_the_digest_of_the_module_and_the_time() {
 fn package_of_the_repository_can_be_completed() {
     let module = annotated();
     let completed = package::complete(&read("artifacthub-pkg.yml"), &module, "2026-12-24T18:00:00Z".parse().unwrap());
-    let completed = clusterip_host::yaml::single(&completed.unwrap()).unwrap();
+    let completed = clusterip_cluster::yaml::single(&completed.unwrap()).unwrap();
     assert_eq!(completed["digest"], format!("sha256:{}", sha256(&module)));
     assert_eq!(completed["createdAt"], "2026-12-24T18:00:00Z");
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::process::Command;
 
-use clusterip_host::yaml;
+use clusterip_cluster::yaml;
 use serde_json::Value;
 use wasmparser::{Parser, Payload};
 use xtask::annotate::{PROTOCOL, SECTION, annotate, metadata as metadata_of};

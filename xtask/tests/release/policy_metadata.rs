@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use clusterip_host::policy::host_calls::{HostCall, HostCalls};
-use clusterip_host::policy::service_request::ServiceRequest;
-use clusterip_host::policy::wasm_module::{Limits, WasmModule};
-use clusterip_host::yaml;
+use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
+use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
+use clusterip_cluster::yaml;
 use serde_json::{Value, json};
 use xtask::metadata::Resource;
 

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clusterip_cluster::live_settings::document_of_objects;
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::yaml;
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
-use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::document_of_objects;
-use clusterip_host::yaml;
 use serde_json::{Value, json};
 
 use crate::known_settings::{NONSENSE, known, settings, table};

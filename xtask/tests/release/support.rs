@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clusterip_host::yaml;
+use clusterip_cluster::yaml;
 use serde_json::Value;
 use xtask::annotate::annotate;
 use xtask::metadata::Metadata;

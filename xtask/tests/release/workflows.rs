@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use clusterip_host::yaml;
+use clusterip_cluster::yaml;
 use serde_json::{Value, json};
 
 use crate::support::{read, workspace};

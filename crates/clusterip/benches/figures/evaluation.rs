@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::RwLock;
 use std::time::Duration;
 
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_core::address::Order;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::lookups::stored_cluster::{StoredCluster, Unused};
 
 use crate::fixtures::{HalfFull, NAMESPACE, create};
 use crate::layout::median;

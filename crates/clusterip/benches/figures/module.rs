@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clusterip_host::policy::wasm_module::{Limits, WasmModule};
+use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
 
 use crate::layout::median;
 use crate::table::{Table, time};

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_api::{Kind as ObjectKind, ObjectKey, ObjectState, Reason, ReservationHolder};
+use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_cluster::object::{self, name};
+use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::settings::{self, Settings};
-use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
-use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
-use clusterip_host::object::{self, name};
 use serde_json::Value;
 
 use super::cache::AuditCache;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::RwLock;
 
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::lookups::stored_cluster::Addresses;
 use clusterip_core::lookups::{LookupError, Reserve};
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::lookups::stored_cluster::Addresses;
 
 /// All addresses: an audit finds out where Services belong, even if their pools are full.
 pub struct AllAddresses;

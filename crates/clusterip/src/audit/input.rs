@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use clusterip_api::{ObjectKey, ObjectState, ReservationStatus};
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_leases::owner::Owner;
+use clusterip_failover::leases::owner::Owner;
 use ipnet::IpNet;
 use thiserror::Error;
 use tokio::runtime::TryCurrentError;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clusterip_api::Compilation;
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::evaluator::Evaluator;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
 use clusterip_failover::observer::Observer;
-use clusterip_host::evaluator::Evaluator;
-use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;

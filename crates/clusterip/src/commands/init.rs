@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
+use clusterip_cluster::connect::{ClusterArguments, ConnectError};
+use clusterip_cluster::permissions::Need;
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::yaml;
 use clusterip_core::settings::{Settings, parse_cidr};
-use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::permissions::Need;
-use clusterip_host::yaml;
-use clusterip_runtime::connect::{ClusterArguments, ConnectError};
 use ipnet::IpNet;
 use kube::Client;
 

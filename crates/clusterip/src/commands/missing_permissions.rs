@@ -1,9 +1,9 @@
 //! Lists all missing permissions if the API server has refused a request of a command.
 
 use anyhow::anyhow;
-use clusterip_host::cluster::watch::kinds::{self, Kind};
-use clusterip_host::permissions::{self, Need, PermissionsError};
-use clusterip_runtime::api_error::{RequestFailure, error_chain};
+use clusterip_cluster::api_error::{RequestFailure, error_chain};
+use clusterip_cluster::permissions::{self, Need, PermissionsError};
+use clusterip_cluster::watch::kinds::{self, Kind};
 use kube::Client;
 
 /// What a command reads from the API server.

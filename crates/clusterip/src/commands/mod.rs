@@ -21,8 +21,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use clusterip_host::cluster::manifests;
-use clusterip_host::cluster::manifests::manifest_files::{self, Namespace};
+use clusterip_cluster::manifests;
+use clusterip_cluster::manifests::manifest_files::{self, Namespace};
 use serde_json::Value;
 
 use crate::snapshot_kinds::SnapshotKinds;

@@ -15,12 +15,12 @@ use std::thread::available_parallelism;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
-use clusterip_host::cluster::reservations::replica_claims;
-use clusterip_host::live_settings::SettingsSource;
-use clusterip_host::permissions::{self, Duties};
-use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::logging::Logging;
-use clusterip_runtime::shutdown::shutdown_signal;
+use clusterip_cluster::connect::ClusterArguments;
+use clusterip_cluster::live_settings::SettingsSource;
+use clusterip_cluster::logging::Logging;
+use clusterip_cluster::permissions::{self, Duties};
+use clusterip_cluster::reservations::replica_claims;
+use clusterip_cluster::shutdown::shutdown_signal;
 use kube::Client;
 
 use self::controllers::Election;

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use clusterip_api::{ObjectKey, not_in_document, not_in_objects, objects};
+use clusterip_cluster::live_settings::{SettingsFile, document_of_objects, in_lines, is_settings_object};
+use clusterip_cluster::manifests;
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_core::settings::Settings as CheckedSettings;
-use clusterip_host::cluster::manifests;
-use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{SettingsFile, document_of_objects, in_lines, is_settings_object};
 use serde_json::{Map, Value, json};
 
 mod policy;

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use anyhow::{Context, Error};
 use clusterip_api::{Compilation, Kind, Reason};
-use clusterip_core::settings::Settings;
-use clusterip_host::cluster::manifests;
-use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{
+use clusterip_cluster::api_error::RequestFailure;
+use clusterip_cluster::live_settings::{
     DocumentError, LiveSettings, SettingsFile, WrittenSettings, check_settings, compiled_as_in_cluster, in_lines,
 };
-use clusterip_host::permissions::Need;
-use clusterip_runtime::api_error::RequestFailure;
+use clusterip_cluster::manifests;
+use clusterip_cluster::permissions::Need;
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_core::settings::Settings;
 use ipnet::IpNet;
 use kube::Error as KubeError;
 use serde_json::{Value, json};

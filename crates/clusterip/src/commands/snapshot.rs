@@ -9,21 +9,21 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use clusterip_api::{GROUP, VERSION};
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::connect::ClusterArguments;
+use clusterip_cluster::live_settings::{in_lines, list_objects};
+use clusterip_cluster::lookups::api_server_lists;
+use clusterip_cluster::watch::control_plane_services::CallerObject;
+use clusterip_cluster::watch::kinds::{self, Kind};
+use clusterip_cluster::watch::other_webhooks;
+use clusterip_cluster::watch::partial_object::PartialObject;
+use clusterip_cluster::watch::projection::Projection;
 use clusterip_core::annotations::{ADDRESS_ANNOTATION, LEASE_LABEL, NODE_ANNOTATION, SERVICE_ANNOTATION};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
 use clusterip_failover::external_claims::EXTERNAL;
 use clusterip_failover::heartbeat_state::AGENT;
-use clusterip_host::cluster::lookups::api_server_lists;
-use clusterip_host::cluster::watch::control_plane_services::CallerObject;
-use clusterip_host::cluster::watch::kinds::{self, Kind};
-use clusterip_host::cluster::watch::other_webhooks;
-use clusterip_host::cluster::watch::partial_object::PartialObject;
-use clusterip_host::cluster::watch::projection::Projection;
-use clusterip_host::live_settings::{in_lines, list_objects};
-use clusterip_leases::claim_lease::CLAIM;
-use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::connect::ClusterArguments;
+use clusterip_failover::leases::claim_lease::CLAIM;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::ObjectMeta;
 use kube::{Api, Client};
@@ -270,7 +270,7 @@ fn caller((api_version, kind): &Kind, object: &CallerObject) -> Option<Value> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use clusterip_host::cluster::manifests::{self, ManifestText};
+    use clusterip_cluster::manifests::{self, ManifestText};
 
     use super::*;
 

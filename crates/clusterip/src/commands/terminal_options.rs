@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, ColorChoice};
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::{harmless, harmless_lines};
+use clusterip_cluster::style;
+use clusterip_cluster::terminal::{harmless, harmless_lines};
 
 use crate::report::columns::paint;
 

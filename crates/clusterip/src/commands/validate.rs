@@ -7,21 +7,21 @@ use std::sync::RwLock;
 use anyhow::Context;
 use clap::Args;
 use clusterip_api::ReservationHolder;
-use clusterip_core::settings::{DnsAddress, Mistake};
-use clusterip_host::cluster::lookups::api_server_lists;
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::manifests::{self, ManifestText};
-use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
-use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{
+use clusterip_cluster::api_error::RequestFailure;
+use clusterip_cluster::connect::ClusterArguments;
+use clusterip_cluster::live_settings::{
     CheckError, LiveSettings, SettingsFile, check_settings, document_beside, list_if_defined,
 };
-use clusterip_host::object::Packed;
-use clusterip_host::permissions::Need;
-use clusterip_runtime::api_error::RequestFailure;
-use clusterip_runtime::connect::ClusterArguments;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::{harmless, harmless_lines};
+use clusterip_cluster::lookups::api_server_lists;
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::manifests::{self, ManifestText};
+use clusterip_cluster::object::Packed;
+use clusterip_cluster::permissions::Need;
+use clusterip_cluster::style;
+use clusterip_cluster::terminal::{harmless, harmless_lines};
+use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_core::settings::{DnsAddress, Mistake};
 use k8s_openapi::api::networking::v1::IPAddress;
 use kube::{Api, Client};
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! The metrics of external addresses in the server.
 
+use clusterip_cluster::label_values;
+use clusterip_cluster::metrics::{Component, Number, ScrapeLock, length};
 use clusterip_core::address::Family;
-use clusterip_runtime::label_values;
-use clusterip_runtime::metrics::{Component, Number, ScrapeLock, length};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;

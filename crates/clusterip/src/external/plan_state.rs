@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use clusterip_cluster::external::service_fields::shown;
 use clusterip_core::external::Held;
 use clusterip_core::external::stored::{claimed, in_use, read, requested};
 use clusterip_core::settings::ExternalSettings;
-use clusterip_host::external::service_fields::shown;
 use serde_json::Value;
 
 /// The external addresses of the pools during a plan.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clusterip_host::live_settings::LiveSettings;
+use clusterip_cluster::live_settings::LiveSettings;
 use tokio::sync::watch;
 
 use super::Leadership;

@@ -3,15 +3,15 @@
 use std::future::Future;
 use std::pin::pin;
 
-use clusterip_host::lease_preconditions::preconditions;
-use clusterip_leases::election::{LEASE, ObservedLease, Step, Timing, end, holder, step};
-use clusterip_leases::identity::Identity;
-use clusterip_leases::lease_request::LeaseRequest;
-use clusterip_leases::observed::Observed;
-use clusterip_leases::version::Version;
-use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::repeated_failures;
-use clusterip_runtime::watch::send_if_changed;
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::lease_preconditions::preconditions;
+use clusterip_cluster::repeated_failures;
+use clusterip_cluster::send_if_changed::send_if_changed;
+use clusterip_failover::leases::election::{LEASE, ObservedLease, Step, Timing, end, holder, step};
+use clusterip_failover::leases::identity::Identity;
+use clusterip_failover::leases::lease_request::LeaseRequest;
+use clusterip_failover::leases::observed::Observed;
+use clusterip_failover::leases::version::Version;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;

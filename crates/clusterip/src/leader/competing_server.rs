@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use clusterip_leases::election::{ObservedLease, holder};
-use clusterip_leases::identity::{Identity, Role};
+use clusterip_failover::leases::election::{ObservedLease, holder};
+use clusterip_failover::leases::identity::{Identity, Role};
 use tokio::time::Instant;
 
 /// A Lease counts as abandoned if it stays unchanged for the time of this many renewals.

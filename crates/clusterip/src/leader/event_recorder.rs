@@ -1,7 +1,7 @@
 //! Writes Events about moves, Nodes and external addresses for people to read.
 
+use clusterip_cluster::api_error::error_message;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::error_message;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use clusterip_leases::election::LEASE;
-use clusterip_leases::lease_request::LeaseRequest;
+use clusterip_failover::leases::election::LEASE;
+use clusterip_failover::leases::lease_request::LeaseRequest;
 use thiserror::Error;
 
 /// The leader's Lease can't be read or written.

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::RwLock;
 
+use clusterip_cluster::external::admission_state::concerns;
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
+use clusterip_cluster::manifests::{Manifest, Origin};
+use clusterip_cluster::object::Packed;
+use clusterip_cluster::policy::service_request::ServiceRequest;
 use clusterip_core::answer::Answer;
 use clusterip_core::external::Held;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_core::{Decision, InUse, decide_value};
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::lookups::stored_cluster::{StoredCluster, Unused};
-use clusterip_host::cluster::manifests::{Manifest, Origin};
-use clusterip_host::external::admission_state::concerns;
-use clusterip_host::object::Packed;
-use clusterip_host::policy::service_request::ServiceRequest;
 use serde_json::{Value, json};
 
 use super::rows::Row;

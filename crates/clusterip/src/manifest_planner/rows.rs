@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::external::{self, External, stored};
 use clusterip_core::{Decision, Verdict};
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::object;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 

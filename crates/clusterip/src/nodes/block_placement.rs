@@ -2,12 +2,12 @@
 //!
 //! A decision is made as if the Node were created now without blocks. It names the pool of the Node.
 
+use clusterip_cluster::policy::node_request::NodeRequest;
 use clusterip_core::evidence::Report;
 use clusterip_core::lookups::EmptyCluster;
 use clusterip_core::node::{Allocation, BlockPlace, place_of};
 use clusterip_core::settings::Settings;
 use clusterip_core::{Decision, InUse, decide_value};
-use clusterip_host::policy::node_request::NodeRequest;
 use ipnet::IpNet;
 use serde_json::Value;
 

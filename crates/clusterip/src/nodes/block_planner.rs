@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
+use clusterip_cluster::manifests::{Manifest, Origin};
+use clusterip_cluster::object::{self, Packed, blocks_of};
+use clusterip_cluster::policy::node_request::NodeRequest;
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
 use clusterip_core::settings::{NodePool, Settings};
 use clusterip_core::{Decision, InUse, decide_value};
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::lookups::stored_cluster::{StoredCluster, Unused};
-use clusterip_host::cluster::manifests::{Manifest, Origin};
-use clusterip_host::object::{self, Packed, blocks_of};
-use clusterip_host::policy::node_request::NodeRequest;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -15,14 +15,14 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::thread;
 
+use clusterip_cluster::host_metrics::EvaluationMetrics;
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::watch::partial_object::PartialObject;
+use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::lookups::EmptyCluster;
 use clusterip_core::node::{Allocation, Node};
 use clusterip_core::request::Request;
 use clusterip_core::{InUse, Verdict};
-use clusterip_host::cluster::watch::partial_object::PartialObject;
-use clusterip_host::cluster::watch::stores::Stores;
-use clusterip_host::host_metrics::EvaluationMetrics;
-use clusterip_host::live_settings::LiveSettings;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::runtime::Builder;

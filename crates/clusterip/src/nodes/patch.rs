@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use clusterip_host::cluster::watch::partial_object::PartialObject;
-use clusterip_runtime::api_error::error_message;
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::watch::partial_object::PartialObject;
 use http::Request;
 use ipnet::IpNet;
 use kube::api::ApiResource;

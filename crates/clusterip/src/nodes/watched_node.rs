@@ -1,8 +1,8 @@
 //! A watched Node, reduced to the fields that the controller needs.
 
+use clusterip_cluster::object::blocks_in;
+use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_core::node::Node;
-use clusterip_host::cluster::watch::partial_object::PartialObject;
-use clusterip_host::object::blocks_in;
 use ipnet::IpNet;
 
 /// A watched Node.

@@ -9,7 +9,7 @@ use clusterip_api::{
     ReservationStatus, STALLED, addresses_in_pools_condition, has_warnings_condition, range_summary, ready_condition,
     stalled_condition,
 };
-use clusterip_host::live_settings::LiveSettings;
+use clusterip_cluster::live_settings::LiveSettings;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 

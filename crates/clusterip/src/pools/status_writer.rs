@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_api::{Compilation, Kind, ObjectKey};
-use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::background;
-use clusterip_runtime::list_pages::visit_pages;
-use clusterip_runtime::repeated_failures;
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::background;
+use clusterip_cluster::list_pages::visit_pages;
+use clusterip_cluster::repeated_failures;
 use futures::StreamExt;
 use futures::stream;
 use k8s_openapi::api::core::v1::ObjectReference;

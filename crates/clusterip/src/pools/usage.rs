@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use clusterip_api::{AddressCounts, Addresses, Blocks, ReservationHolder};
+use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::external::service_fields::addresses_in_pools;
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::blocks_of;
 use clusterip_core::address::Family;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Pool;
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::evaluator::Evaluator;
-use clusterip_host::external::service_fields::addresses_in_pools;
-use clusterip_host::object::blocks_of;
 
 use crate::nodes::pool_blocks;
 use crate::pool_use::{self, PoolUse};

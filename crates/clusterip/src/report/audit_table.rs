@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
+use clusterip_cluster::style;
+use clusterip_cluster::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
 use super::finding::{Severity, Subject, belongs_to, kind_help, kind_name, places, problem};

@@ -109,7 +109,7 @@ fn folded(text: &str, room: Option<usize>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use clusterip_runtime::style;
+    use clusterip_cluster::style;
 
     use super::*;
 

@@ -1,9 +1,9 @@
 //! Prints the explanation of one Service.
 
+use clusterip_cluster::style;
+use clusterip_cluster::terminal::harmless;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
 use crate::audit::explain::{AddressLocation, Explanation};

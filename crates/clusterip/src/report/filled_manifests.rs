@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::slice;
 
+use clusterip_cluster::manifests::manifest_edit::{Edit, Fields, apply};
+use clusterip_cluster::manifests::{self, Manifest, ManifestText, Origin};
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::answer::Outcome;
 use clusterip_core::external;
-use clusterip_host::cluster::manifests::manifest_edit::{Edit, Fields, apply};
-use clusterip_host::cluster::manifests::{self, Manifest, ManifestText, Origin};
 use serde_json::{Map, Value};
 use thiserror::Error;
 

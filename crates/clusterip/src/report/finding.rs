@@ -4,7 +4,7 @@ use std::fmt;
 
 use anstyle::Style;
 use clap::ValueEnum;
-use clusterip_runtime::style;
+use clusterip_cluster::style;
 
 use crate::audit::model::{Audit, Finding, Kind};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use clusterip_runtime::terminal::harmless;
+use clusterip_cluster::terminal::harmless;
 
 use super::finding::{examined, kind_help, kind_name};
 use crate::audit::model::{Audit, Finding};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use clusterip_runtime::terminal::harmless;
+use clusterip_cluster::terminal::harmless;
 
 use super::audit_table::reservation_state;
 use super::finding::{Subject, kind_help, kind_name, problem};

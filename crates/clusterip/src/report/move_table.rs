@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
+use clusterip_cluster::style;
+use clusterip_cluster::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
 use crate::joined::joined;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use clusterip_runtime::terminal::harmless;
+use clusterip_cluster::terminal::harmless;
 
 use super::finding::Subject;
 use crate::audit::model::Audit;

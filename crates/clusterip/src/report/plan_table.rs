@@ -2,13 +2,13 @@
 
 use std::fmt::{Display, Write as _};
 
+use clusterip_cluster::style;
+use clusterip_cluster::terminal::harmless;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::in_record;
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::external;
-use clusterip_runtime::style;
-use clusterip_runtime::terminal::harmless;
 
 use super::audit_table;
 use super::columns::{self, Layout, paint};

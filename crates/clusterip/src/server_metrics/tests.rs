@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clusterip_agent::agent_metrics::{ExposedMetrics, Renewal, Step};
+use clusterip_cluster::host_metrics::ClaimResult;
 use clusterip_core::address::Family;
 use clusterip_core::answer::Outcome;
-use clusterip_host::host_metrics::ClaimResult;
 
 use super::ServerMetrics;
 use crate::external::external_metrics::{AssignmentResult, ExternalFill};

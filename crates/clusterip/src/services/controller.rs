@@ -20,12 +20,12 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::object::{Packed, text};
+use clusterip_cluster::watch::stores::Change;
 use clusterip_core::annotations::MOVING_NAME;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::watch::stores::Change;
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::object::{Packed, text};
-use clusterip_runtime::api_error::error_message;
 use futures::channel::mpsc as queue;
 use futures::{FutureExt, StreamExt};
 use kube::Client;

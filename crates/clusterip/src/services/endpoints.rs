@@ -1,11 +1,11 @@
 //! Counts the endpoints of a Service, and those that can be reached at its present addresses.
 
+use clusterip_cluster::lookups::snapshot::{SERVICE_NAME_LABEL, addresses, map};
+use clusterip_cluster::object::{name, namespace, text};
+use clusterip_cluster::watch::stores::{State, Stores};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{Pool, Settings};
-use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, addresses, map};
-use clusterip_host::cluster::watch::stores::{State, Stores};
-use clusterip_host::object::{name, namespace, text};
 use serde_json::Value;
 
 /// How many endpoints of a Service answer.

@@ -2,20 +2,20 @@
 
 use std::net::IpAddr;
 
+use clusterip_cluster::background::BackgroundError;
+use clusterip_cluster::evaluator::{Evaluation, EvaluationError, Evaluator};
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::{name, namespace, text};
+use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::reservations::replica_claims::ClaimError;
+use clusterip_cluster::reservations::subject_addresses::Subject;
+use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::Decision;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::settings::{Pool, Settings};
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::reservations::replica_claims::ClaimError;
-use clusterip_host::cluster::reservations::subject_addresses::Subject;
-use clusterip_host::cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
-use clusterip_host::evaluator::{Evaluation, EvaluationError, Evaluator};
-use clusterip_host::object::{name, namespace, text};
-use clusterip_host::policy::service_request::ServiceRequest;
-use clusterip_leases::owner::Owner;
-use clusterip_runtime::background::BackgroundError;
+use clusterip_failover::leases::owner::Owner;
 use serde_json::Value;
 use thiserror::Error;
 

@@ -42,10 +42,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::service_path;
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::looks_half_moved;
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::object::service_path;
 pub use clusterip_moves::{field_ownership, journal, outcome, refusal, seamless, spec_merge, step};
 use kube::Client;
 use serde::{Deserialize, Serialize};

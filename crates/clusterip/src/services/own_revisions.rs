@@ -1,8 +1,8 @@
 //! The `ControllerRevision` objects in the server's namespace: records of moves, requests for moves, and the settings
 //! in use.
 
+use clusterip_cluster::list_pages::visit_pages;
 use clusterip_core::annotations::MOVE_OBJECT_LABEL;
-use clusterip_runtime::list_pages::visit_pages;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::Error as KubeError;
 use kube::api::{Api, DeleteParams, ListParams, PartialObjectMeta};

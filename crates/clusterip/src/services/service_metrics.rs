@@ -1,8 +1,8 @@
 //! The metrics of Services: the usage of their pools, moves, and replicas.
 
+use clusterip_cluster::label_values;
+use clusterip_cluster::metrics::{Component, Number, ScrapeLock, length, whole};
 use clusterip_core::address::Family;
-use clusterip_runtime::label_values;
-use clusterip_runtime::metrics::{Component, Number, ScrapeLock, length, whole};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;

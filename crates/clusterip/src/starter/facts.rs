@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use clusterip_cluster::api_error::RequestFailure;
+use clusterip_cluster::lookups::api_server_lists::{self, ApiServerError};
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_cluster::yaml;
 use clusterip_core::address::{Family, overlap};
 use clusterip_core::pod_spec::OS_LABEL;
-use clusterip_host::cluster::lookups::api_server_lists::{self, ApiServerError};
-use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::yaml;
-use clusterip_runtime::api_error::RequestFailure;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use kube::api::ListParams;

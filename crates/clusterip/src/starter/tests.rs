@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use clusterip_cluster::yaml;
 use clusterip_core::address::{Family, Span, static_band_len};
 use clusterip_core::settings::Settings;
-use clusterip_host::yaml;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -3,16 +3,16 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::{blocks_of, text};
+use clusterip_cluster::policy::response::AdmissionResponse;
+use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_core::Decision;
 use clusterip_core::annotations::REASON_ANNOTATION;
 use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::reservations::subject_addresses::Subject;
-use clusterip_host::evaluator::Evaluator;
-use clusterip_host::object::{blocks_of, text};
-use clusterip_host::policy::response::AdmissionResponse;
-use clusterip_leases::owner::Owner;
+use clusterip_failover::leases::owner::Owner;
 use serde_json::Value;
 
 use super::no_decision::NoDecision;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use clusterip_cluster::host_metrics::LATENCIES;
+use clusterip_cluster::label_values;
+use clusterip_cluster::metrics::{Component, Number, timestamp};
 use clusterip_core::answer::Outcome;
-use clusterip_host::host_metrics::LATENCIES;
-use clusterip_runtime::label_values;
-use clusterip_runtime::metrics::{Component, Number, timestamp};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;

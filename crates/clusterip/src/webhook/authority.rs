@@ -12,8 +12,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::watch::send_if_changed;
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::send_if_changed::send_if_changed;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clusterip_host::evaluator::EvaluationError;
+use clusterip_cluster::evaluator::EvaluationError;
 use thiserror::Error;
 
 /// Why there is no decision about a request. `--on-error` says what happens to the request of a Service.

@@ -6,11 +6,11 @@
 //! - A Node is refused only if the settings say `nodes.explicit: deny` and the policy itself refuses it. If the review
 //!   itself fails, the Node is let through with a warning: a cluster must get its Nodes.
 
+use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_core::settings::Explicit;
 use clusterip_core::{Decision, Verdict};
-use clusterip_host::cluster::reservations::subject_addresses::Subject;
-use clusterip_host::evaluator::Evaluator;
-use clusterip_leases::owner::Owner;
+use clusterip_failover::leases::owner::Owner;
 use serde_json::Value;
 
 use super::no_decision::NoDecision;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use clusterip_runtime::api_error::error_message;
+use clusterip_cluster::api_error::error_message;
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;

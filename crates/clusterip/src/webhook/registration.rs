@@ -6,11 +6,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::send_if_changed::send_if_changed;
 use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
 use clusterip_core::settings::Settings;
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::watch::send_if_changed;
 use futures::StreamExt;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;

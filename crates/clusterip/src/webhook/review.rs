@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 
-use clusterip_host::policy::response::{AdmissionResponse, Status};
+use clusterip_cluster::policy::response::{AdmissionResponse, Status};
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};

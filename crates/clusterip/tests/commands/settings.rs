@@ -1,7 +1,7 @@
 //! `clusterip settings`, and pool objects as the settings of other commands.
 
-use clusterip_host::policy::service_request::ServiceRequest;
-use clusterip_host::yaml;
+use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::yaml;
 use serde_json::{Value, json};
 
 use crate::command::session_files::{WEB, copy_of};

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clusterip_host::cluster::manifests::ManifestText;
+use clusterip_cluster::manifests::ManifestText;
 use serde_json::Value;
 
 use crate::support::{plan, plan_with, settings, settings_with_external, settings_with_nodes, source};

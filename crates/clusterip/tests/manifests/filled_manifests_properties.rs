@@ -1,7 +1,7 @@
 //! Manifests of any form: `plan -o yaml` changes nothing but the addresses, and planning its output changes nothing.
 
+use clusterip_cluster::manifests;
 use clusterip_core::answer::Outcome;
-use clusterip_host::cluster::manifests;
 use proptest::prelude::*;
 use serde_json::Value;
 

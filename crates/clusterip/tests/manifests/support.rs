@@ -2,8 +2,8 @@
 
 use clusterip::manifest_planner::{Plan, Planner};
 use clusterip::report::filled_manifests;
+use clusterip_cluster::manifests::{self, ManifestText};
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::manifests::{self, ManifestText};
 use serde_json::{Value, json};
 
 /// One pool with both families, whose first addresses are 10.0.0.2 and fd00::1.

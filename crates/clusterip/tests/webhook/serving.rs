@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
 use clusterip::webhook::server::Limits;
-use clusterip_host::policy::response::AdmissionResponse;
+use clusterip_cluster::policy::response::AdmissionResponse;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Method, StatusCode, Version};
 use serde_json::{Value, json};

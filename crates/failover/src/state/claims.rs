@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use clusterip_leases::identity::Identity;
-use clusterip_leases::version::Version;
+use crate::leases::identity::Identity;
+use crate::leases::version::Version;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::time::Instant;
 

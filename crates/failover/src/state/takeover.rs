@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use clusterip_leases::identity::Identity;
+use crate::leases::identity::Identity;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use crate::leases::identity::{Identity, Role};
 use clusterip_core::annotations::LEASE_LABEL;
-use clusterip_leases::identity::{Identity, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::super::assignments::Assignment;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use clusterip_cluster::external::assignment_builder::assignments;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::Assignments;
 use clusterip_failover::holder_snapshot::HolderSnapshot;
-use clusterip_host::external::assignment_builder::assignments;
-use clusterip_leases::owner::Owner;
+use clusterip_failover::leases::owner::Owner;
 use serde_json::Value;
 
 use super::evaluate::{self, EvaluatedExternal};

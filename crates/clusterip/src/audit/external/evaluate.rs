@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::RwLock;
 
+use clusterip_cluster::external::policy_check::ExternalPolicy;
+use clusterip_cluster::external::service_fields::{claimed, shown};
+use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_core::external::stored;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::ExternalSettings;
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::external::policy_check::ExternalPolicy;
-use clusterip_host::external::service_fields::{claimed, shown};
 use serde_json::Value;
 
 /// A Service that has external addresses or is to have some.

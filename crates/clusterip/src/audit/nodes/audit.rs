@@ -2,9 +2,9 @@
 
 use std::sync::RwLock;
 
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_core::settings::{NodePool, Settings};
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::live_settings::LiveSettings;
 use ipnet::IpNet;
 
 use super::evaluate::EvaluatedNode;

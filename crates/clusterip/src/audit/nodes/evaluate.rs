@@ -2,9 +2,9 @@
 
 use std::sync::RwLock;
 
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::object::{blocks_of, name};
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::object::{blocks_of, name};
 use serde_json::Value;
 
 use crate::nodes::block_placement::{self, BlockPlacement};

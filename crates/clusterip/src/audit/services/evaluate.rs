@@ -6,14 +6,14 @@ use std::panic::resume_unwind;
 use std::sync::{Arc, RwLock};
 use std::thread::{available_parallelism, scope};
 
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::lookups::stored_cluster::StoredCluster;
+use clusterip_cluster::object::Packed;
 use clusterip_core::answer::Outcome;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::lookups::stored_cluster::StoredCluster;
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::object::Packed;
 use clusterip_moves::seamless::temporary::looks_temporary;
 use serde_json::Value;
 

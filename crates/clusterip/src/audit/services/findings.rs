@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::text;
+use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_core::address::{Candidates, Family, Order, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
 use clusterip_core::answer::Outcome;
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
-use clusterip_host::object::text;
 use ipnet::IpNet;
 use serde_json::Value;
 

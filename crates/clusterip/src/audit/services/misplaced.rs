@@ -2,10 +2,10 @@
 
 use std::sync::RwLock;
 
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_core::annotations::Move;
-use clusterip_host::cluster::lookups::snapshot::Snapshot;
-use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
-use clusterip_host::live_settings::LiveSettings;
 use serde::Serialize;
 
 use super::evaluate::{self, EvaluatedService, Evaluation, ServiceCache};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use clusterip_leases::election::{self, Timing};
-use clusterip_leases::identity::Identity;
-use clusterip_leases::observed::Observed;
+use clusterip_failover::leases::election::{self, Timing};
+use clusterip_failover::leases::identity::Identity;
+use clusterip_failover::leases::observed::Observed;
 use kube::Client;
 use tokio::time::{Instant, sleep};
 

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::text;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::object::text;
-use clusterip_runtime::api_error::error_message;
 use serde_json::Value;
 
 use super::Move;

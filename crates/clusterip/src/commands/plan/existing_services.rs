@@ -3,13 +3,13 @@
 use std::sync::RwLock;
 
 use anyhow::Context;
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
+use clusterip_cluster::manifests::Manifest;
+use clusterip_cluster::object::{self, Packed};
+use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
+use clusterip_cluster::watch::kinds;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::lookups::snapshot::{Snapshot, addresses};
-use clusterip_host::cluster::manifests::Manifest;
-use clusterip_host::cluster::watch::control_plane_services::ControlPlaneServices;
-use clusterip_host::cluster::watch::kinds;
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::object::{self, Packed};
 use serde_json::{Value, json};
 
 use crate::audit::services::misplaced::MisplacedServices;

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use clusterip_cluster::live_settings::{LiveSettings, WrittenSettings, compile_cluster, complete};
+use clusterip_cluster::lookups::api_server_lists;
+use clusterip_cluster::manifests::Manifest;
+use clusterip_cluster::watch::kinds;
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_core::settings::Settings;
-use clusterip_host::cluster::lookups::api_server_lists;
-use clusterip_host::cluster::manifests::Manifest;
-use clusterip_host::cluster::watch::kinds;
-use clusterip_host::cluster::watch::service_ranges::ServiceRanges;
-use clusterip_host::live_settings::{LiveSettings, WrittenSettings, compile_cluster, complete};
 use kube::Client;
 use serde_json::Value;
 

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::cluster::manifests::Manifest;
-use clusterip_host::cluster::watch::kinds::{self, Kind};
-use clusterip_host::live_settings::LiveSettings;
-use clusterip_host::object;
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::manifests::Manifest;
+use clusterip_cluster::object;
+use clusterip_cluster::watch::kinds::{self, Kind};
 use serde_json::Value;
 
 use crate::commands::terminal_options::warn;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clusterip_api::Compilation;
-use clusterip_host::cluster::watch::stores::Change;
-use clusterip_runtime::shutdown::until;
+use clusterip_cluster::shutdown::until;
+use clusterip_cluster::watch::stores::Change;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use clusterip_host::object::blocks_of;
+use clusterip_cluster::object::blocks_of;
 use tokio::sync::watch;
 
 use crate::leader::Leadership;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::Context;
-use clusterip_runtime::shutdown::until;
+use clusterip_cluster::shutdown::until;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;

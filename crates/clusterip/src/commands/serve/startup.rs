@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use clusterip_api::Compilation;
-use clusterip_host::cluster::reservations::ledger::Ledger;
-use clusterip_host::cluster::reservations::replica_claims::{self, Claims};
-use clusterip_host::cluster::watch::stores::{Change, Stores};
-use clusterip_host::evaluator::Evaluator;
-use clusterip_host::live_settings::startup::{report_missing_permissions, start_following};
-use clusterip_host::live_settings::{Follower, LiveSettings, list_if_defined};
-use clusterip_host::permissions::Duties;
-use clusterip_leases::election::Timing;
-use clusterip_leases::identity::{Identity, Role};
+use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::live_settings::startup::{report_missing_permissions, start_following};
+use clusterip_cluster::live_settings::{Follower, LiveSettings, list_if_defined};
+use clusterip_cluster::permissions::Duties;
+use clusterip_cluster::reservations::ledger::Ledger;
+use clusterip_cluster::reservations::replica_claims::{self, Claims};
+use clusterip_cluster::watch::stores::{Change, Stores};
+use clusterip_failover::leases::election::Timing;
+use clusterip_failover::leases::identity::{Identity, Role};
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 

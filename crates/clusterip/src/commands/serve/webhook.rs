@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clusterip_host::cluster::reservations::replica_claims;
-use clusterip_runtime::http::server::ServerError;
-use clusterip_runtime::shutdown::until;
+use clusterip_cluster::http::server::ServerError;
+use clusterip_cluster::reservations::replica_claims;
+use clusterip_cluster::shutdown::until;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -1,8 +1,8 @@
 //! The policy of Kubewarden with other settings than those of `deploy/kubewarden/policy`.
 
+use clusterip_cluster::yaml::{self, YamlError};
 use clusterip_core::settings::Settings;
 use clusterip_core::workload::WorkloadKind;
-use clusterip_host::yaml::{self, YamlError};
 use serde_json::{Value, json};
 
 /// The policy as it is deployed, with settings that are examples.

@@ -1,13 +1,13 @@
 //! Asks the policy for the external addresses of a Service, and records its answer.
 
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::background;
+use clusterip_cluster::object::{service_path, text};
+use clusterip_cluster::policy::service_request::ServiceRequest;
+use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::reservations::subject_addresses::Subject;
-use clusterip_host::object::{service_path, text};
-use clusterip_host::policy::service_request::ServiceRequest;
-use clusterip_leases::owner::Owner;
-use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::background;
+use clusterip_failover::leases::owner::Owner;
 use http::Request;
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use clusterip_cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Snapshot, addresses, map, pod_labels};
+use clusterip_cluster::object::text;
+use clusterip_cluster::watch::stores::Change;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::lookups::snapshot::{SERVICE_NAME_LABEL, Snapshot, addresses, map, pod_labels};
-use clusterip_host::cluster::watch::stores::Change;
-use clusterip_host::object::text;
 use serde_json::Value;
 
 /// The Services that must be looked at again after a change.

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_runtime::api_error::error_message;
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::lookups::snapshot::addresses;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ApiResource, DynamicObject, ListParams};

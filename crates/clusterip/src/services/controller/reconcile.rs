@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::background::{self, BackgroundError};
+use clusterip_cluster::evaluator::{EvaluationError, Evaluator};
+use clusterip_cluster::object::{service_path, text};
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::evaluator::{EvaluationError, Evaluator};
-use clusterip_host::object::{service_path, text};
-use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::background::{self, BackgroundError};
 use http::Request;
 use kube::Client;
 use serde_json::Value;

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use clusterip_cluster::background;
+use clusterip_cluster::evaluator::EvaluationError;
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::Move;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::evaluator::EvaluationError;
-use clusterip_runtime::background;
 use serde_json::Value;
 
 use super::brakes::WouldMove;

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use clusterip_cluster::api_error::error_message;
 use clusterip_core::address_set_by_hand::MANAGER;
-use clusterip_runtime::api_error::error_message;
 use http::{Method, Request};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};

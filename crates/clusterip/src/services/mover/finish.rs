@@ -1,6 +1,6 @@
 //! Carries out the steps that are left of a recorded move.
 
-use clusterip_host::cluster::lookups::snapshot::addresses;
+use clusterip_cluster::lookups::snapshot::addresses;
 use jiff::Timestamp;
 use serde_json::Value;
 

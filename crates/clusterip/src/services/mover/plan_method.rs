@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
+use clusterip_cluster::permissions;
 use clusterip_core::address_set_by_hand::MANAGER;
 use clusterip_core::annotations::TEMPORARY_LABEL;
-use clusterip_host::permissions;
 use http::Method as HttpMethod;
 use serde_json::Value;
 

@@ -10,9 +10,9 @@
 //!   of every move that has left something on its Service, and the record tells how to finish the move.
 //! - A record is found by the UID of its Service. It is useless for another Service, and after its move.
 
+use clusterip_cluster::api_error::error_message;
 use clusterip_core::annotations::{SERVICE_ANNOTATION, in_service_annotation, service_of};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_runtime::api_error::error_message;
 use http::{Method, Request};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, DeleteParams, PartialObjectMeta, Preconditions};

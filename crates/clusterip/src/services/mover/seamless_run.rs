@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use clusterip_cluster::object::{service_path, text};
 use clusterip_core::address_set_by_hand::MANAGER;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::object::{service_path, text};
 use futures::future;
 use http::Method as HttpMethod;
 use jiff::Timestamp;

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use clusterip_cluster::background;
+use clusterip_cluster::evaluator::{Evaluation, Evaluator};
+use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::address::parse_address;
 use clusterip_core::annotations::Moving;
 use clusterip_core::external::stored;
 use clusterip_core::service::addresses as service_addresses;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::watch::stores::Stores;
-use clusterip_host::evaluator::{Evaluation, Evaluator};
-use clusterip_runtime::background;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 use tokio::time::sleep;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clusterip_cluster::object::{name, namespace};
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::object::{name, namespace};
 use serde_json::Value;
 
 use super::seamless::temporary::Role;

@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use clusterip_cluster::yaml;
 use clusterip_core::annotations::REGISTERED_URL_ANNOTATION;
-use clusterip_host::yaml;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::api::{ApiResource, DynamicObject};
 use serde_json::{Value, json};

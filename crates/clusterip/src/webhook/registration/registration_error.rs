@@ -1,8 +1,8 @@
 //! Why the webhook configuration can't be kept up to date.
 
-use clusterip_host::yaml::YamlError;
-use clusterip_runtime::api_error::error_message;
-use clusterip_runtime::connect::without_user_info;
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::connect::without_user_info;
+use clusterip_cluster::yaml::YamlError;
 use thiserror::Error;
 
 use super::{REQUEST_TIMEOUT, TRIES};

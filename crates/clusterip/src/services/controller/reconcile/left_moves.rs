@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use clusterip_cluster::object::text;
 use clusterip_core::annotations::looks_half_moved;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::object::text;
 use serde_json::Value;
 
 use super::{Next, Reconciler, UNFINISHED, unreadable};

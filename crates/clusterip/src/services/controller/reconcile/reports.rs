@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use clusterip_cluster::object::text;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::object::text;
 use serde_json::Value;
 
 use super::{Found, Next, REPORTED, Reconciler, WATCHED};

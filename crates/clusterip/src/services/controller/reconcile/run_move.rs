@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use clusterip_cluster::background;
+use clusterip_cluster::evaluator::Evaluation;
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::text;
 use clusterip_core::address_set_by_hand::may_be_set_by_hand;
 use clusterip_core::annotations::Move;
 use clusterip_core::service_key::ServiceKey;
-use clusterip_host::cluster::lookups::snapshot::addresses;
-use clusterip_host::evaluator::Evaluation;
-use clusterip_host::object::text;
-use clusterip_leases::owner::Owner;
-use clusterip_runtime::background;
+use clusterip_failover::leases::owner::Owner;
 use serde_json::Value;
 
 use super::{Movable, Reconciler};

@@ -1,11 +1,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::live_settings::check_settings;
+use clusterip_cluster::reservations::ledger::Ledger;
+use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::annotations::MOVE_ANNOTATION;
-use clusterip_host::cluster::reservations::ledger::Ledger;
-use clusterip_host::cluster::watch::stores::Stores;
-use clusterip_host::evaluator::Evaluator;
-use clusterip_host::live_settings::check_settings;
 use kube::{Client, Config};
 use serde_json::json;
 use tokio::sync::watch;

@@ -1,0 +1,218 @@
+//! The commands that the tests run inside of a host: one command a line, one line of answer each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write, stdin};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use clusterip_agent::node_network::{Announcer, Firewall, Held, Interface, Port, Protocol, lenient_arp};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use tokio::runtime::{Builder, Runtime};
+
+/// Runs commands until the input ends.
+pub fn run_commands() {
+    let mut inside = Inside {
+        runtime: Builder::new_current_thread().enable_all().build().unwrap(),
+        interface: None,
+        announcer: None,
+        firewall: Firewall::new("clusterip_external"),
+        connection: None,
+        flooding: Arc::default(),
+        received: BTreeMap::new(),
+    };
+    for line in stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<_> = line.split(' ').collect();
+        println!("{}", inside.answer(&words).unwrap_or_else(|error| format!("error: {error}")));
+    }
+}
+
+struct Inside {
+    runtime: Runtime,
+    interface: Option<Interface>,
+    announcer: Option<Announcer>,
+    firewall: Firewall,
+    connection: Option<TcpStream>,
+    flooding: Arc<AtomicBool>,
+    received: BTreeMap<u16, Arc<AtomicU64>>,
+}
+
+impl Inside {
+    fn answer(&mut self, words: &[&str]) -> Result<String, Box<dyn std::error::Error>> {
+        let block_on = &self.runtime;
+        let interface = || self.interface.as_ref().unwrap();
+        Ok(match *words {
+            ["find"] => {
+                self.interface = Some(block_on.block_on(Interface::find(None))?);
+                self.interface.as_ref().unwrap().name().to_owned()
+            }
+            ["find", name] => {
+                self.interface = Some(block_on.block_on(Interface::find(Some(name)))?);
+                self.interface.as_ref().unwrap().name().to_owned()
+            }
+            ["hold", address, milliseconds] => {
+                let valid = Duration::from_millis(milliseconds.parse()?);
+                match block_on.block_on(interface().hold(address.parse()?, valid))? {
+                    Held::Added => "added".to_owned(),
+                    Held::Renewed => "renewed".to_owned(),
+                }
+            }
+            ["release", address] => {
+                block_on.block_on(interface().release(address.parse()?))?;
+                "released".to_owned()
+            }
+            ["up"] => {
+                block_on.block_on(interface().check_up())?;
+                "up".to_owned()
+            }
+            ["held"] => format!("{:?}", block_on.block_on(interface().held())?),
+            ["announce", address] => {
+                if self.announcer.is_none() {
+                    self.announcer = Some(Announcer::open()?);
+                }
+                self.announcer.as_ref().unwrap().announce(interface(), address.parse()?)?;
+                "announced".to_owned()
+            }
+            ["lenient-arp"] => lenient_arp("eth0")?.map_or("strict enough".to_owned(), |lenient| lenient.to_string()),
+            ["firewall", ref held @ ..] => {
+                let held: BTreeMap<IpAddr, BTreeSet<Port>> = held.iter().map(|held| ports(held)).collect();
+                block_on.block_on(self.firewall.replace(&held))?;
+                "replaced".to_owned()
+            }
+            ["remove"] => {
+                block_on.block_on(self.firewall.remove())?;
+                "removed".to_owned()
+            }
+            ["listen", port] => {
+                let port = port.parse()?;
+                let received = self.received.entry(port).or_default();
+                listen(port, Arc::clone(received))?;
+                "listening".to_owned()
+            }
+            ["received", port] => self.received[&port.parse()?].load(Ordering::Relaxed).to_string(),
+            ["tcp", address, port, seconds] => {
+                let to = SocketAddr::new(address.parse()?, port.parse()?);
+                match TcpStream::connect_timeout(&to, Duration::from_secs(seconds.parse()?)) {
+                    Ok(connection) => echoed(self.connection.insert(connection)),
+                    Err(error) => format!("{:?}", error.kind()),
+                }
+            }
+            // Returns the first line of the HTTP response.
+            ["http", address, port, path] => {
+                let to = SocketAddr::new(address.parse()?, port.parse()?);
+                let mut connection = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+                connection.set_read_timeout(Some(Duration::from_secs(5)))?;
+                write!(connection, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+                let mut answer = Vec::new();
+                connection.read_to_end(&mut answer)?;
+                String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+            }
+            // Uses the last connection again.
+            ["again"] => echoed(self.connection.as_mut().unwrap()),
+            ["close"] => {
+                self.connection = None;
+                "closed".to_owned()
+            }
+            ["ping", address] => ping(address.parse()?)?,
+            ["udp", address, port] => {
+                let to = SocketAddr::new(address.parse()?, port.parse()?);
+                UdpSocket::bind(("::", 0))?.send_to(b"ping", v6(to))?;
+                "sent".to_owned()
+            }
+            // Sends datagrams to all these ports until `calm`.
+            ["flood", address, ref ports @ ..] => {
+                let address: IpAddr = address.parse()?;
+                let ports: Vec<u16> = ports.iter().map(|port| port.parse()).collect::<Result<_, _>>()?;
+                let socket = UdpSocket::bind(("::", 0))?;
+                self.flooding.store(true, Ordering::Relaxed);
+                let flooding = Arc::clone(&self.flooding);
+                thread::spawn(move || {
+                    while flooding.load(Ordering::Relaxed) {
+                        for port in &ports {
+                            // A datagram that can't be sent is not received either.
+                            let _ = socket.send_to(b"ping", v6(SocketAddr::new(address, *port)));
+                        }
+                    }
+                });
+                "flooding".to_owned()
+            }
+            ["calm"] => {
+                self.flooding.store(false, Ordering::Relaxed);
+                "calm".to_owned()
+            }
+            _ => return Err(format!("what is {words:?}?").into()),
+        })
+    }
+}
+
+/// Parses `ADDRESS=tcp/80,udp/53`, or `ADDRESS=` for no ports.
+fn ports(text: &str) -> (IpAddr, BTreeSet<Port>) {
+    let (address, ports) = text.split_once('=').unwrap();
+    let port = |text: &str| {
+        let (protocol, number) = text.split_once('/').unwrap();
+        let protocol = match protocol {
+            "tcp" => Protocol::Tcp,
+            "udp" => Protocol::Udp,
+            "sctp" => Protocol::Sctp,
+            other => panic!("{other}"),
+        };
+        Port { protocol, number: number.parse().unwrap() }
+    };
+    (address.parse().unwrap(), ports.split(',').filter(|port| !port.is_empty()).map(port).collect())
+}
+
+/// The address for a socket of both families.
+fn v6(to: SocketAddr) -> SocketAddr {
+    let address = match to.ip() {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    SocketAddr::new(address.into(), to.port())
+}
+
+/// Echoes TCP, and counts UDP datagrams, of both families.
+fn listen(port: u16, received: Arc<AtomicU64>) -> std::io::Result<()> {
+    let any = (Ipv6Addr::UNSPECIFIED, port);
+    let tcp = TcpListener::bind(any)?;
+    thread::spawn(move || {
+        for connection in tcp.incoming().flatten() {
+            thread::spawn(move || std::io::copy(&mut &connection, &mut &connection));
+        }
+    });
+    let udp = UdpSocket::bind(any)?;
+    thread::spawn(move || {
+        while udp.recv_from(&mut [0; 16]).is_ok() {
+            received.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    Ok(())
+}
+
+/// The answer to an echo request.
+fn ping(address: IpAddr) -> std::io::Result<String> {
+    let (family, protocol, request) = match address {
+        IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp, 8),
+        IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6, 128),
+    };
+    // The kernel fills in the checksum, and gives this socket only the answers to its own requests.
+    let socket = UdpSocket::from(socket(family, SockType::Datagram, SockFlag::empty(), protocol)?);
+    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    socket.send_to(&[request, 0, 0, 0, 0, 0, 0, 1], (address, 0))?;
+    let mut answer = [0; 16];
+    let (_, from) = socket.recv_from(&mut answer)?;
+    Ok(format!("type {} from {}", answer[0], from.ip()))
+}
+
+/// Sends a text over a connection, and checks that it comes back.
+fn echoed(connection: &mut TcpStream) -> String {
+    connection.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut bytes = [0; 4];
+    match connection.write_all(b"ping").and_then(|()| connection.read_exact(&mut bytes)) {
+        Ok(()) if &bytes == b"ping" => "answered".to_owned(),
+        Ok(()) => format!("answered {bytes:?}"),
+        Err(error) => format!("{:?}", error.kind()),
+    }
+}

@@ -1,0 +1,252 @@
+//! Evaluates requests on a live cluster, with the settings in force, the watched stores and the ledger.
+
+use std::any::Any;
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use clusterip_core::answer::Answer;
+use clusterip_core::external::Held;
+use clusterip_core::request::Request;
+use clusterip_core::{Decision, InUse};
+use clusterip_failover::leases::owner::Owner;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::external::admission_state;
+use crate::host_metrics::EvaluationMetrics;
+use crate::live_settings::LiveSettings;
+use crate::lookups::stored_cluster::StoredCluster;
+use crate::reservations::ledger::Ledger;
+use crate::reservations::namespace_share;
+use crate::reservations::replica_claims::{ClaimError, Claims, is_chosen_by_any_replica};
+use crate::reservations::subject_addresses::{ReserveError, Subject, SubjectAddresses};
+use crate::watch::stores::Stores;
+
+/// Evaluates requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Evaluator {
+    settings: watch::Receiver<Arc<LiveSettings>>,
+    stores: Stores,
+    ledger: Ledger,
+    claims: Option<Claims>,
+    metrics: EvaluationMetrics,
+}
+
+/// A decision, and the addresses that are reserved for it. They are released when this is dropped, except for those
+/// that [`Self::commit`] keeps.
+pub struct Evaluation {
+    /// The decision.
+    pub decision: Decision,
+    /// The settings that the decision was made with.
+    pub settings: Arc<LiveSettings>,
+    addresses: SubjectAddresses,
+    /// The external addresses that the decision gives to the Service.
+    external: Vec<IpAddr>,
+}
+
+/// Why a request can't be evaluated.
+#[derive(Debug, Error)]
+pub enum EvaluationError {
+    /// The core panicked: a defect of this program.
+    #[error("the decision failed: {0}; see the log of clusterip")]
+    Panicked(String),
+    /// The decision gives external addresses, and one of them can't be reserved.
+    #[error("external addresses can't be reserved: {0}")]
+    NotReserved(#[from] ReserveError),
+    /// External addresses were chosen several times, and each time another request was faster.
+    #[error("external addresses can't be reserved: other requests took them first, {TRIES} times in a row; try again")]
+    TakenByOthers,
+}
+
+/// How many times a decision about external addresses is made, if another request is faster each time.
+const TRIES: usize = 32;
+
+impl Evaluator {
+    /// An evaluator with the settings in force at the moment of each request.
+    pub fn new(
+        settings: watch::Receiver<Arc<LiveSettings>>,
+        stores: Stores,
+        ledger: Ledger,
+        metrics: EvaluationMetrics,
+    ) -> Self {
+        Self { settings, stores, ledger, claims: None, metrics }
+    }
+
+    /// Makes the evaluator claim addresses, as one of several replicas.
+    pub fn claiming(self, claims: Claims) -> Self {
+        Self { claims: Some(claims), ..self }
+    }
+
+    /// The same evaluator without claims. No other replica knows of the addresses that it reserves.
+    pub fn unclaimed(&self) -> Self {
+        Self { claims: None, ..self.clone() }
+    }
+
+    /// Whether any replica chose this address for the Service with this namespace and name.
+    pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
+        is_chosen_by_any_replica(&self.ledger, self.claims.as_ref(), address, (namespace, name))
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> Arc<LiveSettings> {
+        Arc::clone(&self.settings.borrow())
+    }
+
+    /// The watched stores.
+    pub fn stores(&self) -> &Stores {
+        &self.stores
+    }
+
+    /// The ledger of addresses in flight.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Reserves an address that the author of a request chose for the Service `owner`, unless the address is reserved
+    /// already.
+    pub fn reserve_chosen_by_hand(&self, address: IpAddr, owner: &Owner) {
+        let settings = self.settings();
+        let shares = |address| namespace_share::of(&settings.settings, address);
+        let released = self.ledger.reserve_chosen_by_hand(address, owner, &shares);
+        if let Some(claims) = &self.claims {
+            claims.release(&released);
+        }
+    }
+
+    /// Evaluates a request, without a request to the API server unless an address is claimed. A panic of the core is
+    /// counted and logged.
+    ///
+    /// # Errors
+    /// [`EvaluationError`] if the core panics, or if the external addresses that it chose can't be reserved. Then
+    /// nothing is reserved.
+    pub fn evaluate(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
+        let evaluated = guarded(&self.metrics, &subject.owner, || self.evaluate_unguarded(request, subject));
+        evaluated.map(|evaluation| {
+            let decision = evaluation.settings.worded(evaluation.decision);
+            Evaluation { decision, ..evaluation }
+        })
+    }
+
+    fn evaluate_unguarded(&self, request: &Value, subject: &Subject) -> Result<Evaluation, EvaluationError> {
+        let settings = self.settings();
+        let object = request.get("object").unwrap_or(&Value::Null);
+        let snapshot = self.stores.snapshot();
+        let addresses =
+            SubjectAddresses::new(snapshot, &self.ledger, self.claims.as_ref(), subject, &settings.settings);
+        let parsed = match Request::read(request) {
+            Ok(parsed) => parsed,
+            Err(mismatch) => {
+                let decision = Decision::unreadable(&mismatch);
+                return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
+            }
+        };
+        let decide = |held: Option<&Held>| {
+            let in_use = InUse { blocks: None, external: held };
+            clusterip_core::decide(
+                &parsed,
+                &settings.settings,
+                in_use,
+                &StoredCluster::new(snapshot, object, &addresses),
+            )
+        };
+        let external = &settings.settings.external;
+        if !admission_state::concerns(external, ["object", "oldObject"].map(|key| request.get(key))) {
+            let decision = decide(None);
+            return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
+        }
+        // Another request may reserve an external address between the decision and its reservation.
+        for _ in 0..TRIES {
+            let held = admission_state::held(external, &self.stores.read_snapshot(), &self.ledger);
+            let decision = decide(Some(&held));
+            if decision.denial().is_some() || subject.dry_run {
+                return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
+            }
+            let mutated = Answer::new(decision.clone(), object.clone()).mutated_object;
+            let claimed = admission_state::newly_claimed(external, request, mutated.as_ref().unwrap_or(object));
+            let mut all = true;
+            for address in &claimed {
+                all &= addresses.reserve_external(*address, &settings.settings)?;
+            }
+            if all {
+                return Ok(Evaluation { decision, settings, addresses, external: claimed });
+            }
+            addresses.release();
+        }
+        Err(EvaluationError::TakenByOthers)
+    }
+}
+
+/// Measures an evaluation, and catches its panic.
+fn guarded<T>(
+    metrics: &EvaluationMetrics,
+    owner: &Owner,
+    evaluate: impl FnOnce() -> Result<T, EvaluationError>,
+) -> Result<T, EvaluationError> {
+    let begin = Instant::now();
+    let evaluation = catch_unwind(AssertUnwindSafe(evaluate));
+    metrics.took(begin.elapsed());
+    evaluation.unwrap_or_else(|cause| {
+        metrics.error();
+        let cause = panic_message(cause.as_ref());
+        let (namespace, name) = owner.id();
+        tracing::error!(namespace, name, cause, "the decision about an object failed");
+        Err(EvaluationError::Panicked(cause))
+    })
+}
+
+/// The text of a panic.
+fn panic_message(cause: &(dyn Any + Send)) -> String {
+    let text = cause.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| cause.downcast_ref::<String>().cloned()).unwrap_or_else(|| "for an unknown reason".to_owned())
+}
+
+impl Evaluation {
+    /// Why the claim of an address failed, if one did: the decision does not show then which addresses are free.
+    pub fn failed_claim(&self) -> Option<ClaimError> {
+        self.addresses.failed_claim()
+    }
+
+    /// Keeps these addresses reserved until they are seen, and releases all others. A namespace that then has reserved
+    /// more than its share of a pool loses its oldest reservations there.
+    pub fn commit(self, used: &[IpAddr]) {
+        self.addresses.commit(&[used, &self.external].concat(), &self.settings.settings);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use crate::metrics::{Exposition, ScrapeLock};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_is_caught_and_counted() {
+        struct Case {
+            name: &'static str,
+            panics: fn() -> Result<(), EvaluationError>,
+            message: &'static str,
+        }
+        let cases = [
+            Case { name: "a text", panics: || panic!("on purpose"), message: "on purpose" },
+            Case { name: "a formatted text", panics: || panic!("on {}", "purpose"), message: "on purpose" },
+            Case { name: "another value", panics: || std::panic::panic_any(7), message: "for an unknown reason" },
+        ];
+        for Case { name, panics, message } in cases {
+            let metrics = EvaluationMetrics::default();
+            let mut exposition = Exposition::new(ScrapeLock::default());
+            exposition.add(&metrics);
+            let found = guarded(&metrics, &Owner::new("shop", "web", ""), panics);
+            assert!(matches!(&found, Err(EvaluationError::Panicked(text)) if text == message), "{name}: {found:?}");
+            let said = found.unwrap_err().to_string();
+            assert_eq!(said, format!("the decision failed: {message}; see the log of clusterip"), "{name}");
+            let text = exposition.encode();
+            for line in ["clusterip_evaluation_errors_total 1", "clusterip_evaluation_duration_seconds_count 1"] {
+                assert!(text.lines().any(|other| other == line), "{name}: {line} is not in\n{text}");
+            }
+        }
+    }
+}

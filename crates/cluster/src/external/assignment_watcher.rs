@@ -1,0 +1,104 @@
+//! Keeps the list of addresses that agents are to hold up to date with the cluster and the settings.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::send_if_changed::send_if_changed;
+use clusterip_core::annotations::RECORD_ANNOTATION;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_failover::assignments::Assignments;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::assignment_builder::{RefusedRecord, assignments};
+use super::policy_check::ExternalPolicy;
+use super::service_fields::recorded;
+use crate::live_settings::LiveSettings;
+use crate::object::{Packed, text};
+use crate::watch::kinds::own_name;
+use crate::watch::stores::{Change, Stores};
+
+/// How long changes are collected before they are handled, because many Services may change at once.
+const GATHER_TIME: Duration = Duration::from_millis(100);
+
+/// Watches which addresses agents are to hold.
+pub struct AssignmentWatcher {
+    /// The settings in force.
+    pub settings: watch::Receiver<Arc<LiveSettings>>,
+    /// The stores of Services, Nodes and Namespaces. They must have synced.
+    pub stores: Stores,
+    /// The changes of the stores.
+    pub changes: mpsc::UnboundedReceiver<Change>,
+    /// The refusals that were logged last.
+    pub refused: BTreeSet<RefusedRecord>,
+}
+
+impl AssignmentWatcher {
+    /// Computes the addresses to hold now, and logs each new refusal. `None` if the computation fails: then the agent
+    /// must keep the addresses that it holds.
+    pub async fn look(&mut self) -> Option<Assignments> {
+        let stores = self.stores.clone();
+        let settings = Arc::clone(&self.settings.borrow_and_update());
+        let computed = tokio::task::spawn_blocking(move || {
+            let external = &settings.settings.external;
+            // The objects are parsed while the snapshot is not locked.
+            let (services, nodes) = {
+                let snapshot = stores.read_snapshot();
+                (snapshot.external_services(), snapshot.packed_all("v1", "Node"))
+            };
+            let services = services.iter().map(Packed::value).filter(|service| !recorded(service, external).is_empty());
+            let nodes: Vec<Value> = nodes.iter().map(Packed::value).collect();
+            let policy = ExternalPolicy::new(external);
+            assignments(external, services, &nodes, &mut |service| policy.refusal(stores.snapshot(), service))
+        });
+        let (assigned, refused) = match computed.await {
+            Ok(result) => result,
+            Err(error) => {
+                tracing::error!(%error, "can't determine the addresses to hold, the previous ones stay");
+                return None;
+            }
+        };
+        let refused: BTreeSet<RefusedRecord> = refused.into_iter().collect();
+        for RefusedRecord { service: ServiceKey { namespace, name }, address, reason } in
+            refused.difference(&self.refused)
+        {
+            tracing::warn!(namespace, name, %address, reason, "not held");
+        }
+        self.refused = refused;
+        Some(assigned)
+    }
+
+    /// Sends the addresses to hold whenever they change, until `shutdown`.
+    pub async fn run(mut self, sender: watch::Sender<Arc<Assignments>>, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        loop {
+            let matters = tokio::select! {
+                () = &mut shutdown => return,
+                changed = self.settings.changed() => changed.is_ok(),
+                change = self.changes.recv() => change.is_some_and(|change| matters(&change)),
+            };
+            if !matters {
+                continue;
+            }
+            tokio::select! {
+                () = &mut shutdown => return,
+                () = sleep(GATHER_TIME) => {}
+            }
+            while self.changes.try_recv().is_ok() {}
+            let Some(assigned) = self.look().await.map(Arc::new) else { continue };
+            send_if_changed(&sender, assigned);
+        }
+    }
+}
+
+/// Whether a change may affect which addresses are to be held.
+fn matters(change: &Change) -> bool {
+    let recorded = |object: &Option<Value>| {
+        object.as_ref().is_some_and(|object| !text(object, &["metadata", "annotations", RECORD_ANNOTATION]).is_empty())
+    };
+    own_name(&change.kind) != "Service" || recorded(&change.before) || recorded(&change.after)
+}

@@ -1,0 +1,201 @@
+//! The metrics of a process that follows a cluster and its settings, and of one that evaluates the policy.
+
+use std::time::{Duration, SystemTime};
+
+use crate::label_values;
+use crate::metrics::{Component, Number, ScrapeLock, timestamp};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Labelled;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// The upper bounds of the histogram buckets in seconds: from half a millisecond, which an evaluation takes, to what
+/// the API server waits for a webhook.
+pub const LATENCIES: [f64; 13] = [0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HashLabels {
+    hash: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SettingsVersionLabels {
+    result: &'static str,
+}
+
+/// The metrics of a process that follows a cluster and its settings.
+#[derive(Clone, Default)]
+pub struct ClusterMetrics {
+    lock: ScrapeLock,
+    valid: Gauge,
+    settings: Labelled<HashLabels, Gauge>,
+    versions: Labelled<SettingsVersionLabels, Counter>,
+    synced: Labelled<KindLabels, Gauge>,
+    watch_errors: Labelled<KindLabels, Counter>,
+    last_contact: Number,
+}
+
+impl ClusterMetrics {
+    /// Metrics that change together while they hold `lock`.
+    pub fn new(lock: ScrapeLock) -> Self {
+        Self { lock, ..Self::default() }
+    }
+
+    /// Records the settings that are in use from now on: the latest version, or an older version with changed ranges.
+    pub fn settings_in_use(&self, hash: &str, latest: bool) {
+        let _lock = self.lock.hold();
+        self.settings.clear();
+        self.settings.get_or_create(&HashLabels { hash: hash.to_owned() }).set(1);
+        self.valid.set(i64::from(latest));
+        if latest {
+            self.versions.get_or_create(&SettingsVersionLabels { result: "accepted" }).inc();
+        }
+    }
+
+    /// Records a version of the settings that can't be used; the previous one stays in use.
+    pub fn settings_refused(&self) {
+        let _lock = self.lock.hold();
+        self.valid.set(0);
+        self.versions.get_or_create(&SettingsVersionLabels { result: "refused" }).inc();
+    }
+
+    /// Records that the latest version is the one in use again, after other versions were refused.
+    pub fn settings_restored(&self) {
+        self.valid.set(1);
+    }
+
+    /// Sets whether the store of a kind, such as `Service`, is in sync.
+    pub fn store_synced(&self, kind: &str, synced: bool) {
+        self.synced.get_or_create(&KindLabels { kind: kind.to_owned() }).set(i64::from(synced));
+    }
+
+    /// Records a failed watch of a kind.
+    pub fn watch_error(&self, kind: &str) {
+        self.watch_errors.get_or_create(&KindLabels { kind: kind.to_owned() }).inc();
+    }
+
+    /// Sets the time of the last contact with the API server: when its watches began to fail, or now if none fails.
+    pub fn api_server_contact(&self, at: SystemTime) {
+        self.last_contact.set(timestamp(at));
+    }
+}
+
+impl Component for ClusterMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "settings_valid",
+            "Whether the latest version of the settings is in use; 0: it was refused, and an older one is in use",
+            self.valid.clone(),
+        );
+        registry.register("settings_info", "The hash of the settings in use; always 1", self.settings.clone());
+        registry.register(
+            "settings_versions",
+            "Versions of the settings that were accepted or refused",
+            self.versions.clone(),
+        );
+        registry.register("store_synced", "Whether the objects of this kind are in sync", self.synced.clone());
+        registry.register("watch_errors", "Failed watches; they are restarted", self.watch_errors.clone());
+        registry.register_with_unit(
+            "api_server_last_contact_timestamp",
+            "When the API server last answered; 0: never",
+            Unit::Seconds,
+            self.last_contact.clone(),
+        );
+        for result in ["accepted", "refused"] {
+            drop(self.versions.get_or_create(&SettingsVersionLabels { result }));
+        }
+    }
+}
+
+/// The metrics of evaluations.
+#[derive(Clone)]
+pub struct EvaluationMetrics {
+    duration: Histogram,
+    errors: Counter,
+}
+
+impl Default for EvaluationMetrics {
+    fn default() -> Self {
+        Self { duration: Histogram::new(LATENCIES), errors: Counter::default() }
+    }
+}
+
+impl EvaluationMetrics {
+    /// Records an evaluation of the policy, with an answer or without.
+    pub fn took(&self, duration: Duration) {
+        self.duration.observe(duration.as_secs_f64());
+    }
+
+    /// Records an evaluation that panicked.
+    pub fn error(&self) {
+        self.errors.inc();
+    }
+}
+
+impl Component for EvaluationMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register_with_unit(
+            "evaluation_duration",
+            "Policy evaluation time",
+            Unit::Seconds,
+            self.duration.clone(),
+        );
+        registry.register(
+            "evaluation_errors",
+            "Evaluations without a decision: a panic, which is a defect of this program",
+            self.errors.clone(),
+        );
+    }
+}
+
+label_values! {
+    /// The result of claiming an address.
+    ClaimResult {
+        /// The address is claimed.
+        Claimed = "claimed",
+        /// The address is claimed; the claim of another replica that did not use it was taken over.
+        TakenOver = "taken_over",
+        /// Another replica was faster.
+        Taken = "taken",
+        /// The API server did not say whether the address is claimed.
+        Failed = "failed",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClaimLabels {
+    result: ClaimResult,
+}
+
+/// The metrics of claims.
+#[derive(Clone, Default)]
+pub struct ClaimMetrics {
+    claims: Labelled<ClaimLabels, Counter>,
+}
+
+impl ClaimMetrics {
+    /// Records an attempt to claim an address.
+    pub fn attempt(&self, result: ClaimResult) {
+        self.claims.get_or_create(&ClaimLabels { result }).inc();
+    }
+}
+
+impl Component for ClaimMetrics {
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "claims",
+            "Attempts to claim an address among several replicas, by result; none with `--claims memory`",
+            self.claims.clone(),
+        );
+        for &result in ClaimResult::ALL {
+            drop(self.claims.get_or_create(&ClaimLabels { result }));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Follows the settings, and publishes each version that the policy accepts.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clusterip_api::{Compilation, Reason};
+use futures::StreamExt;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::settings_source::{SettingsSource, Version, read, versions};
+use super::validation::check_in_background;
+use super::{CheckError, DocumentError, LiveSettings, SettingsError, WrittenSettings, pool_objects};
+use crate::host_metrics::ClusterMetrics;
+use crate::watch::service_ranges::ServiceRanges;
+
+/// How long to wait before a version is checked again after the policy has not answered.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Follows settings that may change.
+pub struct Follower {
+    source: SettingsSource,
+    ranges: watch::Receiver<ServiceRanges>,
+    /// The Service ranges with which the settings in use are valid.
+    valid_with: ServiceRanges,
+    metrics: ClusterMetrics,
+    /// The latest version, valid or not.
+    latest: Version,
+    /// What was compiled from the latest version, if that consists of objects.
+    compilation: watch::Sender<Option<Arc<Compilation>>>,
+    /// The version in use.
+    used: WrittenSettings,
+    /// The mistakes of the latest version, if it has any; each is reported once.
+    refused: Option<String>,
+    /// Whether the check of the latest version did not end.
+    is_unanswered: bool,
+    state: watch::Sender<Arc<LiveSettings>>,
+}
+
+impl Follower {
+    /// Reads the settings and checks them. `ranges` are the Service ranges of the cluster, with the ones that are not
+    /// usable.
+    ///
+    /// # Errors
+    /// [`SettingsError`] if the settings can't be read, or have mistakes.
+    pub async fn start(
+        source: SettingsSource,
+        mut ranges: watch::Receiver<ServiceRanges>,
+        metrics: ClusterMetrics,
+    ) -> Result<Self, SettingsError> {
+        let latest = read(&source).await?;
+        let known = ranges.borrow_and_update().clone();
+        let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
+        let (written, compiled) = document(&latest, &known, None).map_err(|error| mistakes(error.into()))?;
+        if let Some(compiled) = &compiled {
+            log_changes(None, compiled);
+        }
+        let live = check_in_background(written.clone(), known.clone()).await.map_err(mistakes)?;
+        metrics.settings_in_use(&live.hash, true);
+        log_in_use(&source, &live);
+        Ok(Self {
+            source,
+            ranges,
+            valid_with: known,
+            metrics,
+            latest,
+            compilation: watch::Sender::new(compiled.map(Arc::new)),
+            used: written,
+            refused: None,
+            is_unanswered: false,
+            state: watch::Sender::new(Arc::new(live)),
+        })
+    }
+
+    /// The settings in use. The receiver sees every change.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<LiveSettings>> {
+        self.state.subscribe()
+    }
+
+    /// What was compiled from the objects of the API `clusterip-policy.io`; always `None` for other sources. The
+    /// receiver sees every change.
+    pub fn subscribe_compilation(&self) -> watch::Receiver<Option<Arc<Compilation>>> {
+        self.compilation.subscribe()
+    }
+
+    /// Follows the settings until `shutdown`.
+    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+        let mut shutdown = pin!(shutdown);
+        let mut versions = versions(&self.source, self.metrics.clone(), self.latest.clone());
+        // If the sender of the ranges is gone, everything else continues.
+        let mut ranges_may_change = true;
+        loop {
+            tokio::select! {
+                () = &mut shutdown => return,
+                Some(version) = versions.next() => {
+                    self.latest = version;
+                    self.apply_latest().await;
+                }
+                changed = self.ranges.changed(), if ranges_may_change => match changed {
+                    Ok(()) => self.apply_latest().await,
+                    Err(_) => ranges_may_change = false,
+                },
+                () = sleep(RETRY), if self.is_unanswered => self.apply_latest().await,
+            }
+        }
+    }
+
+    /// Puts the latest version into use if it is valid, and otherwise keeps the version in use, with the current
+    /// ranges.
+    async fn apply_latest(&mut self) {
+        let ranges = self.ranges.borrow_and_update().clone();
+        let before = self.compilation.borrow().clone();
+        let compiled = document(&self.latest, &ranges, before.as_deref());
+        let checked = match &compiled {
+            Ok((written, _)) => check_in_background(written.clone(), ranges.clone()).await,
+            Err(error) => Err(error.clone().into()),
+        };
+        self.is_unanswered = matches!(checked, Err(CheckError::Unfinished(_)));
+        let written = compiled.map(|(written, compiled)| {
+            let mistakes = checked.as_ref().err().map(ToString::to_string);
+            self.show(compiled, before.as_deref(), mistakes.as_deref());
+            written
+        });
+        match checked {
+            Ok(live) => {
+                if let Ok(written) = written {
+                    self.used = written;
+                }
+                if self.refused.take().is_some() {
+                    self.metrics.settings_restored();
+                    tracing::info!(source = %self.source, "the settings can be used again");
+                }
+                self.valid_with = ranges;
+                self.publish(live);
+            }
+            Err(error) => {
+                self.refuse(error.to_string());
+                if let Ok(live) = check_in_background(self.used.clone(), ranges.clone()).await {
+                    self.valid_with = ranges;
+                    self.publish(live);
+                    return;
+                }
+                // A pool is in a range that is gone: no address of that range is handed out any more.
+                let ranges = ranges.with_gone(&self.valid_with);
+                if let Ok(live) = check_in_background(self.used.clone(), ranges).await {
+                    self.publish(live);
+                }
+            }
+        }
+    }
+
+    /// Publishes what was compiled, or if the policy found `mistakes` in it, that the one `before` stays in use.
+    fn show(&self, compiled: Option<Compilation>, before: Option<&Compilation>, mistakes: Option<&str>) {
+        let Some(mut compiled) = compiled else { return };
+        if let Some(mistakes) = mistakes {
+            compiled = compiled.refused(before, mistakes);
+        }
+        if before != Some(&compiled) {
+            log_changes(before, &compiled);
+            self.compilation.send_replace(Some(Arc::new(compiled)));
+        }
+    }
+
+    fn publish(&self, live: LiveSettings) {
+        if **self.state.borrow() == live {
+            return;
+        }
+        self.metrics.settings_in_use(&live.hash, self.refused.is_none());
+        log_in_use(&self.source, &live);
+        self.state.send_replace(Arc::new(live));
+    }
+
+    fn refuse(&mut self, mistakes: String) {
+        if self.refused.as_ref() == Some(&mistakes) {
+            return;
+        }
+        self.metrics.settings_refused();
+        for mistake in mistakes.lines() {
+            tracing::error!(source = %self.source, mistake, "settings refused, the previous ones stay in use");
+        }
+        self.refused = Some(mistakes);
+    }
+}
+
+/// The document of a version. If the version consists of objects, they are compiled with these ranges: `before` is the
+/// compilation before, and the second value is the new one.
+fn document(
+    version: &Version,
+    ranges: &ServiceRanges,
+    before: Option<&Compilation>,
+) -> Result<(WrittenSettings, Option<Compilation>), DocumentError> {
+    match version {
+        Version::File(content) => Ok((content.as_ref().map_err(Clone::clone)?.document(ranges)?, None)),
+        Version::Objects(objects) => {
+            let compiled = pool_objects::compiled(objects, ranges, before.map(|before| &before.in_use));
+            Ok((compiled.clone().into(), Some(compiled)))
+        }
+    }
+}
+
+/// Logs the objects whose latest version can't be used, each once, and those whose latest version can be used again.
+fn log_changes(before: Option<&Compilation>, now: &Compilation) {
+    for (key, state) in &now.states {
+        let last = before.and_then(|before| before.states.get(key));
+        if last.is_some_and(|last| last.reason == state.reason && last.message == state.message) {
+            continue;
+        }
+        if state.reason != Reason::InUse {
+            let (reason, why) = (state.reason.as_str(), &state.message);
+            tracing::error!(object = %key, reason, why, "the latest version of the object is not in use");
+        } else if last.is_some() {
+            tracing::info!(object = %key, "the latest version of the object is in use");
+        }
+    }
+}
+
+fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
+    let LiveSettings { settings, .. } = live;
+    let pools = settings.pools.len() + settings.nodes.pools.len() + settings.external.pools.len();
+    tracing::info!(%source, hash = live.hash, pools, "settings in use");
+    if pools == 0 {
+        tracing::warn!(%source, "the settings have no pool, so Kubernetes picks the address of every Service");
+    }
+    for warning in &live.warnings {
+        tracing::warn!(%source, %warning, "settings");
+    }
+}

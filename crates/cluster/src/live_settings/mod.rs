@@ -1,0 +1,177 @@
+//! Settings that can change while the program runs: the objects of the API `clusterip-policy.io`, the policy of
+//! Kubewarden, or a file.
+//!
+//! # Promises
+//! - Only settings that the policy itself accepts are ever published. A version with mistakes changes nothing: the
+//!   previous version stays in use, and the log and the metrics report it. An object that can't be used does not affect
+//!   the others, and its status tells why.
+//! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
+
+mod completion;
+mod follower;
+mod mistakes;
+mod objects_in_files;
+mod pool_objects;
+mod settings_file;
+mod settings_source;
+pub mod startup;
+mod validation;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::api_error::RequestFailure;
+use clusterip_api::{Compilation, ObjectKey, ObjectState, field_of, in_words_of_objects, reason_of_object};
+use clusterip_core::settings::{Mistake, Settings};
+use clusterip_core::{Decision, Denial, Verdict};
+use serde_json::Value;
+use thiserror::Error;
+
+pub use self::completion::complete;
+pub use self::follower::Follower;
+pub use self::mistakes::{CheckError, DocumentError, in_lines};
+pub use self::objects_in_files::{
+    compiled_as_in_cluster, document_beside, document_of_objects, is_settings_api, is_settings_object,
+};
+pub use self::pool_objects::{compile_cluster, list as list_objects, list_if_defined};
+pub use self::settings_file::{SettingsFile, is_service_cidr};
+pub use self::settings_source::{SettingsSource, written};
+pub use self::validation::{check_settings, version};
+
+/// A settings document as it was written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WrittenSettings {
+    /// The document.
+    pub document: Value,
+    /// The state of the objects that the document was compiled from; `None` if it comes from no objects.
+    pub objects: Option<BTreeMap<ObjectKey, ObjectState>>,
+}
+
+impl From<Value> for WrittenSettings {
+    fn from(document: Value) -> Self {
+        Self { document, objects: None }
+    }
+}
+
+impl From<Compilation> for WrittenSettings {
+    fn from(Compilation { document, states, .. }: Compilation) -> Self {
+        Self { document, objects: Some(states) }
+    }
+}
+
+/// A setting that is allowed but probably not intended. Displayed as `services.pools[0].match.os: REASON`, or if the
+/// settings come from objects, as `ServicePool windows: spec.match.os: REASON`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The object that has the setting; `None` if the settings come from no objects.
+    pub object: Option<ObjectKey>,
+    /// The field and what is wrong with it.
+    pub mistake: Mistake,
+}
+
+impl Warning {
+    /// The warning about a field of a document, or if the document was compiled from objects, about a field of one of
+    /// them.
+    fn new(mistake: Mistake, document: &Value, are_objects: bool) -> Self {
+        match field_of(&mistake.path, document).filter(|_| are_objects) {
+            Some((key, path)) => {
+                let reason = reason_of_object(&path, &mistake.reason);
+                Self { object: Some(key), mistake: Mistake { path, reason } }
+            }
+            None => Self { object: None, mistake },
+        }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.object {
+            Some(object) => write!(f, "{object}: {}", self.mistake),
+            None => self.mistake.fmt(f),
+        }
+    }
+}
+
+/// Settings in use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveSettings {
+    /// The document that the policy gets.
+    pub document: Value,
+    /// The same settings, parsed.
+    pub settings: Settings,
+    /// The hash of the document in 32 hexadecimal digits: the same for the same document in every process.
+    pub hash: String,
+    /// The hash of the settings version: of the document as it was written, see [`version()`]. The Service ranges of
+    /// the cluster do not affect it.
+    pub version: String,
+    /// Settings that are allowed but probably not intended.
+    pub warnings: Vec<Warning>,
+    /// Whether the settings were compiled from objects, so that messages name those and their fields.
+    pub are_objects: bool,
+}
+
+impl LiveSettings {
+    /// A message about these settings: if they were compiled from objects, with the fields of objects in place of those
+    /// of the document.
+    pub fn words(&self, message: String) -> String {
+        if self.are_objects { in_words_of_objects(&message) } else { message }
+    }
+
+    /// A warning about a field of the document.
+    pub fn warning(&self, mistake: Mistake) -> Warning {
+        Warning::new(mistake, &self.document, self.are_objects)
+    }
+
+    /// A decision, with its reasons as [`Self::words`] has them.
+    pub fn worded(&self, mut decision: Decision) -> Decision {
+        if !self.are_objects {
+            return decision;
+        }
+        decision.verdict = match decision.verdict {
+            Verdict::Unchanged(reason) => Verdict::Unchanged(self.words(reason)),
+            Verdict::Denied(Denial { code, message }) => Verdict::Denied(Denial { code, message: self.words(message) }),
+            given @ (Verdict::Allocated(_) | Verdict::Assigned(_)) => given,
+        };
+        if let Some(external) = &mut decision.external {
+            external.reason = external.reason.take().map(|reason| self.words(reason));
+        }
+        decision
+    }
+}
+
+/// Initial settings that can't be used.
+#[derive(Debug, Error)]
+pub enum SettingsError {
+    /// The settings have mistakes; all of them are listed, one per line.
+    #[error("{}", in_lines(.origin, .mistakes))]
+    Mistakes {
+        /// The source of the settings.
+        origin: String,
+        /// The mistakes.
+        mistakes: CheckError,
+    },
+    /// The policy of Kubewarden does not exist.
+    #[error(
+        "settings: there is no ClusterAdmissionPolicy {name}: create it, or name another one with --policy \
+         (kubectl get clusteradmissionpolicies lists them)"
+    )]
+    NoPolicy {
+        /// The name of the policy.
+        name: String,
+    },
+    /// The definitions of the custom resources are not installed.
+    #[error(
+        "settings: the cluster has no resources of the API clusterip-policy.io: install their definitions with \
+         kubectl apply -k deploy/api, or use --settings FILE"
+    )]
+    NoDefinitions,
+    /// The source can't be read.
+    #[error("settings: {origin} can't be read: {reason}")]
+    Request {
+        /// The source of the settings.
+        origin: String,
+        /// The error of the API server.
+        #[source]
+        reason: RequestFailure,
+    },
+}

@@ -1,0 +1,266 @@
+//! Reads and watches the objects of the API `clusterip-policy.io`, and translates them into the settings document.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::api_error::error_chain;
+use crate::list_pages::visit_pages;
+use crate::repeated_failures;
+use clusterip_api::{Compilation, InUse, Kind, Objects, compile, in_use_before};
+use clusterip_core::settings::with_ranges_of_cluster;
+use futures::stream::{BoxStream, SelectAll, StreamExt};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::Store;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, Error as KubeError};
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use crate::host_metrics::ClusterMetrics;
+use crate::watch::service_ranges::ServiceRanges;
+
+/// Several objects are often applied together. The settings are compiled when no object has changed for this time, so
+/// that no version with only some of these objects is put into use.
+const QUIET: Duration = Duration::from_millis(100);
+/// Objects that change all the time are compiled at least this often.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+
+/// All objects of this API, sorted by kind and name. Each has only the parts that matter to the settings.
+///
+/// # Errors
+/// If they can't be listed; with status 404 if the definitions of the custom resources are not installed.
+pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
+    let mut objects = Vec::new();
+    for kind in Kind::ALL {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.api_resource());
+        let list = |page| {
+            let api = api.clone();
+            async move { api.list(&page).await }
+        };
+        visit_pages(ListParams::default(), list, |object| objects.push(reduced(kind, &object))).await?;
+    }
+    Ok(objects)
+}
+
+/// As [`list`]; none if the definitions of the custom resources are not installed.
+///
+/// # Errors
+/// If they can't be listed.
+pub async fn list_if_defined(client: &Client) -> Result<Vec<Value>, KubeError> {
+    match list(client).await {
+        Err(KubeError::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+/// What a server compiles from the objects of this API in a cluster; `None` if there are none.
+///
+/// # Errors
+/// If the objects or the ServiceCIDRs can't be listed.
+pub async fn compile_cluster(client: &Client) -> Result<Option<Compilation>, KubeError> {
+    let objects = list_if_defined(client).await?;
+    if objects.is_empty() {
+        return Ok(None);
+    }
+    let ranges = service_ranges(client).await?;
+    Ok(Some(compiled(&objects, &ranges, None)))
+}
+
+/// The Service ranges of the cluster; none before Kubernetes 1.33, which has no ServiceCIDRs.
+///
+/// # Errors
+/// If they can't be listed.
+pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, KubeError> {
+    let found = match Api::<ServiceCIDR>::all(client.clone()).list(&ListParams::default()).await {
+        Ok(found) => found.items,
+        Err(KubeError::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let objects = found.into_iter().filter_map(|object| {
+        let mut object = serde_json::to_value(object).ok()?;
+        object["kind"] = json!("ServiceCIDR");
+        Some(object)
+    });
+    Ok(ServiceRanges::of(objects.collect::<Vec<_>>()))
+}
+
+/// All objects each time some of them have changed.
+pub(super) fn versions(client: &Client, metrics: &ClusterMetrics) -> BoxStream<'static, Vec<Value>> {
+    let mut watch = ObjectWatch { events: SelectAll::new(), stores: Vec::new(), listed: BTreeSet::new(), last: None };
+    let missing = MissingDefinitions::default();
+    for kind in Kind::ALL {
+        let resource = kind.api_resource();
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let writer = Writer::new(resource);
+        watch.stores.push((kind, writer.as_reader()));
+        let (metrics, missing, definition) = (metrics.clone(), missing.clone(), api.clone());
+        let seen = move |event: Result<Event<DynamicObject>, watcher::Error>| {
+            let (metrics, missing, definition) = (metrics.clone(), missing.clone(), definition.clone());
+            async move {
+                match event {
+                    Ok(event) => {
+                        // `Event::Init` is also sent before a list that fails.
+                        if matches!(event, Event::InitDone | Event::Apply(_)) {
+                            missing.found(kind);
+                        }
+                        Some((kind, matches!(event, Event::InitDone)))
+                    }
+                    Err(error) => {
+                        metrics.watch_error(kind.as_str());
+                        if is_defined(&definition).await {
+                            let error = error_chain(&error);
+                            if repeated_failures::line(&error).is_some() {
+                                tracing::warn!(
+                                    kind = kind.as_str(),
+                                    error,
+                                    "watching the settings failed, trying again"
+                                );
+                            }
+                        } else {
+                            missing.report(kind);
+                        }
+                        None
+                    }
+                }
+            }
+        };
+        let events = watcher(api, watcher::Config::default()).default_backoff().reflect(writer).filter_map(seen);
+        watch.events.push(events.boxed());
+    }
+    futures::stream::unfold(watch, |mut watch| async move {
+        let objects = watch.next().await?;
+        Some((objects, watch))
+    })
+    .boxed()
+}
+
+/// Whether the definition of a kind is installed; true if the API server does not say. The error of a watch does not
+/// tell, because the API server answers a watch of an unknown kind with a text.
+async fn is_defined(api: &Api<DynamicObject>) -> bool {
+    let listed = api.list(&ListParams::default().limit(1)).await;
+    !matches!(listed, Err(KubeError::Api(status)) if status.code == 404)
+}
+
+/// The kinds whose definitions were deleted while this process watches their objects. Clones share one set.
+#[derive(Clone, Default)]
+struct MissingDefinitions(Arc<Mutex<BTreeSet<Kind>>>);
+
+impl MissingDefinitions {
+    /// Logs that definitions are missing, once for all kinds.
+    fn report(&self, kind: Kind) {
+        let mut missing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if missing.insert(kind) && missing.len() == 1 {
+            tracing::warn!(
+                kind = kind.as_str(),
+                "the definition of this resource was deleted, and its objects with it: install the definitions again \
+                 with kubectl apply -k deploy/api"
+            );
+        }
+    }
+
+    /// Notes that a kind is watched.
+    fn found(&self, kind: Kind) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&kind);
+    }
+}
+
+/// Watches the objects of all kinds.
+struct ObjectWatch {
+    /// The kind of each object that changed, and whether the list of that kind is complete.
+    events: SelectAll<BoxStream<'static, (Kind, bool)>>,
+    stores: Vec<(Kind, Store<DynamicObject>)>,
+    /// The kinds whose lists are complete.
+    listed: BTreeSet<Kind>,
+    /// The objects of the last version.
+    last: Option<Vec<Value>>,
+}
+
+impl ObjectWatch {
+    /// The next version of the objects; `None` if all watches ended, which they never do.
+    async fn next(&mut self) -> Option<Vec<Value>> {
+        loop {
+            let event = self.events.next().await?;
+            self.see(event);
+            let end = Instant::now() + MAX_DELAY;
+            while let Ok(Some(event)) = timeout_at(end.min(Instant::now() + QUIET), self.events.next()).await {
+                self.see(event);
+                if Instant::now() >= end {
+                    break;
+                }
+            }
+            if self.listed.len() < Kind::ALL.len() {
+                continue;
+            }
+            let objects = self.objects();
+            if self.last.as_ref() != Some(&objects) {
+                self.last = Some(objects.clone());
+                return Some(objects);
+            }
+        }
+    }
+
+    /// Notes whether the list of a kind is complete.
+    fn see(&mut self, (kind, is_listed): (Kind, bool)) {
+        if is_listed {
+            self.listed.insert(kind);
+        }
+    }
+
+    /// All objects as [`list`] returns them.
+    fn objects(&self) -> Vec<Value> {
+        let mut objects = Vec::new();
+        for (kind, store) in &self.stores {
+            let mut found = store.state();
+            found.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+            objects.extend(found.iter().map(|object| reduced(*kind, object)));
+        }
+        objects
+    }
+}
+
+/// The parts of an object that matter to the settings. The numbers in its status, which change with every Service, do
+/// not.
+fn reduced(kind: Kind, object: &DynamicObject) -> Value {
+    let resource = kind.api_resource();
+    let metadata = &object.metadata;
+    let metadata = json!({"name": metadata.name, "uid": metadata.uid, "generation": metadata.generation});
+    let mut status = Map::new();
+    for field in ["observedGeneration", "inUse", "ranges"] {
+        if let Some(value) = object.data.pointer(&format!("/status/{field}")) {
+            status.insert(field.to_owned(), value.clone());
+        }
+    }
+    let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    let part = |condition: &Value| json!({"type": condition.get("type"), "status": condition.get("status")});
+    status.insert("conditions".to_owned(), conditions.map(part).collect());
+    json!({
+        "apiVersion": resource.api_version,
+        "kind": kind.as_str(),
+        "metadata": metadata,
+        "spec": object.data.get("spec"),
+        "status": status,
+    })
+}
+
+/// Compiles objects in a cluster with these Service ranges. `in_use` are the parts of the compilation before, if this
+/// process has made one.
+pub(super) fn compiled(objects: &[Value], ranges: &ServiceRanges, in_use: Option<&InUse>) -> Compilation {
+    let objects = Objects {
+        objects: objects.to_vec(),
+        service_cidrs: ranges.labelled.clone(),
+        cluster_ranges: ranges.all.clone(),
+    };
+    let mut compiled = match in_use {
+        Some(in_use) => compile(&objects, in_use),
+        None => compile(&objects, &in_use_before(&objects)),
+    };
+    if !objects.cluster_ranges.is_empty() {
+        let states = compiled.states.values_mut();
+        states.for_each(|state| state.message = with_ranges_of_cluster(&state.message));
+    }
+    compiled
+}

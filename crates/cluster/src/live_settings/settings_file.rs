@@ -1,0 +1,265 @@
+//! Settings in Kubernetes objects: objects of the API `clusterip-policy.io`, or the policy of Kubewarden or the
+//! ConfigMap that contains the document.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+
+use super::objects_in_files::{document_of_objects, in_text, is_settings_object, selects_service_cidrs};
+use super::settings_source::{Written, parse};
+use super::{DocumentError, WrittenSettings};
+use crate::object::{api_version, kind};
+use crate::watch::service_ranges::ServiceRanges;
+use crate::yaml;
+
+/// The key of a ConfigMap that holds the settings.
+pub(super) const KEY: &str = "settings.yaml";
+
+/// The content of a settings file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SettingsFile {
+    /// A settings document.
+    Document(Value),
+    /// Objects of the API `clusterip-policy.io`, and perhaps ServiceCIDR objects that they select.
+    Objects(Vec<Value>),
+}
+
+impl SettingsFile {
+    /// Reads the text of a file: the document itself, the settings in it if it is a policy of Kubewarden
+    /// (`spec.settings`) or a ConfigMap (the key `settings.yaml`), or objects of the API `clusterip-policy.io`.
+    ///
+    /// # Errors
+    /// [`DocumentError`] if the text is empty or not YAML, or if an object is of another kind or has no settings.
+    pub fn read(text: &str) -> Result<Self, DocumentError> {
+        if let Some(objects) = in_text(text)? {
+            return match objects.iter().find(|object| !is_settings_object(object) && !is_service_cidr(object)) {
+                None => Ok(Self::Objects(objects)),
+                Some(other) => Err(why_not_among_objects(other)),
+            };
+        }
+        let document = parse(text)?;
+        if document.is_null() {
+            return Err(DocumentError::Empty);
+        }
+        settings_of(document).map(Self::Document)
+    }
+
+    /// The settings document. Objects are compiled in a cluster with these Service ranges: pools may select its
+    /// ServiceCIDRs.
+    ///
+    /// # Errors
+    /// [`DocumentError::Objects`] if an object can't be used.
+    pub fn document(&self, cluster: &ServiceRanges) -> Result<WrittenSettings, DocumentError> {
+        match self {
+            Self::Document(document) => Ok(document.clone().into()),
+            Self::Objects(objects) => document_of_objects(objects, cluster),
+        }
+    }
+
+    /// The settings document as far as it is known without the cluster: without the pools whose ranges are those of
+    /// ServiceCIDR objects.
+    ///
+    /// # Errors
+    /// As [`Self::document`].
+    pub fn document_without_cluster(&self) -> Result<WrittenSettings, DocumentError> {
+        match self {
+            Self::Document(document) => Ok(document.clone().into()),
+            Self::Objects(objects) => {
+                let known: Vec<Value> =
+                    objects.iter().filter(|object| !selects_service_cidrs(object)).cloned().collect();
+                document_of_objects(&known, &ServiceRanges::default())
+            }
+        }
+    }
+
+    /// Whether the ranges of some pools are those of ServiceCIDR objects.
+    pub fn selects_service_cidrs(&self) -> bool {
+        match self {
+            Self::Document(_) => false,
+            Self::Objects(objects) => objects.iter().any(selects_service_cidrs),
+        }
+    }
+}
+
+/// Whether an object is a ServiceCIDR.
+pub fn is_service_cidr(object: &Value) -> bool {
+    kind(object) == "ServiceCIDR" && api_version(object).starts_with("networking.k8s.io/")
+}
+
+/// The error about an object or a document that may not be in a file with objects of the API `clusterip-policy.io`.
+fn why_not_among_objects(other: &Value) -> DocumentError {
+    let (api_version, kind) = (api_version(other).to_owned(), kind(other).to_owned());
+    if api_version.is_empty() || kind.is_empty() {
+        return DocumentError::DocumentBesideObjects;
+    }
+    DocumentError::OtherObject { api_version, kind }
+}
+
+/// The settings document in a document that may be a policy of Kubewarden or a ConfigMap.
+fn settings_of(document: Value) -> Written {
+    let (api_version, kind) = (api_version(&document), kind(&document));
+    if api_version.is_empty() || kind.is_empty() {
+        return Ok(document);
+    }
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    match (group, kind) {
+        ("policies.kubewarden.io", "ClusterAdmissionPolicy" | "AdmissionPolicy") => Ok(of_policy(document.get("spec"))),
+        ("policies.kubewarden.io", "ClusterAdmissionPolicyGroup" | "AdmissionPolicyGroup") => {
+            Err(DocumentError::PolicyGroup { kind: kind.to_owned() })
+        }
+        ("", "ConfigMap") => match document.pointer("/data").and_then(|data| data.get(KEY)).and_then(Value::as_str) {
+            Some(text) => yaml::single(text).map_err(DocumentError::YamlInConfigMap),
+            None => {
+                let config_map = serde_json::from_value::<ConfigMap>(document);
+                of_config_map(&config_map.map_err(|error| DocumentError::ConfigMap(error.to_string()))?)
+            }
+        },
+        _ => Err(DocumentError::OtherObject { api_version: api_version.to_owned(), kind: kind.to_owned() }),
+    }
+}
+
+/// The settings of a policy of Kubewarden with this `spec`. Without settings they are `{}`.
+pub(super) fn of_policy(spec: Option<&Value>) -> Value {
+    let settings = spec.and_then(|spec| spec.get("settings")).filter(|settings| !settings.is_null());
+    settings.cloned().unwrap_or_else(|| json!({}))
+}
+
+fn of_config_map(config_map: &ConfigMap) -> Written {
+    let data = config_map.data.as_ref();
+    let Some(text) = data.and_then(|data| data.get(KEY)) else {
+        let keys: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
+        let keys = if keys.is_empty() { "it has no keys".to_owned() } else { format!("it has {}", keys.join(", ")) };
+        return Err(DocumentError::NoKey { keys });
+    };
+    parse(text)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_taken_out_of_objects() {
+        struct Case {
+            name: &'static str,
+            text: &'static str,
+            expected: Result<Value, &'static str>,
+        }
+        let settings = || Ok(json!({"services": {"order": "lowest"}}));
+        let cases = [
+            Case { name: "the settings themselves", text: "services: {order: lowest}", expected: settings() },
+            Case { name: "nothing", text: "", expected: Err("the file is empty: write {} for the pools of K2s") },
+            Case { name: "only comments", text: "# services: {}\n", expected: Err("the file is empty: write {}") },
+            Case { name: "null", text: "null", expected: Err("the file is empty: write {}") },
+            Case { name: "the defaults", text: "{}", expected: Ok(json!({})) },
+            Case {
+                name: "a ConfigMap with an empty key",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: ''}",
+                expected: Ok(Value::Null),
+            },
+            Case {
+                name: "a ClusterAdmissionPolicy",
+                text: "apiVersion: policies.kubewarden.io/v1\nkind: ClusterAdmissionPolicy\n\
+                       spec: {mode: protect, settings: {services: {order: lowest}}}",
+                expected: settings(),
+            },
+            Case {
+                name: "an AdmissionPolicy of another version",
+                text: "apiVersion: policies.kubewarden.io/v1alpha2\nkind: AdmissionPolicy\n\
+                       spec: {settings: {services: {order: lowest}}}",
+                expected: settings(),
+            },
+            Case {
+                name: "a policy without settings",
+                text: "apiVersion: policies.kubewarden.io/v1\nkind: ClusterAdmissionPolicy\nspec: {settings: null}",
+                expected: Ok(json!({})),
+            },
+            Case {
+                name: "a group of policies",
+                text: "apiVersion: policies.kubewarden.io/v1\nkind: AdmissionPolicyGroup",
+                expected: Err("AdmissionPolicyGroup: its settings are below spec.policies"),
+            },
+            Case {
+                name: "a ConfigMap",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata:\n  settings.yaml: |\n    services:\n      order: lowest\n",
+                expected: settings(),
+            },
+            Case {
+                name: "a ConfigMap with broken settings",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yaml: '['}",
+                expected: Err("data[\"settings.yaml\"]: line "),
+            },
+            Case {
+                name: "a ConfigMap with another key",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {pools.yaml: x}",
+                expected: Err("the ConfigMap has no key settings.yaml: it has pools.yaml"),
+            },
+            Case {
+                name: "a ConfigMap with several other keys",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {settings.yml: x, a: x}",
+                expected: Err("the ConfigMap has no key settings.yaml: it has a, settings.yml"),
+            },
+            Case {
+                name: "a ConfigMap without keys",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: {}",
+                expected: Err("the ConfigMap has no key settings.yaml: it has no keys"),
+            },
+            Case {
+                name: "a ConfigMap without data",
+                text: "apiVersion: v1\nkind: ConfigMap",
+                expected: Err("the ConfigMap has no key settings.yaml: it has no keys"),
+            },
+            Case {
+                name: "a ConfigMap of the wrong shape",
+                text: "apiVersion: v1\nkind: ConfigMap\ndata: []",
+                expected: Err("invalid type"),
+            },
+            Case {
+                name: "another object",
+                text: "apiVersion: apps/v1\nkind: Deployment",
+                expected: Err("apps/v1 Deployment has no settings: pass the settings themselves"),
+            },
+            Case {
+                name: "a policy of another project",
+                text: "apiVersion: example.com/v1\nkind: ClusterAdmissionPolicy",
+                expected: Err("example.com/v1 ClusterAdmissionPolicy has no settings"),
+            },
+            Case {
+                name: "objects, with the ServiceCIDR that one selects",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
+                       spec: {serviceCIDRSelector: {matchLabels: {team: a}}}\n---\n\
+                       apiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\n\
+                       metadata: {name: a, labels: {team: a}}\nspec: {cidrs: [10.96.1.0/24]}",
+                expected: Ok(json!({"services": {"pools": [{"name": "a", "cidrs": ["10.96.1.0/24"]}]}})),
+            },
+            Case {
+                name: "an object with a mistake",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
+                       spec: {cidrs: [10.96.1.1/24]}",
+                expected: Err("ServicePool a: Invalid: spec.cidrs[0]: 10.96.1.1/24 has host bits set"),
+            },
+            Case {
+                name: "another object beside objects",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
+                       ---\napiVersion: v1\nkind: Service\n",
+                expected: Err("v1 Service has no settings: pass the settings themselves, objects of "),
+            },
+            Case {
+                name: "a document beside objects",
+                text: "apiVersion: clusterip-policy.io/v1alpha1\nkind: ServicePool\nmetadata: {name: a}\n\
+                       ---\nservices: {order: lowest}\n",
+                expected: Err("the file has objects of clusterip-policy.io and a document without apiVersion"),
+            },
+            Case { name: "two documents", text: "services: {}\n---\nnodes: {}", expected: Err("line 3: more than") },
+            Case { name: "no YAML", text: "services: [", expected: Err("line 2: ") },
+        ];
+        for Case { name, text, expected } in cases {
+            let found = SettingsFile::read(text).and_then(|file| file.document(&ServiceRanges::default()));
+            let found = found.map(|written| written.document);
+            match (found.map_err(|error| error.to_string()), expected) {
+                (Err(reason), Err(begin)) => assert!(reason.starts_with(begin), "{name}: {reason}"),
+                (found, expected) => assert_eq!(found, expected.map_err(str::to_owned), "{name}"),
+            }
+        }
+    }
+}

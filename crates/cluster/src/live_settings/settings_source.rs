@@ -1,0 +1,216 @@
+//! The source of settings: reads the current version, and watches for new ones.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::api_error::{RequestFailure, error_chain};
+use crate::repeated_failures;
+use futures::stream::{self, BoxStream, StreamExt};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Error as WatchError, watch_object};
+use kube::{Client, Error as KubeError};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::settings_file::{SettingsFile, of_policy};
+use super::{DocumentError, SettingsError, WrittenSettings, pool_objects};
+use crate::host_metrics::ClusterMetrics;
+use crate::manifests;
+use crate::watch::service_ranges::ServiceRanges;
+use crate::yaml;
+
+/// The kind of a policy of Kubewarden.
+const POLICY: &str = "ClusterAdmissionPolicy";
+
+/// How often a file is checked. A mounted ConfigMap changes through symbolic links, for which not every file system
+/// sends notifications.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The source of settings.
+#[derive(Clone)]
+pub enum SettingsSource {
+    /// A file, or standard input for `-`: the settings themselves, or objects that contain them, see
+    /// [`SettingsFile::read`].
+    File(PathBuf),
+    /// The objects of the API `clusterip-policy.io`.
+    Pools {
+        /// The client that reads the objects.
+        client: Client,
+    },
+    /// `spec.settings` of a policy of Kubewarden, a ClusterAdmissionPolicy.
+    KubewardenPolicy {
+        /// The client that reads the policy.
+        client: Client,
+        /// The name of the policy.
+        name: String,
+    },
+}
+
+impl SettingsSource {
+    /// The source for the options of a command: a file, a policy of Kubewarden, or the pools of the cluster.
+    pub fn chosen(file: Option<&Path>, policy: Option<&str>, client: &Client) -> Self {
+        let client = client.clone();
+        match (file, policy) {
+            (Some(file), _) => Self::File(file.to_owned()),
+            (None, Some(name)) => Self::KubewardenPolicy { client, name: name.to_owned() },
+            (None, None) => Self::Pools { client },
+        }
+    }
+}
+
+impl fmt::Display for SettingsSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => write!(f, "{}", file.display()),
+            Self::Pools { .. } => f.write_str("the pools of the cluster"),
+            Self::KubewardenPolicy { name, .. } => write!(f, "{POLICY} {name}"),
+        }
+    }
+}
+
+/// A version of the settings, as the source has it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Version {
+    /// What a file or a policy of Kubewarden contains, or why that is no settings.
+    File(FileContent),
+    /// The objects of the API `clusterip-policy.io`.
+    Objects(Vec<Value>),
+}
+
+/// The settings of a file, or why it has none.
+pub(super) type FileContent = Result<SettingsFile, DocumentError>;
+
+/// A document, or why a text is not a document.
+pub(super) type Written = Result<Value, DocumentError>;
+
+/// Parses the text of a settings document. An empty text is null.
+pub(super) fn parse(text: &str) -> Written {
+    Ok(yaml::single(text)?)
+}
+
+/// The settings in a file, in one of the forms of [`SettingsFile::read`].
+fn of_file(file: &Path) -> FileContent {
+    let read = || -> FileContent {
+        let source = manifests::read_file(file).map_err(|error| {
+            // Every message about settings names their source itself.
+            let (text, name) = (error.to_string(), format!("{}: ", file.display()));
+            DocumentError::File(text.strip_prefix(&name).map(str::to_owned).unwrap_or(text))
+        })?;
+        SettingsFile::read(&source.text)
+    };
+    if manifests::is_standard_input(file) {
+        // Commands read their settings several times, but standard input can be read only once.
+        static READ: OnceLock<FileContent> = OnceLock::new();
+        return READ.get_or_init(read).clone();
+    }
+    read()
+}
+
+/// The document of the current version. If the version consists of objects, they are compiled in the cluster of
+/// `client`. Objects of a file are not compared with its Service ranges.
+///
+/// # Errors
+/// [`SettingsError`] if the source or the Service ranges can't be read, or if the source has no document.
+pub async fn written(source: &SettingsSource, client: &Client) -> Result<WrittenSettings, SettingsError> {
+    let ranges = async || {
+        pool_objects::service_ranges(client).await.map_err(|error| SettingsError::Request {
+            origin: format!("the ServiceCIDRs for {source}"),
+            reason: RequestFailure::from(&error),
+        })
+    };
+    match read(source).await? {
+        Version::File(content) => {
+            let selects = content.as_ref().is_ok_and(SettingsFile::selects_service_cidrs);
+            let ranges = if selects { ranges().await?.only_labels() } else { ServiceRanges::default() };
+            content
+                .and_then(|file| file.document(&ranges))
+                .map_err(|error| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() })
+        }
+        Version::Objects(objects) => Ok(pool_objects::compiled(&objects, &ranges().await?, None).into()),
+    }
+}
+
+/// The current version of the settings.
+///
+/// # Errors
+/// [`SettingsError`] if the source can't be read. A file that can't be read is a version with a mistake.
+pub(super) async fn read(source: &SettingsSource) -> Result<Version, SettingsError> {
+    match source {
+        SettingsSource::File(file) => Ok(Version::File(of_file(file))),
+        SettingsSource::Pools { client } => match pool_objects::list(client).await {
+            Ok(objects) => Ok(Version::Objects(objects)),
+            Err(KubeError::Api(status)) if status.code == 404 => Err(SettingsError::NoDefinitions),
+            Err(error) => Err(failed(source, &error)),
+        },
+        SettingsSource::KubewardenPolicy { client, name } => match policies(client).get_opt(name).await {
+            Ok(Some(policy)) => Ok(of_kubewarden(&policy)),
+            Ok(None) => Err(SettingsError::NoPolicy { name: name.clone() }),
+            Err(error) => Err(failed(source, &error)),
+        },
+    }
+}
+
+/// The settings of a policy of Kubewarden.
+fn of_kubewarden(policy: &DynamicObject) -> Version {
+    Version::File(Ok(SettingsFile::Document(of_policy(policy.data.get("spec")))))
+}
+
+/// The policies of Kubewarden.
+fn policies(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("policies.kubewarden.io", "v1", POLICY);
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+}
+
+fn failed(source: &SettingsSource, error: &KubeError) -> SettingsError {
+    SettingsError::Request { origin: source.to_string(), reason: RequestFailure::from(error) }
+}
+
+/// The versions of the settings from now on. The same version may come twice.
+pub(super) fn versions(
+    source: &SettingsSource,
+    metrics: ClusterMetrics,
+    first: Version,
+) -> BoxStream<'static, Version> {
+    match source {
+        SettingsSource::File(file) => {
+            let next = |(file, before): (PathBuf, Version)| async move {
+                let mut seen = None;
+                loop {
+                    sleep(CHECK_INTERVAL).await;
+                    let path = file.clone();
+                    let Ok(content) = tokio::task::spawn_blocking(move || of_file(&path)).await else { continue };
+                    let content = Version::File(content);
+                    // An editor may be in the middle of writing: a change counts only if the next check finds the same
+                    // text.
+                    if content != before && seen.as_ref() == Some(&content) {
+                        return Some((content.clone(), (file, content)));
+                    }
+                    seen = Some(content);
+                }
+            };
+            stream::unfold((file.clone(), first), next).boxed()
+        }
+        SettingsSource::Pools { client } => pool_objects::versions(client, &metrics).map(Version::Objects).boxed(),
+        SettingsSource::KubewardenPolicy { client, name } => {
+            let version = move |seen: Result<Option<DynamicObject>, WatchError>| {
+                let version = match seen {
+                    Ok(Some(policy)) => Some(of_kubewarden(&policy)),
+                    Ok(None) => Some(Version::File(Err(DocumentError::Deleted))),
+                    Err(error) => {
+                        metrics.watch_error(POLICY);
+                        let error = error_chain(&error);
+                        if repeated_failures::line(&error).is_some() {
+                            tracing::warn!(error, "watching the settings failed, trying again");
+                        }
+                        None
+                    }
+                };
+                futures::future::ready(version)
+            };
+            watch_object(policies(client), name).default_backoff().filter_map(version).boxed()
+        }
+    }
+}

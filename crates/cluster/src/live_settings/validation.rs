@@ -1,0 +1,407 @@
+//! Checks a settings document.
+
+use std::hash::Hasher;
+
+use clusterip_api::mistakes_of_objects;
+use clusterip_core::pod_spec::OS_LABEL;
+use clusterip_core::settings::{
+    Mistake, Settings, is_outside_service_ranges, unknown_name_message, with_ranges_of_cluster,
+};
+use ipnet::IpNet;
+use serde_json::Value;
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+use super::{CheckError, LiveSettings, Warning, WrittenSettings, complete};
+use crate::watch::service_ranges::ServiceRanges;
+
+/// As [`check_settings`], on a thread that may block: hundreds of large pools take a while.
+///
+/// # Errors
+/// [`CheckError`] with the mistakes of the document.
+pub(super) async fn check_in_background(
+    written: WrittenSettings,
+    ranges: ServiceRanges,
+) -> Result<LiveSettings, CheckError> {
+    let checked = tokio::task::spawn_blocking(move || check_settings(written, &ranges));
+    checked.await.map_err(CheckError::Unfinished)?
+}
+
+/// The settings of a document in a cluster with these ranges.
+///
+/// # Errors
+/// [`CheckError`] with the mistakes of the document.
+pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRanges) -> Result<LiveSettings, CheckError> {
+    let WrittenSettings { document: written, objects } = written.into();
+    let are_objects = objects.is_some();
+    let version = version(&written);
+    let has_own_ranges = written.pointer("/services/serviceCIDRs").is_some_and(|cidrs| {
+        // As for `complete`, an empty list is as good as none.
+        !cidrs.is_null() && cidrs.as_array().is_none_or(|cidrs| !cidrs.is_empty())
+    });
+    let document = complete(if written.is_null() { Value::Object(<_>::default()) } else { written }, ranges);
+    let worded = |mistakes: String| if are_objects { mistakes_of_objects(&mistakes, &document) } else { mistakes };
+    let settings = Settings::from_value(&document).map_err(|invalid| {
+        let mut mistakes = invalid.to_string();
+        if !has_own_ranges && !ranges.all.is_empty() {
+            mistakes = with_ranges_of_cluster(&mistakes);
+        }
+        if let Some(reason) = why_default_pools_do_not_fit(&document) {
+            mistakes = format!("{mistakes}\n{reason}");
+        }
+        CheckError::Refused(worded(mistakes))
+    })?;
+    let outside = pools_outside(&settings, &cluster_ranges(&ranges.all));
+    if !outside.is_empty() {
+        return Err(CheckError::Outside(outside.into_iter().map(worded).collect()));
+    }
+    let mut warnings = settings.warnings();
+    warnings.extend(unknown_systems(&document));
+    warnings.extend(settings.unusable_warnings());
+    warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
+    let warnings = warnings.into_iter().map(|warning| Warning::new(warning, &document, are_objects)).collect();
+    Ok(LiveSettings { hash: hash(&document), version, settings, document, warnings, are_objects })
+}
+
+/// A warning for each operating system in the document that Kubernetes does not know. The policy accepts it, because
+/// any Node may have such a label.
+fn unknown_systems(document: &Value) -> Vec<Mistake> {
+    /// The operating systems of Nodes that Kubernetes knows, as the label `kubernetes.io/os` names them.
+    const SYSTEMS: [&str; 2] = ["linux", "windows"];
+    let mut named: Vec<(String, Option<&Value>)> = Vec::new();
+    for section in ["services", "nodes"] {
+        let pools = document.pointer(&format!("/{section}/pools")).and_then(Value::as_array);
+        for (index, pool) in pools.into_iter().flatten().enumerate() {
+            let path = format!("{section}.pools[{index}].match");
+            named.push((format!("{path}.os"), pool.pointer("/match/os")));
+            let label = pool.pointer("/match/nodeLabels").and_then(|labels| labels.get(OS_LABEL));
+            named.push((format!("{path}.nodeLabels[{OS_LABEL:?}]"), label));
+        }
+    }
+    named.push(("services.assumeOS".to_owned(), document.pointer("/services/assumeOS")));
+    let unknown = |(path, os): (String, Option<&Value>)| {
+        let os = os?.as_str().filter(|os| !SYSTEMS.contains(&os.to_lowercase().as_str()))?;
+        Some(Mistake { path, reason: unknown_name_message("operating system", os, &SYSTEMS) })
+    };
+    named.into_iter().filter_map(unknown).collect()
+}
+
+/// The hash of a settings version in 32 hexadecimal digits: the same for the same document in every process. An empty
+/// document is `{}`.
+pub fn version(written: &Value) -> String {
+    if written.is_null() { hash(&Value::Object(<_>::default())) } else { hash(written) }
+}
+
+/// Why the default pools, which a document without pools has, do not fit the Service ranges in the document, with the
+/// remedy; `None` if they fit, or if the document has pools or no Service ranges.
+fn why_default_pools_do_not_fit(document: &Value) -> Option<&'static str> {
+    let has = |path: &str| document.pointer(path).is_some_and(|value| !value.is_null());
+    if ["/services/pools", "/nodes", "/external"].into_iter().any(has) {
+        return None;
+    }
+    let ranges = document.pointer("/services/serviceCIDRs")?.as_array()?.iter();
+    let ranges: Vec<IpNet> = ranges.filter_map(|range| range.as_str()?.parse().ok()).collect();
+    let pools = Settings::default().pools;
+    let mut cidrs = pools.iter().flat_map(|pool| &pool.cidrs);
+    let is_misfit = cidrs.any(|cidr| is_outside_service_ranges(*cidr, &ranges));
+    is_misfit.then_some(
+        "these are the default pools, those of K2s, and they do not fit the cluster: `clusterip init` prints settings \
+         that do",
+    )
+}
+
+/// The ranges of pools that lie outside of the cluster's Service ranges, one mistake for each. The policy has compared
+/// the pools only with `services.serviceCIDRs`, which may contradict the cluster.
+fn pools_outside(settings: &Settings, cluster: &[IpNet]) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    for (index, pool) in settings.pools.iter().enumerate() {
+        let cidrs = pool.cidrs.iter().enumerate();
+        for (place, cidr) in cidrs.filter(|(_, cidr)| is_outside_service_ranges(**cidr, cluster)) {
+            mistakes.push(format!(
+                "services.pools[{index}].cidrs[{place}]: {cidr} lies outside the Service ranges of the cluster ({}), \
+                 which services.serviceCIDRs ({}) contradicts: the API server would refuse its addresses; remove \
+                 services.serviceCIDRs, and choose pools inside the ranges of the cluster",
+                list(cluster),
+                list(&settings.service_cidrs)
+            ));
+        }
+    }
+    mistakes
+}
+
+fn cluster_ranges(ranges: &[String]) -> Vec<IpNet> {
+    ranges.iter().filter_map(|range| range.parse().ok()).map(|net: IpNet| net.trunc()).collect()
+}
+
+fn list(nets: &[IpNet]) -> String {
+    nets.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// A warning if the settings contain Service ranges other than those of the cluster.
+fn contradiction(written: &[IpNet], ranges: &[String]) -> Option<Mistake> {
+    let cluster = cluster_ranges(ranges);
+    let sorted = |nets: &[IpNet]| {
+        let mut nets = nets.to_vec();
+        nets.sort();
+        nets.dedup();
+        nets
+    };
+    // Only the position of the first range has a meaning.
+    if cluster.is_empty() || (written.first() == cluster.first() && sorted(written) == sorted(&cluster)) {
+        return None;
+    }
+    let reason = format!(
+        "the settings have {}, but the cluster has {}: remove the key to use the ranges of the cluster",
+        list(written),
+        list(&cluster)
+    );
+    Some(Mistake { path: "services.serviceCIDRs".to_owned(), reason })
+}
+
+/// The hash of a document. `serde_json` sorts the keys of objects, so their order in the text does not matter.
+fn hash(document: &Value) -> String {
+    let mut hasher = SipHasher24::new();
+    hasher.write(document.to_string().as_bytes());
+    format!("{:032x}", hasher.finish128().as_u128())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::live_settings::settings_source::parse;
+
+    fn checked(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
+        let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
+        let written = parse(yaml).map_err(|error| error.to_string())?;
+        check_settings(written, &ranges.into()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn settings_are_completed_with_cluster_ranges() {
+        let live = checked("", &["172.21.0.0/16"]).unwrap();
+        let document = json!({"services": {"serviceCIDRs": ["172.21.0.0/16"], "evidence": {"lookups": "namespace"}}});
+        assert_eq!(live.document, document);
+        assert_eq!(live.settings, Settings::from_value(&document).unwrap());
+        assert_eq!(live.warnings, Vec::new());
+    }
+
+    #[test]
+    fn all_mistakes_in_settings_are_listed() {
+        let yaml =
+            "services: {pools: [{name: a, cidrs: [10.0.0.1/24]}, {name: a, cidrs: [10.1.0.0/33]}], oder: lowest}";
+        let mistakes = checked(yaml, &[]).unwrap_err();
+        let direct = Settings::from_value(&complete(parse(yaml).unwrap(), &ServiceRanges::default())).unwrap_err();
+        assert_eq!(mistakes, direct.to_string(), "as the policy words them");
+        assert!(mistakes.lines().count() >= 3, "{mistakes}");
+        assert!(checked("services: [", &[]).unwrap_err().starts_with("line 2: "), "no YAML");
+    }
+
+    #[test]
+    fn pool_outside_of_service_ranges_is_a_mistake() {
+        let yaml = "services: {pools: [{name: a, cidrs: [10.0.0.0/24]}]}";
+        assert!(checked(yaml, &[]).is_ok(), "not known");
+        assert!(checked(yaml, &["10.0.0.0/16"]).is_ok(), "inside");
+        assert!(checked(yaml, &["172.21.0.0/16"]).unwrap_err().contains("10.0.0.0/24"), "outside");
+    }
+
+    #[test]
+    fn pool_outside_of_the_cluster_is_a_mistake_whatever_the_settings_say() {
+        struct Case {
+            name: &'static str,
+            yaml: &'static str,
+            ranges: &'static [&'static str],
+            /// The ranges of pools that are refused.
+            refused: &'static [&'static str],
+            warnings: usize,
+        }
+        const OWN: &str = "services: {serviceCIDRs: [10.0.0.0/16], pools: [{name: a, cidrs: [10.0.0.0/24]}]}";
+        let cases = [
+            Case { name: "the ranges are not known", yaml: OWN, ranges: &[], refused: &[], warnings: 0 },
+            Case { name: "the same ranges", yaml: OWN, ranges: &["10.0.0.0/16"], refused: &[], warnings: 0 },
+            Case { name: "the pool lies inside", yaml: OWN, ranges: &["10.0.0.0/8"], refused: &[], warnings: 1 },
+            Case {
+                name: "the pool lies outside",
+                yaml: OWN,
+                ranges: &["172.21.0.0/16"],
+                refused: &["10.0.0.0/24"],
+                warnings: 0,
+            },
+            Case {
+                name: "some ranges lie outside",
+                yaml: "services: {serviceCIDRs: [10.0.0.0/8], pools: [{name: a, cidrs: [10.0.0.0/24, 10.1.0.0/24], \
+                       match: {os: windows}}, {name: b, cidrs: [10.2.0.0/24], match: {os: linux}}]}",
+                ranges: &["10.0.0.0/16"],
+                refused: &["10.1.0.0/24", "10.2.0.0/24"],
+                warnings: 0,
+            },
+            Case {
+                name: "no pools of Services",
+                yaml: "{services: {serviceCIDRs: [10.0.0.0/16]}, nodes: {pools: [{name: a, cidrs: [10.9.0.0/16]}]}}",
+                ranges: &["172.21.0.0/16"],
+                refused: &[],
+                warnings: 1,
+            },
+        ];
+        for Case { name, yaml, ranges, refused, warnings } in cases {
+            match checked(yaml, ranges) {
+                Ok(live) => {
+                    assert!(refused.is_empty(), "{name}: not refused");
+                    let about = live
+                        .warnings
+                        .iter()
+                        .filter(|warning| warning.mistake.reason.contains(", but the cluster has "));
+                    assert_eq!(about.count(), warnings, "{name}: {:?}", live.warnings);
+                }
+                Err(mistakes) => {
+                    let found: Vec<&str> = mistakes.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+                    assert_eq!(found, refused, "{name}: {mistakes}");
+                    assert!(mistakes.contains("the Service ranges of the cluster (1"), "{name}: {mistakes}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn mistake_in_the_default_pools_names_clusterip_init() {
+        struct Case {
+            name: &'static str,
+            yaml: &'static str,
+            ranges: &'static [&'static str],
+            mistakes: usize,
+            names_init: bool,
+        }
+        let cases = [
+            Case { name: "K2s", yaml: "", ranges: &["172.21.0.0/16"], mistakes: 0, names_init: false },
+            Case { name: "unknown ranges", yaml: "", ranges: &[], mistakes: 0, names_init: false },
+            Case { name: "kubeadm", yaml: "", ranges: &["10.96.0.0/12"], mistakes: 3, names_init: true },
+            Case {
+                name: "written ranges",
+                yaml: "services: {serviceCIDRs: [10.43.0.0/16]}",
+                ranges: &[],
+                mistakes: 3,
+                names_init: true,
+            },
+            Case { name: "one pool is outside", yaml: "", ranges: &["172.21.0.0/24"], mistakes: 2, names_init: true },
+            Case {
+                name: "beside another mistake",
+                yaml: "services: {order: fastest, pools: null}",
+                ranges: &["10.96.0.0/12"],
+                mistakes: 4,
+                names_init: true,
+            },
+            Case {
+                name: "another mistake alone",
+                yaml: "services: {order: fastest}",
+                ranges: &["172.21.0.0/16"],
+                mistakes: 1,
+                names_init: false,
+            },
+            Case {
+                name: "own pools",
+                yaml: "services: {pools: [{name: a, cidrs: [10.0.0.0/24]}]}",
+                ranges: &["10.96.0.0/12"],
+                mistakes: 1,
+                names_init: false,
+            },
+            Case {
+                name: "no pools of Services",
+                yaml: "nodes: {pools: [{name: a, cidrs: [10.9.0.0/16]}]}",
+                ranges: &["10.96.0.0/12"],
+                mistakes: 0,
+                names_init: false,
+            },
+        ];
+        for Case { name, yaml, ranges, mistakes, names_init } in cases {
+            let found = checked(yaml, ranges).err().unwrap_or_default();
+            assert_eq!(found.lines().count(), mistakes, "{name}: {found}");
+            let last = found.lines().last().unwrap_or_default();
+            assert_eq!(last.contains("`clusterip init`"), names_init, "{name}: {found}");
+        }
+    }
+
+    #[test]
+    fn equal_settings_have_equal_hashes() {
+        struct Case {
+            name: &'static str,
+            yaml: &'static str,
+            same: bool,
+        }
+        let one = checked("services: {order: lowest, explicit: deny}", &[]).unwrap();
+        let cases = [
+            Case {
+                name: "other order, comment",
+                yaml: "# so\nservices:\n  explicit: deny\n  order: lowest\n",
+                same: true,
+            },
+            Case { name: "json", yaml: r#"{"services": {"order": "lowest", "explicit": "deny"}}"#, same: true },
+            Case { name: "other value", yaml: "services: {order: spread, explicit: deny}", same: false },
+        ];
+        for Case { name, yaml, same } in cases {
+            assert_eq!(checked(yaml, &[]).unwrap().hash == one.hash, same, "{name}");
+        }
+        assert_ne!(checked("services: {order: lowest, explicit: deny}", &["172.21.0.0/16"]).unwrap().hash, one.hash);
+        // Processes of different versions must agree on the hash.
+        assert_eq!(one.hash, "60e8521bbf43618a73e43c1ddda4078f");
+    }
+
+    #[test]
+    fn version_of_settings_does_not_depend_on_service_ranges() {
+        let yaml = "services: {order: lowest, explicit: deny}";
+        let one = checked(yaml, &[]).unwrap();
+        assert_eq!(checked(yaml, &["172.21.0.0/16"]).unwrap().version, one.version);
+        assert_eq!(version(&parse(yaml).unwrap()), one.version);
+        assert_ne!(checked("services: {order: spread, explicit: deny}", &[]).unwrap().version, one.version);
+        assert_eq!(version(&Value::Null), version(&json!({})), "an empty key of a ConfigMap");
+    }
+
+    #[test]
+    fn differing_service_ranges_give_a_warning() {
+        struct Case {
+            name: &'static str,
+            written: &'static [&'static str],
+            ranges: &'static [&'static str],
+            expected: Option<&'static str>,
+        }
+        let cases = [
+            Case { name: "the ranges are not known", written: &["10.0.0.0/16"], ranges: &[], expected: None },
+            Case { name: "the same ranges", written: &["10.0.0.0/16"], ranges: &["10.0.0.0/16"], expected: None },
+            Case {
+                name: "secondary ranges in another order",
+                written: &["10.0.0.0/16", "fd00::/108", "10.9.0.0/16"],
+                ranges: &["10.0.0.0/16", "10.9.0.0/16", "fd00::/108"],
+                expected: None,
+            },
+            Case {
+                name: "another range",
+                written: &["10.0.0.0/16"],
+                ranges: &["172.21.0.0/16"],
+                expected: Some("10.0.0.0/16, but the cluster has 172.21.0.0/16"),
+            },
+            Case {
+                name: "another primary range",
+                written: &["fd00::/108", "10.0.0.0/16"],
+                ranges: &["10.0.0.0/16", "fd00::/108"],
+                expected: Some("fd00::/108, 10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
+            },
+            Case {
+                name: "a range is missing",
+                written: &["10.0.0.0/16"],
+                ranges: &["10.0.0.0/16", "fd00::/108"],
+                expected: Some("10.0.0.0/16, but the cluster has 10.0.0.0/16, fd00::/108"),
+            },
+            Case { name: "a range that is not a CIDR", written: &["10.0.0.0/16"], ranges: &["so"], expected: None },
+        ];
+        for Case { name, written, ranges, expected } in cases {
+            let written: Vec<IpNet> = written.iter().map(|net| net.parse().unwrap()).collect();
+            let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();
+            let expected = expected.map(|words| {
+                format!(
+                    "services.serviceCIDRs: the settings have {words}: remove the key to use the ranges of the cluster"
+                )
+            });
+            assert_eq!(contradiction(&written, &ranges).map(|mistake| mistake.to_string()), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! Logs as text or JSON.
+//!
+//! Both formats write one line per event to standard error. Anyone who may create an object chooses names that are
+//! logged, and log lines are shown in terminals: characters that would control a terminal or forge a line are
+//! escaped.
+
+use std::fmt::{self, Debug, Write as _};
+use std::io::{self, Write};
+
+use clap::{Args, ValueEnum};
+use thiserror::Error;
+use tracing::dispatcher::{SetGlobalDefaultError, set_global_default};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::{Dispatch, Subscriber};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
+
+use crate::terminal::{harmless, steers};
+
+/// How the names of all our crates begin, and so the targets of their log lines.
+const OUR_CRATES: &str = "clusterip";
+
+/// The targets of the lines "failed with …" and "Unsuccessful data error parse: …" that kube logs for failed requests.
+/// The error of the request, which is reported by our crates, says the same, and names the API server.
+const REPORTED_TWICE: [(&str, LevelFilter); 2] =
+    [("kube_client::client::builder", LevelFilter::OFF), ("kube_client::client", LevelFilter::ERROR)];
+
+/// The format of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs: one JSON object per line
+    Json,
+}
+
+/// The least important level that is logged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// Errors
+    Error,
+    /// Errors and warnings
+    Warn,
+    /// Also a line for each decision
+    #[default]
+    Info,
+    /// Also the steps that led to it
+    Debug,
+    /// Everything
+    Trace,
+}
+
+impl LogLevel {
+    fn filter(self) -> LevelFilter {
+        match self {
+            Self::Error => LevelFilter::ERROR,
+            Self::Warn => LevelFilter::WARN,
+            Self::Info => LevelFilter::INFO,
+            Self::Debug => LevelFilter::DEBUG,
+            Self::Trace => LevelFilter::TRACE,
+        }
+    }
+}
+
+/// Arguments that concern logs.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub struct Logging {
+    /// How log lines look
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub log_format: LogFormat,
+    /// The least important level that is logged
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t)]
+    pub log_level: LogLevel,
+}
+
+/// A global logger is already installed.
+#[derive(Debug, Error)]
+#[error("logs can't be set up twice")]
+pub struct LoggingError(#[from] SetGlobalDefaultError);
+
+impl Logging {
+    /// Installs this logger for the process.
+    ///
+    /// # Errors
+    /// [`LoggingError`] if a logger was installed before.
+    pub fn start(self) -> Result<(), LoggingError> {
+        Ok(set_global_default(self.dispatch(io::stderr))?)
+    }
+
+    /// A logger that writes to `sink`.
+    fn dispatch<W>(self, sink: W) -> Dispatch
+    where
+        W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+    {
+        let level = self.log_level.filter();
+        // Messages of dependencies are for their developers, except for warnings and errors.
+        let filter = Targets::new()
+            .with_target(OUR_CRATES, level)
+            .with_targets(REPORTED_TWICE)
+            .with_default(level.min(LevelFilter::WARN));
+        let sink = Harmless { sink, format: self.log_format };
+        // If standard error is closed, internal errors can't be reported: the fallback would print there, and
+        // panic.
+        let lines = tracing_subscriber::fmt::layer().with_writer(sink).with_ansi(false).log_internal_errors(false);
+        match self.log_format {
+            LogFormat::Text => {
+                let lines = lines.with_target(false).fmt_fields(QuotedFields);
+                dispatch(tracing_subscriber::registry().with(lines).with(filter))
+            }
+            LogFormat::Json => {
+                let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
+                dispatch(tracing_subscriber::registry().with(lines).with(filter))
+            }
+        }
+    }
+}
+
+fn dispatch(subscriber: impl Subscriber + Send + Sync) -> Dispatch {
+    Dispatch::new(subscriber)
+}
+
+/// Writes the fields of an event as `key=value`, so that a program can tell where each value ends.
+struct QuotedFields;
+
+impl<'w> FormatFields<'w> for QuotedFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut visitor = QuotedVisitor { writer, is_first: true, result: Ok(()) };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+}
+
+/// The visitor of [`QuotedFields`].
+struct QuotedVisitor<'w> {
+    writer: Writer<'w>,
+    is_first: bool,
+    result: fmt::Result,
+}
+
+impl QuotedVisitor<'_> {
+    fn write(&mut self, field: &Field, value: fmt::Arguments<'_>) {
+        if self.result.is_err() {
+            return;
+        }
+        let space = if std::mem::take(&mut self.is_first) { "" } else { " " };
+        self.result = match field.name() {
+            "message" => write!(self.writer, "{space}{value}"),
+            name => write!(self.writer, "{space}{name}={value}"),
+        };
+    }
+}
+
+impl Visit for QuotedVisitor<'_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.write(field, format_args!("{value}")),
+            _ => self.write(field, format_args!("{value:?}")),
+        }
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let text = format!("{value:?}");
+        match field.name() == "message" || !is_ambiguous(&text) {
+            true => self.write(field, format_args!("{text}")),
+            false => self.write(field, format_args!("{text:?}")),
+        }
+    }
+}
+
+/// Whether a value would be read as several values, or as none, without quotes.
+fn is_ambiguous(value: &str) -> bool {
+    value.is_empty() || value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '='))
+}
+
+/// Escapes lines before they reach another writer.
+struct Harmless<W> {
+    sink: W,
+    format: LogFormat,
+}
+
+impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Harmless<W> {
+    type Writer = HarmlessWriter<W::Writer>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        HarmlessWriter { sink: self.sink.make_writer(), format: self.format }
+    }
+}
+
+/// The writer of [`Harmless`]. A log line arrives in one write.
+struct HarmlessWriter<W> {
+    sink: W,
+    format: LogFormat,
+}
+
+impl<W: Write> Write for HarmlessWriter<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        let mut shown = match self.format {
+            LogFormat::Text => harmless(text),
+            LogFormat::Json => escaped(text),
+        };
+        shown.push('\n');
+        self.sink.write_all(shown.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+}
+
+/// The same JSON with the characters escaped: they occur only in its strings.
+fn escaped(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for c in json.chars() {
+        if steers(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // `write!` to a `String` never fails.
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Lines of a log; each line begins with its time.
+    fn logged(log_format: LogFormat, log_level: LogLevel, log: impl FnOnce()) -> Vec<String> {
+        let memory = Memory::default();
+        let sink = memory.clone();
+        let dispatch = Logging { log_format, log_level }.dispatch(move || sink.clone());
+        tracing::dispatcher::with_default(&dispatch, log);
+        let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();
+        text.split_terminator('\n').map(str::to_owned).collect()
+    }
+
+    fn without_time(line: &str) -> &str {
+        line.split_once(' ').unwrap().1.trim_start()
+    }
+
+    const NASTY: &str = "a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b";
+
+    #[test]
+    fn text_lines_escape_control_characters() {
+        let lines = logged(LogFormat::Text, LogLevel::Info, || {
+            tracing::info!(pool = "linux", "allocated");
+            tracing::info!(service = NASTY, "named {NASTY}");
+            tracing::info!(service = %NASTY, "shown");
+        });
+        let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
+        let expected = [
+            r#"INFO allocated pool="linux""#,
+            r#"INFO named a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
+            r#"INFO shown service="a\nERROR forged \u{1b}[31m\u{9b}1m\u{202e}\u{7f}b""#,
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn failed_requests_are_not_logged_twice() {
+        let lines = logged(LogFormat::Text, LogLevel::Info, || {
+            tracing::error!(target: "kube_client::client::builder", "failed with error");
+            tracing::warn!(target: "kube_client::client", "Unsuccessful data error parse: 404 page not found");
+            tracing::error!(target: "kube_client::client", "another error");
+            tracing::warn!(target: "kube_client::config", "another warning");
+        });
+        let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
+        assert_eq!(lines, ["ERROR another error", "WARN another warning"]);
+    }
+
+    #[test]
+    fn values_with_spaces_are_quoted() {
+        let lines = logged(LogFormat::Text, LogLevel::Info, || {
+            let failed = io::Error::other("no answer");
+            tracing::info!(source = %"ClusterAdmissionPolicy a", %failed, "settings in use");
+            tracing::info!(address = %"10.0.0.1", free = 7, leads = true, empty = %"", a = %"b=c", "plain");
+            tracing::info!(error = &failed as &dyn std::error::Error, said = %"\"so\"", kind = ?Some("x"), "other");
+        });
+        let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
+        let expected = [
+            r#"INFO settings in use source="ClusterAdmissionPolicy a" failed="no answer""#,
+            r#"INFO plain address=10.0.0.1 free=7 leads=true empty="" a="b=c""#,
+            r#"INFO other error="no answer" said="\"so\"" kind="Some(\"x\")""#,
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn json_lines_are_one_escaped_object_with_the_original_values() {
+        let lines = logged(LogFormat::Json, LogLevel::Info, || {
+            tracing::info!(service = NASTY, pool = "linux", free = 7, "allocated");
+        });
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        assert!(!lines[0].chars().any(steers), "{:?}", lines[0]);
+        let mut object: Value = serde_json::from_str(&lines[0]).unwrap();
+        assert!(object.as_object_mut().unwrap().remove("timestamp").is_some());
+        let expected = json!({
+            "level": "INFO",
+            "message": "allocated",
+            "service": NASTY,
+            "pool": "linux",
+            "free": 7,
+            "target": "crate::logging::tests",
+        });
+        assert_eq!(object, expected);
+    }
+
+    #[test]
+    fn each_level_includes_the_more_important_levels() {
+        let all = || {
+            tracing::error!("error");
+            tracing::warn!("warn");
+            tracing::info!("info");
+            tracing::debug!("debug");
+            tracing::trace!("trace");
+            tracing::error!(target: "kube", "their error");
+            tracing::warn!(target: "kube", "their warning");
+            tracing::info!(target: "kube", "their info");
+            tracing::error!(target: "kube_client::client::builder", "failed with error client error (Connect)");
+        };
+        let rows: [(LogLevel, &[&str]); 5] = [
+            (LogLevel::Error, &["ERROR error", "ERROR their error"]),
+            (LogLevel::Warn, &["ERROR error", "WARN warn", "ERROR their error", "WARN their warning"]),
+            (LogLevel::Info, &["ERROR error", "WARN warn", "INFO info", "ERROR their error", "WARN their warning"]),
+            (
+                LogLevel::Debug,
+                &["ERROR error", "WARN warn", "INFO info", "DEBUG debug", "ERROR their error", "WARN their warning"],
+            ),
+            (
+                LogLevel::Trace,
+                &[
+                    "ERROR error",
+                    "WARN warn",
+                    "INFO info",
+                    "DEBUG debug",
+                    "TRACE trace",
+                    "ERROR their error",
+                    "WARN their warning",
+                ],
+            ),
+        ];
+        for (level, expected) in rows {
+            let lines = logged(LogFormat::Text, level, all);
+            let lines: Vec<_> = lines.iter().map(|line| without_time(line)).collect();
+            assert_eq!(lines, expected, "{level:?}");
+        }
+    }
+}

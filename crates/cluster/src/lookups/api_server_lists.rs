@@ -1,0 +1,172 @@
+//! Reads the objects of a running cluster.
+
+use std::fmt::Debug;
+use std::io;
+
+use crate::api_error::RequestFailure;
+use crate::connect::{ClusterArguments, ConnectError};
+use crate::list_pages::visit_pages;
+use clusterip_core::settings::Settings;
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::DynamicResourceScope;
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use thiserror::Error;
+use tokio::runtime::Runtime;
+
+use crate::watch::kinds::{self, Kind};
+
+/// A cluster that can't be read.
+#[derive(Debug, Error)]
+pub enum ApiServerError {
+    /// No cluster is configured, or its configuration can't be used.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The threads for requests can't be started.
+    #[error("the threads for requests to the API server can't be started: {0}")]
+    Threads(#[from] io::Error),
+    /// The API server does not tell its version.
+    #[error("the version of the API server can't be read: {0}")]
+    Version(#[source] RequestFailure),
+    /// A list failed.
+    #[error("listing {api_version}/{kind} failed: {reason}")]
+    List {
+        /// The API version.
+        api_version: String,
+        /// The kind.
+        kind: String,
+        /// The error of the API server.
+        #[source]
+        reason: RequestFailure,
+    },
+}
+
+/// An object of any kind, read completely or in part.
+pub trait Listed:
+    kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope> + Clone + Debug + DeserializeOwned + Send
+{
+}
+
+impl<K> Listed for K where
+    K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+{
+}
+
+/// Lists all objects that a decision may ask about. A kind that the cluster does not have has no objects.
+///
+/// # Errors
+/// [`ApiServerError::List`] if a list fails.
+pub async fn objects(client: &Client, settings: &Settings) -> Result<Vec<Value>, ApiServerError> {
+    let mut objects = Vec::new();
+    for kind in kinds::asked(settings) {
+        list(client, &kind, &mut objects).await?;
+    }
+    Ok(objects)
+}
+
+/// Connects to the cluster of these arguments, for callers that are not async.
+///
+/// # Errors
+/// [`ApiServerError`] if there is no such cluster, or it does not answer.
+pub fn connect(cluster: &ClusterArguments) -> Result<(Runtime, Client), ApiServerError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let client = runtime.block_on(async {
+        let client = cluster.client().await?;
+        match client.apiserver_version().await {
+            // A client that is not allowed to read the version has still reached the cluster.
+            Ok(_) | Err(kube::Error::Api(_)) => Ok(client),
+            Err(error) => Err(ApiServerError::Version(RequestFailure::from(&error))),
+        }
+    });
+    Ok((runtime, client?))
+}
+
+/// Adds all objects of a kind to `objects`; none if the cluster does not have the kind.
+///
+/// # Errors
+/// [`ApiServerError::List`] if the list fails.
+pub async fn list(client: &Client, kind: &Kind, objects: &mut Vec<Value>) -> Result<(), ApiServerError> {
+    let (api_version, name) = kind;
+    let mut unwritten = None;
+    each(client, kind, &mut |object| match value(object, api_version, name) {
+        Ok(object) => objects.push(object),
+        Err(error) => unwritten = unwritten.take().or(Some(error)),
+    })
+    .await?;
+    unwritten.map_or(Ok(()), |error| Err(failed(kind, &error)))
+}
+
+/// Calls `visit` with all objects of a kind, page by page; with none if the cluster does not have the kind.
+///
+/// # Errors
+/// [`ApiServerError::List`] if the list fails.
+pub async fn each<K: Listed>(
+    client: &Client,
+    kind: &Kind,
+    visit: &mut (dyn FnMut(K) + Send),
+) -> Result<(), ApiServerError> {
+    let Some(resource) = kinds::resource(client, kind).await.map_err(|error| failed(kind, &error))? else {
+        return Ok(());
+    };
+    match visit_all(&Api::all_with(client.clone(), &resource), visit).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        done => done.map_err(|error| failed(kind, &error)),
+    }
+}
+
+fn failed((api_version, kind): &Kind, error: &kube::Error) -> ApiServerError {
+    ApiServerError::List { api_version: api_version.clone(), kind: kind.clone(), reason: error.into() }
+}
+
+/// Adds all objects of `api` to `objects`, page by page.
+///
+/// # Errors
+/// If the API server refuses the list.
+pub async fn pages(
+    api: &Api<DynamicObject>,
+    api_version: &str,
+    kind: &str,
+    objects: &mut Vec<Value>,
+) -> Result<(), kube::Error> {
+    let mut unwritten = None;
+    visit_all(api, &mut |object| match value(object, api_version, kind) {
+        Ok(object) => objects.push(object),
+        Err(error) => unwritten = unwritten.take().or(Some(error)),
+    })
+    .await?;
+    unwritten.map_or(Ok(()), Err)
+}
+
+async fn visit_all<K: Listed>(api: &Api<K>, visit: &mut (dyn FnMut(K) + Send)) -> Result<(), kube::Error> {
+    visit_pages(ListParams::default(), |page| async move { api.list(&page).await }, visit).await
+}
+
+/// Adds the object with this name to `objects`, if it exists.
+///
+/// # Errors
+/// If the API server refuses the request.
+pub async fn one(
+    api: &Api<DynamicObject>,
+    api_version: &str,
+    kind: &str,
+    name: &str,
+    objects: &mut Vec<Value>,
+) -> Result<(), kube::Error> {
+    if let Some(object) = api.get_opt(name).await? {
+        objects.push(value(object, api_version, kind)?);
+    }
+    Ok(())
+}
+
+/// Completes API version and kind, which the items of a list lack.
+fn value(object: DynamicObject, api_version: &str, kind: &str) -> Result<Value, kube::Error> {
+    let mut object = serde_json::to_value(object).map_err(kube::Error::SerdeError)?;
+    object["apiVersion"] = api_version.into();
+    object["kind"] = kind.into();
+    Ok(object)
+}

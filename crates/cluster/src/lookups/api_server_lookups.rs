@@ -1,0 +1,121 @@
+//! Answers the policy's look-ups from the API server, each when it is asked.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use crate::connect::ClusterArguments;
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::api_server_lists::{self, ApiServerError};
+use super::snapshot::{Snapshot, SnapshotCalls};
+use crate::policy::host_calls::{HostCall, HostCalls};
+use crate::watch::kinds;
+
+/// Answers as policy-server does: with the objects of the cluster, or with the error of the API server. An answer that
+/// was given once is repeated.
+pub struct ApiServerLookups {
+    runtime: Runtime,
+    client: Client,
+    answered: Mutex<Answered>,
+}
+
+type Answered = Vec<(HostCall, Result<Vec<u8>, String>)>;
+
+/// The result of a look-up.
+enum Found {
+    Objects(Vec<Value>),
+    NoSuchKind,
+}
+
+impl ApiServerLookups {
+    /// Look-ups in the cluster of these arguments.
+    ///
+    /// # Errors
+    /// [`ApiServerError`] if the cluster can't be reached.
+    pub fn new(cluster: &ClusterArguments) -> Result<Self, ApiServerError> {
+        let (runtime, client) = api_server_lists::connect(cluster)?;
+        Ok(Self { runtime, client, answered: Mutex::default() })
+    }
+
+    /// The `ServiceCIDR` objects of the cluster; empty if it has none, as before Kubernetes 1.33, or if the user may
+    /// not list them.
+    pub fn service_cidrs(&self) -> Vec<Value> {
+        let mut objects = Vec::new();
+        let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
+        let list = api_server_lists::list(&self.client, &kind, &mut objects);
+        if self.runtime.block_on(list).is_err() {
+            objects.clear();
+        }
+        objects
+    }
+
+    /// Runs other requests to the cluster.
+    pub fn run<T>(&self, requests: impl AsyncFnOnce(&Client) -> T) -> T {
+        self.runtime.block_on(requests(&self.client))
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Answered> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look_up(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let (api_version, kind) = match call {
+            HostCall::ListAll { api_version, kind, .. }
+            | HostCall::ListNamespace { api_version, kind, .. }
+            | HostCall::Get { api_version, kind, .. } => (api_version, kind),
+        };
+        // Only [`SnapshotCalls`] turns objects, selectors and masks into an answer, so that all answers are alike.
+        let mut snapshot = Snapshot::default();
+        match self.runtime.block_on(self.find(call, api_version, kind))? {
+            Found::Objects(objects) => objects.into_iter().for_each(|object| snapshot.insert(object)),
+            Found::NoSuchKind => snapshot.remove_api(api_version, kind),
+        }
+        SnapshotCalls::new(Arc::new(RwLock::new(snapshot))).answer(call)
+    }
+
+    async fn find(&self, call: &HostCall, api_version: &str, kind: &str) -> Result<Found, String> {
+        let asked = (api_version.to_owned(), kind.to_owned());
+        let resource = match kinds::discovered(&self.client, &asked).await {
+            Ok(Some(resource)) => resource,
+            Ok(None) => return Ok(Found::NoSuchKind),
+            Err(error) => return Err(format!("error finding resource {api_version} / {kind}: {}", text(&error))),
+        };
+        let mut objects = Vec::new();
+        let done = match call {
+            HostCall::ListAll { .. } => {
+                let api = Api::all_with(self.client.clone(), &resource);
+                api_server_lists::pages(&api, api_version, kind, &mut objects).await
+            }
+            HostCall::ListNamespace { namespace, .. } => {
+                let api = Api::namespaced_with(self.client.clone(), namespace, &resource);
+                api_server_lists::pages(&api, api_version, kind, &mut objects).await
+            }
+            HostCall::Get { name, namespace, .. } => {
+                let api = match namespace {
+                    Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+                    None => Api::all_with(self.client.clone(), &resource),
+                };
+                api_server_lists::one(&api, api_version, kind, name, &mut objects).await
+            }
+        };
+        done.map_err(|error| text(&error))?;
+        Ok(Found::Objects(objects))
+    }
+}
+
+impl HostCalls for ApiServerLookups {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let known = self.memory().iter().find(|(asked, _)| asked == call).map(|(_, answer)| answer.clone());
+        known.unwrap_or_else(|| {
+            let answer = self.look_up(call);
+            self.memory().push((call.clone(), answer.clone()));
+            answer
+        })
+    }
+}
+
+/// An error in Kubewarden's words: the policy searches the text.
+fn text(error: &kube::Error) -> String {
+    error.to_string()
+}

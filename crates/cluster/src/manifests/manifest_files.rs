@@ -1,0 +1,213 @@
+//! Finds the files with manifests, and reads their objects.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::manifests::{self, Content, Manifest, ManifestError, ManifestErrors, ManifestText, parallel_parser};
+use crate::object;
+
+/// The manifests of files, folders and standard input.
+#[derive(Default)]
+pub struct Input {
+    /// The texts.
+    pub sources: Vec<ManifestText>,
+    /// Their objects, in their order.
+    pub manifests: Vec<Manifest>,
+    /// The files of folders that have no Kubernetes objects, such as the values of a Helm chart.
+    pub skipped: Vec<String>,
+    /// The links in folders that lead out of the folder. They are not followed.
+    pub outside: Vec<String>,
+}
+
+/// The namespace of objects that name none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace<'n> {
+    /// Other objects may name other namespaces.
+    Default(&'n str),
+    /// Other objects may only name this namespace.
+    Only(&'n str),
+}
+
+/// Reads the objects of files, of all files below folders (ordered by name, without hidden files), and of standard
+/// input for `-`. An object without a namespace, of a kind that has one, gets `namespace`.
+///
+/// # Errors
+/// [`ManifestErrors`] with the mistakes of all files.
+pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
+    let mut files = Files::new(namespace);
+    for path in paths {
+        files.add(path);
+    }
+    files.finish()
+}
+
+/// As [`load`], for a text that was read already.
+///
+/// # Errors
+/// [`ManifestErrors`] with all mistakes of the text.
+pub fn load_text(source: ManifestText, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
+    let mut files = Files::new(namespace);
+    let parsed = files.parse(&source);
+    files.add_parsed(source, parsed);
+    files.finish()
+}
+
+/// The files that were read so far.
+struct Files<'n> {
+    namespace: Namespace<'n>,
+    input: Input,
+    /// The errors of files and folders that can't be read or have no manifests.
+    errors: Vec<ManifestError>,
+    /// The mistakes in the texts.
+    mistakes: Vec<ManifestError>,
+    /// An error for each empty standard input, and for each empty file that the command line names.
+    empty_inputs: Vec<ManifestError>,
+}
+
+/// What was found in a text.
+struct Parsed {
+    content: Content,
+    manifests: Vec<Manifest>,
+    mistakes: Vec<ManifestError>,
+}
+
+impl<'n> Files<'n> {
+    fn new(namespace: Namespace<'n>) -> Self {
+        let (errors, mistakes, empty_inputs) = (Vec::new(), Vec::new(), Vec::new());
+        Self { namespace, input: Input::default(), errors, mistakes, empty_inputs }
+    }
+
+    fn finish(self) -> Result<Input, ManifestErrors> {
+        let Self { namespace, input, mut errors, mistakes, empty_inputs } = self;
+        let is_valid = mistakes.is_empty();
+        errors.extend(mistakes.into_iter().chain(empty_inputs));
+        if let (Namespace::Only(only), true) = (namespace, is_valid) {
+            errors.extend(input.manifests.iter().filter_map(|manifest| other_namespace(manifest, only)));
+        }
+        if errors.is_empty() { Ok(input) } else { Err(ManifestErrors(errors)) }
+    }
+
+    fn add(&mut self, path: &Path) {
+        if path.is_dir() && !manifests::is_standard_input(path) {
+            self.add_folder(path);
+        } else {
+            self.add_file(path);
+        }
+    }
+
+    /// Adds standard input, or a file that the command line names.
+    fn add_file(&mut self, path: &Path) {
+        match manifests::read_file(path) {
+            Ok(source) => {
+                let parsed = self.parse(&source);
+                // An empty list of objects is a document, too.
+                if parsed.content == Content::Nothing {
+                    self.empty_inputs.push(if manifests::is_standard_input(path) {
+                        ManifestError::EmptyInput
+                    } else {
+                        ManifestError::EmptyFile { file: source.name.clone() }
+                    });
+                }
+                self.add_parsed(source, parsed);
+            }
+            Err(error) => self.errors.push(error),
+        }
+    }
+
+    /// Parses a text that may become the next source.
+    fn parse(&self, source: &ManifestText) -> Parsed {
+        let (Namespace::Default(namespace) | Namespace::Only(namespace)) = self.namespace;
+        let index = self.input.sources.len();
+        if let Some((content, manifests)) = parallel_parser::parse(source, index, namespace) {
+            return Parsed { content, manifests, mistakes: Vec::new() };
+        }
+        let (mut manifests, mut mistakes) = (Vec::new(), Vec::new());
+        let mut visit = |manifest| manifests.push(manifest);
+        let content = manifests::each_of(source, index, namespace, &mut visit, &mut mistakes);
+        Parsed { content, manifests, mistakes }
+    }
+
+    fn add_parsed(&mut self, source: ManifestText, mut parsed: Parsed) {
+        self.input.sources.push(source);
+        self.input.manifests.append(&mut parsed.manifests);
+        self.mistakes.append(&mut parsed.mistakes);
+    }
+
+    fn add_folder(&mut self, path: &Path) {
+        let folder = path.display().to_string();
+        let mut files = Vec::new();
+        let failed = |error| ManifestError::Read { file: folder.clone(), error };
+        let collected = fs::canonicalize(path).map_err(failed).and_then(|root| collect(path, &root, &mut files));
+        if let Err(error) = collected {
+            return self.errors.push(error);
+        }
+        let is_outside = |found: &Found| found.outside;
+        let (outside, files): (Vec<Found>, Vec<Found>) = files.into_iter().partition(is_outside);
+        self.input.outside.extend(outside.iter().map(|link| link.path.display().to_string()));
+        if files.is_empty() {
+            return self.errors.push(ManifestError::Empty { folder });
+        }
+        let mut skipped = Vec::new();
+        for file in &files {
+            match manifests::read_file(&file.path) {
+                Ok(source) => match self.parse(&source) {
+                    Parsed { content: Content::OtherDocuments, .. } => skipped.push(source.name),
+                    parsed => self.add_parsed(source, parsed),
+                },
+                Err(error) => self.errors.push(error),
+            }
+        }
+        if skipped.len() == files.len() {
+            self.errors.push(ManifestError::OnlyOtherFiles { folder });
+        }
+        self.input.skipped.append(&mut skipped);
+    }
+}
+
+/// The error for an object that names another namespace than `only`.
+fn other_namespace(manifest: &Manifest, only: &str) -> Option<ManifestError> {
+    let object = manifest.object.value();
+    let (kind, namespace) = (object::kind(&object), object::namespace(&object));
+    let name = match object::name(&object) {
+        "" => object::text(&object, &["metadata", "generateName"]),
+        name => name,
+    };
+    let is_other = object::is_namespaced(kind) && namespace != only;
+    is_other.then(|| ManifestError::Object {
+        origin: manifest.origin.clone(),
+        reason: format!("{kind} {name} is in namespace {namespace}, but --namespace is {only}: remove one of the two"),
+    })
+}
+
+/// A file of a folder.
+struct Found {
+    path: PathBuf,
+    /// Whether it is a link to a file outside of the folder.
+    outside: bool,
+}
+
+/// Finds the files in `folder`, which is `root` or below it. `root` is without links.
+fn collect(folder: &Path, root: &Path, files: &mut Vec<Found>) -> Result<(), ManifestError> {
+    let failed = |error| ManifestError::Read { file: folder.display().to_string(), error };
+    let mut entries: Vec<PathBuf> = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        entries.push(entry.map_err(failed)?.path());
+    }
+    entries.sort();
+    for path in entries {
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let manifest = path.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
+        if hidden {
+            continue;
+        }
+        // Following a link to a parent folder would never end.
+        if path.is_dir() && !path.is_symlink() {
+            collect(&path, root, files)?;
+        } else if manifest && path.is_file() {
+            // A link may lead to any file of the user, whose content an error would print.
+            let outside = path.is_symlink() && !fs::canonicalize(&path).map_err(failed)?.starts_with(root);
+            files.push(Found { path, outside });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! Parses the documents of a large text on all processors.
+
+use std::num::NonZero;
+use std::thread::{self, available_parallelism};
+
+use super::{Content, Manifest, ManifestText, visit_documents};
+use crate::yaml::{self, DocumentGroup};
+
+/// The size from which a text is large, in bytes.
+const MIN_SIZE: usize = 1 << 20;
+
+/// Parses the large source with this index. Returns the manifests in their order, or `None` if the text is small or has
+/// a mistake. Then the caller parses it with [`super::each_of`], which reports the mistakes.
+pub(super) fn parse(source: &ManifestText, index: usize, namespace: &str) -> Option<(Content, Vec<Manifest>)> {
+    if source.text.len() < MIN_SIZE {
+        return None;
+    }
+    let threads = available_parallelism().map_or(1, NonZero::get);
+    if threads > 1 { parse_on_threads(source, index, namespace, threads) } else { None }
+}
+
+/// What a group of documents contains.
+struct GroupContent {
+    content: Content,
+    manifests: Vec<Manifest>,
+    /// The number of its documents.
+    documents: usize,
+}
+
+fn parse_on_threads(
+    source: &ManifestText,
+    index: usize,
+    namespace: &str,
+    threads: usize,
+) -> Option<(Content, Vec<Manifest>)> {
+    let parse = |group: DocumentGroup<'_>| {
+        let (mut manifests, mut errors, mut documents) = (Vec::new(), Vec::new(), 0);
+        let counted = group.documents().inspect(|_| documents += 1);
+        let mut visit = |manifest| manifests.push(manifest);
+        let content = visit_documents(counted, source, index, namespace, &mut visit, &mut errors);
+        errors.is_empty().then_some(GroupContent { content, manifests, documents })
+    };
+    let groups: Option<Vec<GroupContent>> = thread::scope(|scope| {
+        // The system may refuse further threads.
+        let spawn = |group| thread::Builder::new().spawn_scoped(scope, || parse(group)).ok();
+        let groups = yaml::document_groups(&source.text, threads).into_iter();
+        let running: Option<Vec<_>> = groups.map(spawn).collect();
+        running?.into_iter().map(|group| group.join().ok().flatten()).collect()
+    });
+    let (mut content, mut all, mut before) = (Content::Nothing, Vec::new(), 0);
+    for GroupContent { content: of_group, mut manifests, documents } in groups? {
+        content = content.max(of_group);
+        manifests.iter_mut().for_each(|manifest| manifest.origin.document += before);
+        before += documents;
+        all.append(&mut manifests);
+    }
+    Some((content, all))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::manifests::each_of;
+
+    /// Lines whose meaning depends on the lines before them.
+    const LINES: [&str; 25] = [
+        "---",
+        "---",
+        "---",
+        "--- # comment",
+        "--- |",
+        "--- !!null |",
+        "---x",
+        "...",
+        "",
+        "# --- comment",
+        "%TAG ! tag:example.com,2026:",
+        "{kind: A, apiVersion: v1, metadata: {name: ä}}",
+        "kind: A",
+        "apiVersion: v1",
+        "metadata: {name: b}",
+        "metadata: {name: \"",
+        "metadata: &anchor {name: c}",
+        "spec: *anchor",
+        "text: |",
+        "  --- text",
+        "other: \"",
+        "{\"kind\": \"B\", \"apiVersion\": \"v1\", \"metadata\": {\"name\": \"d\"}}",
+        "items: [",
+        "]",
+        "tagged: !value 1",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn text_without_mistakes_is_parsed_as_on_one_processor(
+            lines in proptest::collection::vec(proptest::sample::select(&LINES[..]), 0..20),
+            threads in 1..5_usize,
+        ) {
+            let source = ManifestText { name: "a.yaml".to_owned(), text: lines.join("\n") };
+            if let Some((content, manifests)) = parse_on_threads(&source, 7, "shop", threads) {
+                let (mut expected, mut errors) = (Vec::new(), Vec::new());
+                let visited = each_of(&source, 7, "shop", &mut |manifest| expected.push(manifest), &mut errors);
+                prop_assert!(errors.is_empty(), "{errors:?}");
+                prop_assert_eq!(content, visited);
+                let shown = |Manifest { object, origin, slot, .. }: Manifest| (object, origin, slot);
+                let all = |manifests: Vec<Manifest>| manifests.into_iter().map(shown).collect::<Vec<_>>();
+                prop_assert_eq!(all(manifests), all(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn documents_are_counted_in_all_groups() {
+        let document = |name: usize| format!("kind: A\napiVersion: v1\nmetadata: {{name: n{name}}}\n");
+        let text = (0..10).map(document).collect::<Vec<_>>().join("---\n");
+        let source = ManifestText { name: "a.yaml".to_owned(), text };
+        let (content, manifests) = parse_on_threads(&source, 0, "shop", 3).unwrap();
+        assert_eq!(content, Content::Objects);
+        let places: Vec<_> =
+            manifests.iter().map(|manifest| (manifest.origin.document, manifest.origin.line)).collect();
+        assert_eq!(places, (0..10).map(|nth| (nth + 1, nth * 4 + 1)).collect::<Vec<_>>());
+    }
+}

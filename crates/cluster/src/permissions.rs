@@ -1,0 +1,247 @@
+//! Checks whether this identity has all permissions that it needs.
+//!
+//! The check runs at the start, and again for settings that come later. So an administrator learns of all missing
+//! permissions at once, and not of one after the other when it is needed.
+
+mod duties;
+
+use std::fmt;
+
+use crate::api_error::RequestFailure;
+use clusterip_core::settings::Settings;
+use clusterip_core::workload::WorkloadKind;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::Client;
+use kube::api::{Api, ApiResource, PostParams};
+use serde_json::json;
+use thiserror::Error;
+
+pub use self::duties::{Duties, Registration, needs, seamless_moves};
+use crate::watch::kinds;
+
+/// How many permissions are reviewed at a time.
+const AT_ONCE: usize = 8;
+
+/// A permission that is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The verb, such as `get`.
+    pub verb: &'static str,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The plural of the resource, such as `services`.
+    pub resource: String,
+    /// The subresource, such as `status`.
+    pub subresource: Option<&'static str>,
+    /// The only object that the permission is needed for; `None` for all objects.
+    pub name: Option<String>,
+    /// The only namespace that the permission is needed for; `None` for the whole cluster.
+    pub namespace: Option<String>,
+}
+
+impl Need {
+    /// The permission to list all objects of a resource in the whole cluster.
+    pub fn list(resource: &ApiResource) -> Self {
+        Self::read("list", &resource.group, &resource.plural, None)
+    }
+
+    /// The permission to read all objects of a resource with this verb, in a namespace or in the whole cluster.
+    pub fn read(verb: &'static str, group: &str, resource: &str, namespace: Option<&str>) -> Self {
+        Self {
+            verb,
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: None,
+            name: None,
+            namespace: namespace.map(str::to_owned),
+        }
+    }
+}
+
+/// Permissions are missing, or can't be found out.
+#[derive(Debug, Error)]
+pub enum PermissionsError {
+    /// Permissions are missing.
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    /// The API server can't be asked.
+    #[error("the permissions of this identity can't be checked: {0}")]
+    Ask(#[source] RequestFailure),
+    /// A kind of workloads in the settings can't be looked up.
+    #[error("{api_version}/{kind}, one of evidence.kinds in the settings, can't be looked up: {reason}")]
+    Discover {
+        /// The API version of the kind.
+        api_version: String,
+        /// The name of the kind.
+        kind: String,
+        /// The error of the API server.
+        #[source]
+        reason: RequestFailure,
+    },
+}
+
+/// All missing permissions. The message lists them as rules that grant them.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct Missing {
+    /// The user that needs the permissions; `None` if the API server does not tell.
+    pub user: Option<String>,
+    /// The missing permissions.
+    pub needs: Vec<Need>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_deref().unwrap_or("this identity");
+        write!(f, "{user} lacks permissions; these rules grant what is missing:")?;
+        let mut namespaces: Vec<_> = self.needs.iter().map(|need| &need.namespace).collect();
+        namespaces.sort();
+        namespaces.dedup();
+        for namespace in namespaces {
+            match namespace {
+                None => f.write_str("\nin a ClusterRole:")?,
+                Some(namespace) => write!(f, "\nin a Role of namespace {namespace}:")?,
+            }
+            let mut rules: Vec<(&Need, Vec<&str>)> = Vec::new();
+            for need in self.needs.iter().filter(|need| need.namespace == *namespace) {
+                match rules.iter_mut().find(|(rule, _)| Need { verb: need.verb, ..(*rule).clone() } == *need) {
+                    Some((_, verbs)) => verbs.push(need.verb),
+                    None => rules.push((need, vec![need.verb])),
+                }
+            }
+            for (need, verbs) in rules {
+                write!(f, "\n- {}", rule(need, &verbs))?;
+            }
+        }
+        // Nothing but seamless moves creates or deletes Services.
+        if self.needs.iter().any(|need| need.resource == "services" && matches!(need.verb, "create" | "delete")) {
+            f.write_str("\ndeploy/seamless has the rules for seamless moves; plain moves do not need them")?;
+        }
+        Ok(())
+    }
+}
+
+/// A rule of RBAC, as YAML on one line.
+fn rule(need: &Need, verbs: &[&str]) -> String {
+    let resource = match need.subresource {
+        Some(subresource) => format!("{}/{subresource}", need.resource),
+        None => need.resource.clone(),
+    };
+    let list = |items: &[&str]| json!(items).to_string().replace(',', ", ");
+    let names = need.name.as_deref().map(|name| format!("resourceNames: {}, ", list(&[name]))).unwrap_or_default();
+    format!(
+        "{{apiGroups: {}, resources: {}, {names}verbs: {}}}",
+        list(&[need.group.as_str()]),
+        list(&[resource.as_str()]),
+        list(verbs)
+    )
+}
+
+/// The kinds of workloads in the settings, as the API server has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workloads {
+    /// The kinds that the API server serves.
+    pub served: Vec<ApiResource>,
+    /// The kinds that the API server does not serve now. They have no objects.
+    pub unserved: Vec<WorkloadKind>,
+}
+
+/// Looks up these kinds of workloads on the API server.
+///
+/// # Errors
+/// [`PermissionsError::Discover`] if a kind can't be looked up.
+pub async fn workloads(client: &Client, kinds: &[WorkloadKind]) -> Result<Workloads, PermissionsError> {
+    let mut found = Workloads::default();
+    for kind in kinds {
+        match kinds::resource(client, &kinds::of_workload(kind)).await {
+            Ok(Some(resource)) => found.served.push(resource),
+            Ok(None) => found.unserved.push(kind.clone()),
+            Err(error) => {
+                return Err(PermissionsError::Discover {
+                    api_version: kind.api_version.clone(),
+                    kind: kind.kind.clone(),
+                    reason: RequestFailure::from(&error),
+                });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The needs that the API server does not allow to this identity, in the order of `needs`.
+///
+/// # Errors
+/// [`PermissionsError::Ask`] if the API server can't be asked.
+pub async fn missing(client: &Client, needs: &[Need]) -> Result<Vec<Need>, PermissionsError> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let ask = |need: Need| {
+        let reviews = reviews.clone();
+        async move {
+            let review = review(&need);
+            let answer = reviews.create(&PostParams::default(), &review).await;
+            let answer = answer.map_err(|error| PermissionsError::Ask(RequestFailure::from(&error)))?;
+            let allowed = answer.status.is_some_and(|status| status.allowed);
+            Ok((!allowed).then_some(need))
+        }
+    };
+    stream::iter(needs.to_vec())
+        .map(ask)
+        .buffered(AT_ONCE)
+        .try_filter_map(|need| async { Ok(need) })
+        .try_collect()
+        .await
+}
+
+fn review(need: &Need) -> SelfSubjectAccessReview {
+    let attributes = ResourceAttributes {
+        verb: Some(need.verb.to_owned()),
+        group: Some(need.group.clone()),
+        resource: Some(need.resource.clone()),
+        subresource: need.subresource.map(str::to_owned),
+        name: need.name.clone(),
+        namespace: need.namespace.clone(),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    SelfSubjectAccessReview { spec, ..Default::default() }
+}
+
+/// Checks all permissions for these duties at once. Returns the kinds of workloads in the settings; for an agent,
+/// none are looked up.
+///
+/// # Errors
+/// [`PermissionsError::Missing`] with all missing permissions, or another error if they can't be found out.
+pub async fn check(client: &Client, settings: &Settings, duties: &Duties) -> Result<Workloads, PermissionsError> {
+    let workloads = if duties.agent { Workloads::default() } else { workloads(client, &settings.kinds).await? };
+    let duties = Duties {
+        nodes: duties.nodes && !settings.nodes.pools.is_empty(),
+        external: duties.external && !settings.external.pools.is_empty(),
+        ..duties.clone()
+    };
+    require(client, &needs(&workloads.served, &duties)).await?;
+    Ok(workloads)
+}
+
+/// Checks these permissions at once.
+///
+/// # Errors
+/// [`PermissionsError::Missing`] with all missing permissions, or another error if they can't be found out.
+pub async fn require(client: &Client, needs: &[Need]) -> Result<(), PermissionsError> {
+    let needs = missing(client, needs).await?;
+    if needs.is_empty() {
+        return Ok(());
+    }
+    Err(Missing { user: user(client).await, needs }.into())
+}
+
+/// The name of this user, for the message only.
+async fn user(client: &Client) -> Option<String> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    let answer = reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await.ok()?;
+    answer.status?.user_info?.username
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+mod tests;

@@ -1,0 +1,388 @@
+//! The ledger of addresses in flight.
+//!
+//! Between the answer to a request and the moment at which its Service is seen, an address is used but nothing in the
+//! cluster shows it. The ledger closes that gap: the look-up that finds an address free reserves it in the same step,
+//! so two evaluations never find the same address free.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use clusterip_failover::leases::owner::Owner;
+use thiserror::Error;
+
+/// How long an address is reserved for a Service that has not been seen. After the webhook has answered, a request may
+/// take up to a minute in other webhooks and in the API server; then the watch has to deliver the Service.
+pub const RESERVATION_TIME: Duration = Duration::from_secs(65);
+
+/// The most addresses of one family that are reserved for one Service: this many ClusterIPs, and as many external
+/// addresses. A client that tries again and again must not use up a pool, but neither of two parallel requests may lose
+/// the address that it was given.
+const MAX_PER_SERVICE: usize = 2;
+
+/// How long a reservation is young after its evaluation. The Service of a young reservation is probably about to be
+/// seen.
+pub const YOUNG_TIME: Duration = Duration::from_secs(5);
+
+/// A namespace has so many external addresses in flight that it gets no further one for now.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "namespace {namespace} has {reserved} external addresses of this pool in flight, of at most {max}; wait until its \
+     Services are created"
+)]
+pub struct ShareExceeded {
+    /// The name of the namespace.
+    pub namespace: String,
+    /// How many external addresses of the pool the namespace has reserved.
+    pub reserved: usize,
+    /// How many it may have reserved for a short time, see [`Share::burst`].
+    pub max: usize,
+}
+
+/// How many addresses one namespace may reserve, and which addresses count: see [`Ledger::commit`].
+pub struct Share<'a> {
+    /// The largest number of reservations.
+    pub max: usize,
+    /// The largest number while reservations are young: when many Services are created at once, the request for each
+    /// may still be in progress.
+    pub burst: usize,
+    /// Whether an address counts. The addresses of one pool and family count together.
+    pub counts: Box<dyn Fn(IpAddr) -> bool + 'a>,
+}
+
+/// Returns the share that an address counts towards.
+pub type Shares<'a> = &'a (dyn Fn(IpAddr) -> Share<'a> + 'a);
+
+/// Who chose an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    /// The policy chose it.
+    ByPolicy,
+    /// The author of the request chose it.
+    ByHand,
+}
+
+/// The reservations. Clones share one ledger.
+#[derive(Clone)]
+pub struct Ledger {
+    reservations: Arc<Mutex<HashMap<IpAddr, Reservation>>>,
+    clock: Arc<dyn Fn() -> Instant + Send + Sync>,
+}
+
+struct Reservation {
+    owner: Owner,
+    since: Instant,
+    chosen: Chosen,
+    /// Whether the address is an external one.
+    external: bool,
+    /// Whether the evaluation that reserved the address is still running.
+    in_evaluation: bool,
+    /// How long the reservation lasts.
+    duration: Duration,
+    /// Whether another replica reserved the address, as its claim says.
+    by_other_replica: bool,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self::with_clock(Instant::now)
+    }
+}
+
+impl Ledger {
+    /// An empty ledger that takes the time from `clock`.
+    pub fn with_clock(clock: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
+        Self { reservations: Arc::default(), clock: Arc::new(clock) }
+    }
+
+    /// Reserves an address for an evaluation if it is not reserved and `is_used` returns false. Both are checked in one
+    /// step, so no other evaluation can get the address in between.
+    pub fn reserve(&self, address: IpAddr, owner: &Owner, is_used: impl FnOnce() -> bool) -> bool {
+        let now = (self.clock)();
+        Self::insert_if_free(&mut self.lock(), now, address, owner, false, is_used)
+    }
+
+    /// As [`Self::reserve`], for an external address. The caller has checked that the address is not used.
+    ///
+    /// # Errors
+    /// [`ShareExceeded`] if the namespace has too many reservations that can't be released. The API server does not
+    /// notice that an external address is given twice, so a young reservation of one is never released.
+    pub fn reserve_external(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Result<bool, ShareExceeded> {
+        let now = (self.clock)();
+        let mut ledger = self.lock();
+        let (namespace, share) = (owner.namespace(), shares(address));
+        let reserved = in_share(&ledger, namespace, &share, now)
+            .filter(|(_, reservation)| !reservation.is_releasable(now))
+            .count();
+        if reserved >= share.burst {
+            return Err(ShareExceeded { namespace: namespace.to_owned(), reserved, max: share.burst });
+        }
+        Ok(Self::insert_if_free(&mut ledger, now, address, owner, true, || false))
+    }
+
+    fn insert_if_free(
+        ledger: &mut HashMap<IpAddr, Reservation>,
+        now: Instant,
+        address: IpAddr,
+        owner: &Owner,
+        external: bool,
+        is_used: impl FnOnce() -> bool,
+    ) -> bool {
+        if ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) || is_used() {
+            return false;
+        }
+        ledger.insert(address, Reservation { external, ..Reservation::new(owner, now, Chosen::ByPolicy, true) });
+        true
+    }
+
+    /// Whether the address is reserved, and by this process rather than by another replica.
+    pub fn is_reserved_here(&self, address: IpAddr) -> bool {
+        let now = (self.clock)();
+        self.lock().get(&address).is_some_and(|reservation| reservation.is_active(now) && !reservation.by_other_replica)
+    }
+
+    /// Whether the address is reserved for this owner, by this process or by another replica.
+    pub fn is_reserved_for(&self, address: IpAddr, owner: &Owner) -> bool {
+        let now = (self.clock)();
+        self.lock().get(&address).is_some_and(|reservation| reservation.is_active(now) && reservation.owner == *owner)
+    }
+
+    /// Reserves an address that another replica has claimed for this long, unless it is reserved already.
+    pub fn reserve_claimed(&self, address: IpAddr, owner: &Owner, duration: Duration) {
+        let now = (self.clock)();
+        let mut ledger = self.lock();
+        if !ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) {
+            let reservation = Reservation {
+                by_other_replica: true,
+                duration,
+                ..Reservation::new(owner, now, Chosen::ByPolicy, false)
+            };
+            ledger.insert(address, reservation);
+        }
+    }
+
+    /// Releases a reservation after the claim of another replica is gone.
+    pub fn release_claimed(&self, address: IpAddr) {
+        let mut ledger = self.lock();
+        if ledger.get(&address).is_some_and(|reservation| reservation.by_other_replica) {
+            ledger.remove(&address);
+        }
+    }
+
+    /// As [`Self::reserve`], without making a reservation.
+    pub fn is_free(&self, address: IpAddr, is_used: impl FnOnce() -> bool) -> bool {
+        let now = (self.clock)();
+        let ledger = self.lock();
+        !ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) && !is_used()
+    }
+
+    /// Ends an evaluation that reserved the addresses `reserved`. Those in `used` stay reserved until they are seen.
+    /// The others are released.
+    ///
+    /// A namespace that now has more reservations than its share of a pool loses the oldest of them; their addresses
+    /// are returned. [Young](YOUNG_TIME) reservations are released only if they exceed [`Share::burst`], and young
+    /// reservations of external addresses not even then. The reservations of running evaluations and of other replicas
+    /// count, but they are never released, and neither are those in `used`.
+    pub fn commit(&self, owner: &Owner, reserved: &[IpAddr], used: &[IpAddr], shares: Shares<'_>) -> Vec<IpAddr> {
+        let now = (self.clock)();
+        let mut ledger = self.lock();
+        for address in reserved {
+            if !used.contains(address) {
+                ledger.remove(address);
+            } else if let Some(reservation) = ledger.get_mut(address) {
+                reservation.in_evaluation = false;
+                reservation.since = now;
+            }
+        }
+        let mut released = Vec::new();
+        for address in used {
+            released.extend(release_oldest(&mut ledger, owner, *address, now));
+            if ledger.contains_key(address) {
+                released.extend(enforce_share(&mut ledger, owner.namespace(), used, &shares(*address), now));
+            }
+        }
+        released
+    }
+
+    /// Reserves an address that the author of a request chose, unless it is reserved already, so that no other Service
+    /// gets it meanwhile. It counts towards the share of the namespace, as in [`Self::commit`]. Returns the addresses
+    /// whose reservations were released.
+    pub fn reserve_chosen_by_hand(&self, address: IpAddr, owner: &Owner, shares: Shares<'_>) -> Vec<IpAddr> {
+        let now = (self.clock)();
+        let mut ledger = self.lock();
+        if ledger.get(&address).is_some_and(|reservation| reservation.is_active(now)) {
+            return Vec::new();
+        }
+        ledger.insert(address, Reservation::new(owner, now, Chosen::ByHand, false));
+        let mut released = release_oldest(&mut ledger, owner, address, now);
+        released.extend(enforce_share(&mut ledger, owner.namespace(), &[address], &shares(address), now));
+        released
+    }
+
+    /// Whether the policy chose this address for the Service with this namespace and name. A request that contains such
+    /// an address was reviewed before: the API server calls the webhook again after other webhooks, with another UID.
+    /// If the name is not generated yet, any request without a name in the namespace may have been the first one.
+    pub fn is_chosen_for(&self, address: IpAddr, namespace: &str, name: &str) -> bool {
+        let now = (self.clock)();
+        let ledger = self.lock();
+        ledger.get(&address).is_some_and(|reservation| {
+            reservation.is_active(now)
+                && reservation.chosen == Chosen::ByPolicy
+                && reservation.owner.id() == (namespace, name)
+        })
+    }
+
+    /// Releases addresses that will not be used.
+    pub fn release(&self, addresses: &[IpAddr]) {
+        let mut ledger = self.lock();
+        for address in addresses {
+            ledger.remove(address);
+        }
+    }
+
+    /// Ends the reservation of an address after a Service or an `IPAddress` with it was seen: from now on the cluster
+    /// shows it.
+    pub fn mark_seen(&self, address: IpAddr) {
+        let mut ledger = self.lock();
+        if ledger.get(&address).is_some_and(|reservation| !reservation.in_evaluation) {
+            ledger.remove(&address);
+        }
+    }
+
+    /// All reserved addresses with their owners, ordered by address.
+    pub fn reservations(&self) -> Vec<(IpAddr, Owner)> {
+        let now = (self.clock)();
+        let mut ledger = self.lock();
+        ledger.retain(|_, reservation| reservation.is_active(now));
+        let mut reservations: Vec<_> =
+            ledger.iter().map(|(address, reservation)| (*address, reservation.owner.clone())).collect();
+        reservations.sort_unstable_by_key(|(address, _)| *address);
+        reservations
+    }
+
+    /// How many addresses are reserved.
+    pub fn len(&self) -> usize {
+        let now = (self.clock)();
+        let mut ledger = self.lock();
+        ledger.retain(|_, reservation| reservation.is_active(now));
+        ledger.len()
+    }
+
+    /// Whether no address is reserved.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Reservation>> {
+        // Every change is a single step, so a panic leaves nothing half done.
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reservation {
+    fn new(owner: &Owner, since: Instant, chosen: Chosen, in_evaluation: bool) -> Self {
+        Self {
+            owner: owner.clone(),
+            since,
+            chosen,
+            external: false,
+            in_evaluation,
+            duration: RESERVATION_TIME,
+            by_other_replica: false,
+        }
+    }
+
+    /// Whether the Service has had time to be seen, so that the reservation may be released.
+    fn is_releasable(&self, now: Instant) -> bool {
+        !self.in_evaluation && !self.by_other_replica && now.saturating_duration_since(self.since) >= YOUNG_TIME
+    }
+
+    fn is_active(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < self.duration
+    }
+}
+
+/// Keeps the newest reservations of an owner, among those for addresses of the same family as `address`; external
+/// addresses and ClusterIPs count separately. Reservations of running evaluations don't count. Young reservations of
+/// external addresses stay: a review that names the Service of another tenant must not take away the address that was
+/// just given to that Service. Returns the released addresses.
+fn release_oldest(
+    ledger: &mut HashMap<IpAddr, Reservation>,
+    owner: &Owner,
+    address: IpAddr,
+    now: Instant,
+) -> Vec<IpAddr> {
+    let Some(external) = ledger.get(&address).map(|reservation| reservation.external) else { return Vec::new() };
+    let is_alike = |other: &IpAddr, reservation: &Reservation| {
+        other.is_ipv4() == address.is_ipv4() && reservation.external == external
+    };
+    let mut own: Vec<(Instant, IpAddr)> = ledger
+        .iter()
+        .filter(|(other, reservation)| {
+            is_alike(other, reservation)
+                && !reservation.in_evaluation
+                && !reservation.by_other_replica
+                && reservation.owner == *owner
+        })
+        .map(|(address, reservation)| (reservation.since, *address))
+        .collect();
+    own.sort_unstable_by(|a, b| b.cmp(a));
+    let may_be_released =
+        |address: &IpAddr| !external || ledger.get(address).is_none_or(|reservation| reservation.is_releasable(now));
+    let oldest = own.into_iter().skip(MAX_PER_SERVICE).map(|(_, address)| address);
+    let released: Vec<IpAddr> = oldest.filter(may_be_released).collect();
+    for address in &released {
+        ledger.remove(address);
+    }
+    released
+}
+
+/// The reservations of a namespace that count towards a share.
+fn in_share<'l>(
+    ledger: &'l HashMap<IpAddr, Reservation>,
+    namespace: &'l str,
+    share: &'l Share<'_>,
+    now: Instant,
+) -> impl Iterator<Item = (&'l IpAddr, &'l Reservation)> {
+    ledger.iter().filter(move |(address, reservation)| {
+        reservation.owner.namespace() == namespace && reservation.is_active(now) && (share.counts)(**address)
+    })
+}
+
+/// Releases the oldest reservations of a namespace until it has no more than its share, but never those in `kept`.
+/// Returns the released addresses.
+fn enforce_share(
+    ledger: &mut HashMap<IpAddr, Reservation>,
+    namespace: &str,
+    kept: &[IpAddr],
+    share: &Share<'_>,
+    now: Instant,
+) -> Vec<IpAddr> {
+    let reserved = in_share(ledger, namespace, share, now).count();
+    if reserved <= share.max {
+        return Vec::new();
+    }
+    let committed = in_share(ledger, namespace, share, now).filter(|(address, reservation)| {
+        !reservation.in_evaluation && !reservation.by_other_replica && !kept.contains(address)
+    });
+    let mut committed: Vec<(Instant, IpAddr, bool, bool)> = committed
+        .map(|(address, reservation)| {
+            (reservation.since, *address, reservation.is_releasable(now), reservation.external)
+        })
+        .collect();
+    committed.sort_unstable();
+    let mut released = Vec::new();
+    for (_, address, is_releasable, external) in committed {
+        let left = reserved - released.len();
+        if left > share.max && (is_releasable || (left > share.burst && !external)) {
+            ledger.remove(&address);
+            released.push(address);
+        }
+    }
+    released
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

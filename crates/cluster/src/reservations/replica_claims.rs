@@ -1,0 +1,397 @@
+//! Claims: with several replicas, an address in flight is also locked in the cluster.
+//!
+//! The ledger knows the addresses that this process has in flight. Those of other replicas are known from their claims,
+//! one Lease for each address ([`ReplicaClaim`]). Creating the Lease is the lock, and it is the only API call while a
+//! request waits.
+//!
+//! # Promises
+//! - If two replicas want one address at the same time, exactly one gets it, whatever each of them has seen before.
+//! - Clocks of other machines are not trusted: a claim counts as abandoned only after this process has seen it
+//!   unchanged for its whole duration, measured on a monotonic clock. It is taken over with its `resourceVersion`, and
+//!   removed with UID and `resourceVersion`, so a replica with an old version changes nothing.
+//! - A claim lasts [`GRACE`] longer than the reservation it was made for: a replica that has not seen the Service yet
+//!   still finds the claim.
+
+use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::api_error::{error_chain, error_message};
+use crate::repeated_failures;
+use clusterip_core::annotations::LEASE_LABEL;
+use clusterip_failover::leases::claim_lease::{CLAIM, ReplicaClaim, name};
+use clusterip_failover::leases::lease_request::LeaseRequest;
+use clusterip_failover::leases::observed::Observed;
+use clusterip_failover::leases::owner::Owner;
+use clusterip_failover::leases::version::Version;
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Error as KubeError};
+use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::ledger::{Ledger, RESERVATION_TIME};
+use crate::host_metrics::{ClaimMetrics, ClaimResult};
+use crate::lease_preconditions::preconditions;
+
+/// How long a claim lasts: longer than the reservation of the ledger, which counts from the end of the evaluation.
+const CLAIM_DURATION: Duration = Duration::from_secs(RESERVATION_TIME.as_secs() + 5);
+/// How long a claim stays after its Service was seen by this replica. A replica whose watch lags by more must not give
+/// the address away; its watch has failed.
+pub const GRACE: Duration = Duration::from_secs(10);
+/// The time limit for a claim at the API server. The policy has two seconds in total.
+const CLAIM_TIMEOUT: Duration = Duration::from_millis(1200);
+/// The time limit for reading a claim back if the API server did not answer in time.
+const READ_BACK_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often claims that have ended are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where claims are stored (`--claims`), and so which processes know the addresses in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ClaimStore {
+    /// Only this process, for a single replica
+    #[default]
+    Memory,
+    /// All replicas: each address in flight is a Lease
+    Lease,
+}
+
+/// It is unknown whether the address is claimed, because the API server gave no usable answer.
+#[derive(Clone, Debug, Error)]
+#[error("{address} can't be claimed: Lease {namespace}/{} can't be {request}: {reason}", name(*.address))]
+pub struct ClaimError {
+    address: IpAddr,
+    namespace: String,
+    request: LeaseRequest,
+    reason: String,
+}
+
+/// Claims addresses. Clones share the same claims.
+#[derive(Clone)]
+pub struct Claims(Arc<Inner>);
+
+struct Inner {
+    leases: Api<Lease>,
+    namespace: String,
+    me: String,
+    ledger: Ledger,
+    metrics: ClaimMetrics,
+    runtime: Handle,
+    known: Mutex<Known>,
+}
+
+/// The claims that are known.
+#[derive(Default)]
+struct Known {
+    mine: HashMap<IpAddr, Mine>,
+    others: HashMap<IpAddr, Observed<Other>>,
+}
+
+struct Mine {
+    version: Version,
+    /// When the reservation of the address ended.
+    idle: Option<Instant>,
+}
+
+/// The claim of another replica.
+#[derive(PartialEq)]
+struct Other {
+    version: Version,
+    owner: Owner,
+    duration: Duration,
+}
+
+/// Whether the address of another replica's claim may still be about to be used.
+fn is_active(other: &Observed<Other>, now: Instant) -> bool {
+    !other.is_unchanged_for(other.value.duration, now)
+}
+
+/// Whether the policy chose this address for the Service with this namespace and name, here or in another replica. With
+/// `claims`, the API server may have to be asked.
+pub fn is_chosen_by_any_replica(
+    ledger: &Ledger,
+    claims: Option<&Claims>,
+    address: IpAddr,
+    (namespace, name): (&str, &str),
+) -> bool {
+    let is_claimed = || claims.is_some_and(|claims| claims.is_claimed_for(address, namespace, name));
+    ledger.is_chosen_for(address, namespace, name) || is_claimed()
+}
+
+impl Claims {
+    /// Claims in `namespace`, for the replica `me`. The claims of other replicas are recorded in `ledger` as long as
+    /// [`Self::run`] runs. Requests are sent on the runtime that this function is called on.
+    pub fn new(client: Client, namespace: &str, me: &str, ledger: Ledger, metrics: ClaimMetrics) -> Self {
+        Self(Arc::new(Inner {
+            leases: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
+            me: me.to_owned(),
+            ledger,
+            metrics,
+            runtime: Handle::current(),
+            known: Mutex::default(),
+        }))
+    }
+
+    /// Claims an address that the ledger has reserved for `owner`. Returns false if another replica was faster. Blocks
+    /// until the API server has answered, for at most two seconds.
+    ///
+    /// # Errors
+    /// [`ClaimError`] if the API server does not say whether the address is claimed; the address then counts as not
+    /// claimed.
+    pub fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, ClaimError> {
+        // An evaluation may also run on a thread of the runtime.
+        block_in_place(|| self.0.runtime.block_on(self.0.claim(address, owner)))
+    }
+
+    /// Records the claim of another replica in the ledger again, after a reservation that had replaced it has ended.
+    pub fn reserve_again(&self, address: IpAddr) {
+        if let Some(other) = self.0.known().others.get(&address)
+            && let remaining = other.value.duration.saturating_sub(other.since.elapsed())
+            && !remaining.is_zero()
+        {
+            self.0.ledger.reserve_claimed(address, &other.value.owner, remaining);
+        }
+    }
+
+    /// Whether any replica has claimed an address for the Service with this namespace and name. Blocks as
+    /// [`Self::claim`] does: the claim may be so recent that only the API server knows it.
+    pub(crate) fn is_claimed_for(&self, address: IpAddr, namespace: &str, service: &str) -> bool {
+        let asked = async { timeout(CLAIM_TIMEOUT, self.0.leases.get_opt(&name(address))).await };
+        let failed = match block_in_place(|| self.0.runtime.block_on(asked)) {
+            Ok(Ok(lease)) => {
+                let claim = lease.as_ref().and_then(ReplicaClaim::of);
+                return claim.is_some_and(|claim| claim.owner.id() == (namespace, service));
+            }
+            Ok(Err(error)) => error_message(&error),
+            Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
+        };
+        // The address then counts as chosen by the author; it is also checked against the pool of the Service.
+        tracing::warn!(%address, error = failed, "looking up the owner of the address failed");
+        false
+    }
+
+    /// Gives up the claims of addresses that were not handed out.
+    pub fn release(&self, addresses: &[IpAddr]) {
+        let mut known = self.0.known();
+        for address in addresses {
+            if let Some(mine) = known.mine.remove(address) {
+                self.0.runtime.spawn(Arc::clone(&self.0).remove(*address, mine.version, true));
+            }
+        }
+    }
+
+    /// Watches the claims of all replicas until `stop`, and removes those that have ended: this replica's own, and
+    /// while it `leads` also those that were left behind.
+    pub async fn run(self, leads: impl Fn() -> bool, stop: impl Future<Output = ()>) {
+        let config = watcher::Config::default().labels(&format!("{LEASE_LABEL}={CLAIM}"));
+        let mut events = pin!(watcher(self.0.leases.clone(), config).default_backoff());
+        let mut sweep = interval(SWEEP_INTERVAL);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut listed = HashSet::new();
+        let mut stop = pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => return,
+                _ = sweep.tick() => self.0.sweep(leads()),
+                event = events.next() => match event {
+                    Some(Ok(event)) => self.0.handle(event, &mut listed),
+                    Some(Err(error)) => {
+                        let error = error_chain(&error);
+                        if repeated_failures::line(&error).is_some() {
+                            tracing::warn!(error, "watching the claims failed, trying again");
+                        }
+                    }
+                    None => return,
+                },
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Every change is a single step, so a panic leaves nothing half done.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn claim(&self, address: IpAddr, owner: &Owner) -> Result<bool, ClaimError> {
+        let claimed = self.attempt(address, owner).await;
+        self.metrics.attempt(match claimed {
+            Ok(Some(result)) => result,
+            Ok(None) => ClaimResult::Taken,
+            Err(_) => ClaimResult::Failed,
+        });
+        claimed.map(|claimed| claimed.is_some())
+    }
+
+    async fn attempt(&self, address: IpAddr, owner: &Owner) -> Result<Option<ClaimResult>, ClaimError> {
+        let claim = ReplicaClaim { address, owner: owner.clone(), holder: self.me.clone(), duration: CLAIM_DURATION };
+        let mut lease = claim.lease(&self.namespace, Timestamp::now());
+        // A claim of this replica that is about to be removed, or a claim that was left behind, is taken over.
+        let before = {
+            let mut known = self.known();
+            match (known.mine.remove(&address), known.others.get(&address)) {
+                (Some(mine), _) => Some((mine.version, ClaimResult::Claimed)),
+                (None, Some(other)) if is_active(other, Instant::now()) => return Ok(None),
+                (None, Some(other)) => Some((other.value.version.clone(), ClaimResult::TakenOver)),
+                (None, None) => None,
+            }
+        };
+        let result = before.as_ref().map_or(ClaimResult::Claimed, |(_, result)| *result);
+        let was_mine = before.as_ref().filter(|(_, result)| *result == ClaimResult::Claimed);
+        let was_mine = was_mine.map(|(version, _)| version.clone());
+        let wanted = lease.spec.clone();
+        let params = PostParams::default();
+        let name = name(address);
+        let sent = async {
+            match before {
+                Some((version, _)) => {
+                    version.replace_with(&mut lease);
+                    self.leases.replace(&name, &params, &lease).await
+                }
+                None => self.leases.create(&params, &lease).await,
+            }
+        };
+        let reason = match timeout(CLAIM_TIMEOUT, sent).await {
+            Ok(Ok(lease)) => return Ok(Some(self.claimed(address, &lease, result))),
+            // The Lease exists, has changed, or is gone: another replica was faster.
+            Ok(Err(KubeError::Api(status))) if matches!(status.code, 404 | 409) => return Ok(None),
+            Ok(Err(error)) => error_message(&error),
+            Err(_) => format!("no answer within {CLAIM_TIMEOUT:?}"),
+        };
+        // The API server may have carried out the request all the same.
+        let failed = |request, reason| {
+            if let Some(version) = was_mine {
+                // The previous claim still belongs to this replica, which must remove it.
+                self.known().mine.entry(address).or_insert(Mine { version, idle: None });
+            }
+            ClaimError { address, namespace: self.namespace.clone(), request, reason }
+        };
+        match timeout(READ_BACK_TIMEOUT, self.leases.get_opt(&name)).await {
+            Ok(Ok(Some(lease))) if lease.spec == wanted => Ok(Some(self.claimed(address, &lease, result))),
+            Ok(Ok(Some(lease))) => {
+                self.note_claim(&lease);
+                Ok(None)
+            }
+            Ok(Ok(None)) => Err(failed(LeaseRequest::Write, reason)),
+            Ok(Err(error)) => Err(failed(LeaseRequest::Read, error_message(&error))),
+            Err(_) => Err(failed(LeaseRequest::Write, reason)),
+        }
+    }
+
+    fn claimed(&self, address: IpAddr, lease: &Lease, result: ClaimResult) -> ClaimResult {
+        let mut known = self.known();
+        known.others.remove(&address);
+        known.mine.insert(address, Mine { version: Version::of(lease), idle: None });
+        result
+    }
+
+    /// Removes a claim of this version. If that fails and the claim is `mine`, the next sweep tries again.
+    async fn remove(self: Arc<Self>, address: IpAddr, version: Version, mine: bool) {
+        let params = DeleteParams { preconditions: Some(preconditions(&version)), ..DeleteParams::default() };
+        match self.leases.delete(&name(address), &params).await {
+            Ok(_) => {}
+            // Another replica has the claim now, or it is gone.
+            Err(KubeError::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => {
+                tracing::debug!(%address, error = error_message(&error), "removing the claim failed, trying again");
+                if mine {
+                    self.known().mine.entry(address).or_insert(Mine { version, idle: Some(Instant::now()) });
+                }
+            }
+        }
+    }
+
+    fn sweep(self: &Arc<Self>, leads: bool) {
+        let now = Instant::now();
+        let mut known = self.known();
+        let mut ended = Vec::new();
+        for (address, mine) in &mut known.mine {
+            if self.ledger.is_reserved_here(*address) {
+                mine.idle = None;
+            } else if now.saturating_duration_since(*mine.idle.get_or_insert(now)) >= GRACE {
+                ended.push(*address);
+            }
+        }
+        for address in ended {
+            if let Some(mine) = known.mine.remove(&address) {
+                self.runtime.spawn(Arc::clone(self).remove(address, mine.version, true));
+            }
+        }
+        if !leads {
+            return;
+        }
+        for (address, other) in &mut known.others {
+            if other.is_unchanged_for(other.value.duration + GRACE, now) {
+                self.runtime.spawn(Arc::clone(self).remove(*address, other.value.version.clone(), false));
+                // If the claim is still there, it is tried again after the grace period.
+                other.restart(other.value.duration, now);
+            }
+        }
+    }
+
+    fn handle(&self, event: Event<Lease>, listed: &mut HashSet<IpAddr>) {
+        match event {
+            Event::Init => listed.clear(),
+            Event::InitApply(lease) => {
+                listed.extend(ReplicaClaim::of(&lease).map(|claim| claim.address));
+                self.note_claim(&lease);
+            }
+            Event::InitDone => {
+                let mut known = self.known();
+                known.mine.retain(|address, mine| mine.idle.is_none() || listed.contains(address));
+                let gone: Vec<IpAddr> =
+                    known.others.keys().filter(|address| !listed.contains(*address)).copied().collect();
+                for address in gone {
+                    known.others.remove(&address);
+                    self.ledger.release_claimed(address);
+                }
+            }
+            Event::Apply(lease) => self.note_claim(&lease),
+            Event::Delete(lease) => self.forget_claim(&lease),
+        }
+    }
+
+    fn note_claim(&self, lease: &Lease) {
+        let Some(claim) = ReplicaClaim::of(lease) else { return };
+        let (address, version) = (claim.address, Version::of(lease));
+        let mut known = self.known();
+        if claim.holder == self.me {
+            // The claim may come from a request that timed out here but was carried out all the same.
+            let mine = known.mine.entry(address).or_insert(Mine { version: version.clone(), idle: None });
+            mine.version = version;
+            known.others.remove(&address);
+            return;
+        }
+        known.mine.remove(&address);
+        if known.others.get(&address).is_some_and(|other| other.value.version == version) {
+            return;
+        }
+        self.ledger.reserve_claimed(address, &claim.owner, claim.duration);
+        let (owner, duration) = (claim.owner, claim.duration);
+        known.others.insert(address, Observed::first(Other { version, owner, duration }, Instant::now()));
+    }
+
+    fn forget_claim(&self, lease: &Lease) {
+        let Some(claim) = ReplicaClaim::of(lease) else { return };
+        let uid = Version::of(lease).uid;
+        let mut known = self.known();
+        if known.mine.get(&claim.address).is_some_and(|mine| mine.version.uid == uid) {
+            known.mine.remove(&claim.address);
+        }
+        if known.others.get(&claim.address).is_some_and(|other| other.value.version.uid == uid) {
+            known.others.remove(&claim.address);
+            self.ledger.release_claimed(claim.address);
+        }
+    }
+}

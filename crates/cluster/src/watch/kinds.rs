@@ -1,0 +1,192 @@
+//! The kinds that a decision may ask about, and their resources in the API.
+
+use std::iter::once;
+
+use crate::list_pages::{PAGE_OBJECTS, SMALL_PAGE_OBJECTS};
+use clusterip_core::settings::Settings;
+use clusterip_core::workload::WorkloadKind;
+use kube::Client;
+use kube::api::{ApiResource, GroupVersionKind};
+use kube::discovery::oneshot;
+
+/// API version and kind.
+pub type Kind = (String, String);
+
+/// The kinds that a decision may ask about with any settings.
+const ALWAYS: [(&str, &str); 6] = [
+    ("v1", "Service"),
+    ("v1", "Namespace"),
+    ("v1", "Node"),
+    ("node.k8s.io/v1", "RuntimeClass"),
+    ("networking.k8s.io/v1", "IPAddress"),
+    ("networking.k8s.io/v1", "ServiceCIDR"),
+];
+
+/// The kinds that an agent watches: Services with their recorded addresses, Namespaces and Nodes.
+const OF_AGENT: [(&str, &str); 3] = [("v1", "Service"), ("v1", "Namespace"), ("v1", "Node")];
+
+/// Not part of a decision: the controller reads EndpointSlices before it moves a Service.
+const ENDPOINT_SLICE: (&str, &str) = ("discovery.k8s.io/v1", "EndpointSlice");
+
+/// The kinds whose objects make the API server call Services. Not part of a decision: the controller reads them before
+/// it moves a Service, and an audit does.
+const CALLERS: [(&str, &str); 4] = [
+    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration"),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration"),
+    ("apiregistration.k8s.io/v1", "APIService"),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
+];
+
+/// The kinds that a decision may ask about with any settings.
+pub fn always() -> impl Iterator<Item = Kind> {
+    ALWAYS.iter().map(owned)
+}
+
+/// The kinds that a decision with these settings may ask about.
+pub fn asked(settings: &Settings) -> impl Iterator<Item = Kind> {
+    always().chain(settings.kinds.iter().map(of_workload))
+}
+
+/// The kinds that are watched for decisions with these settings, and for moves.
+pub fn watched(settings: &Settings) -> impl Iterator<Item = Kind> {
+    asked(settings).chain(once(owned(&ENDPOINT_SLICE)))
+}
+
+/// The kinds of objects that make the API server call Services.
+pub fn callers() -> impl Iterator<Item = Kind> {
+    CALLERS.iter().map(owned)
+}
+
+/// The kinds that an agent watches.
+pub fn of_agent() -> impl Iterator<Item = Kind> {
+    OF_AGENT.iter().map(owned)
+}
+
+/// The kind of a workload.
+pub fn of_workload(workload: &WorkloadKind) -> Kind {
+    (workload.api_version.clone(), workload.kind.clone())
+}
+
+/// The kind's name if it is Pod, or a kind that is watched with any settings; empty for every other kind, even if it
+/// has the same name in another API group.
+pub fn own_name(kind: &Kind) -> &'static str {
+    let mut own = ALWAYS.into_iter().chain([ENDPOINT_SLICE, ("v1", "Pod")]).chain(CALLERS);
+    own.find(|(api_version, name)| *api_version == kind.0 && *name == kind.1).map_or("", |(_, name)| name)
+}
+
+/// The resource of a kind; `None` if the API server does not serve it. The API server is asked only about custom kinds.
+/// A kind of Kubernetes itself has a regular plural, and a missing one shows when its objects are requested.
+///
+/// # Errors
+/// If the API server does not answer.
+pub async fn resource(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
+    if is_built_in(kind) { Ok(Some(regular(kind))) } else { discovered(client, kind).await }
+}
+
+/// How many objects of a kind are listed at a time. The schema of a built-in kind limits how much memory the parsed
+/// objects of a page need. A custom kind may have no schema.
+pub fn page_objects(kind: &Kind) -> u32 {
+    if is_built_in(kind) { PAGE_OBJECTS } else { SMALL_PAGE_OBJECTS }
+}
+
+fn is_built_in(kind: &Kind) -> bool {
+    !own_name(kind).is_empty() || WorkloadKind::known().iter().any(|known| of_workload(known) == *kind)
+}
+
+/// As [`resource`], but the API server is asked about every kind. `None` if it does not know the kind.
+///
+/// # Errors
+/// If the API server does not answer.
+pub async fn discovered(client: &Client, kind: &Kind) -> Result<Option<ApiResource>, kube::Error> {
+    match oneshot::pinned_kind(client, &group_version_kind(kind)).await {
+        Ok((resource, _)) => Ok(Some(resource)),
+        Err(kube::Error::Discovery(_)) => Ok(None),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The resource of a kind with a regular English plural.
+pub fn regular(kind: &Kind) -> ApiResource {
+    ApiResource::from_gvk(&group_version_kind(kind))
+}
+
+fn group_version_kind((api_version, kind): &Kind) -> GroupVersionKind {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    GroupVersionKind::gvk(group, version, kind)
+}
+
+fn owned((api_version, kind): &(&str, &str)) -> Kind {
+    ((*api_version).to_owned(), (*kind).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_name_is_only_for_kinds_of_kubernetes() {
+        struct Case {
+            name: &'static str,
+            api_version: &'static str,
+            kind: &'static str,
+            expected: &'static str,
+        }
+        let cases = [
+            Case { name: "a fixed kind", api_version: "v1", kind: "Service", expected: "Service" },
+            Case {
+                name: "a kind that the controller watches",
+                api_version: "discovery.k8s.io/v1",
+                kind: "EndpointSlice",
+                expected: "EndpointSlice",
+            },
+            Case { name: "a Pod", api_version: "v1", kind: "Pod", expected: "Pod" },
+            Case { name: "a workload", api_version: "apps/v1", kind: "Deployment", expected: "" },
+            Case {
+                name: "a custom kind of the same name",
+                api_version: "mesh.example.org/v1",
+                kind: "Service",
+                expected: "",
+            },
+            Case { name: "another version", api_version: "networking.k8s.io/v1beta1", kind: "IPAddress", expected: "" },
+        ];
+        for Case { name, api_version, kind, expected } in cases {
+            assert_eq!(own_name(&(api_version.to_owned(), kind.to_owned())), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn watched_kinds_have_regular_plurals() {
+        let settings = Settings { kinds: WorkloadKind::known(), ..Settings::default() };
+        let plurals: Vec<String> = watched(&settings)
+            .chain(callers())
+            .map(|kind| {
+                let resource = regular(&kind);
+                assert_eq!((&resource.api_version, &resource.kind), (&kind.0, &kind.1));
+                resource.plural
+            })
+            .collect();
+        let expected = [
+            "services",
+            "namespaces",
+            "nodes",
+            "runtimeclasses",
+            "ipaddresses",
+            "servicecidrs",
+            "deployments",
+            "statefulsets",
+            "daemonsets",
+            "replicasets",
+            "replicationcontrollers",
+            "jobs",
+            "cronjobs",
+            "pods",
+            "endpointslices",
+            "mutatingwebhookconfigurations",
+            "validatingwebhookconfigurations",
+            "apiservices",
+            "customresourcedefinitions",
+        ];
+        assert_eq!(plurals, expected);
+    }
+}

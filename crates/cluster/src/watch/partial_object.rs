@@ -1,0 +1,299 @@
+//! An object of a list or a watch, of which only the fields that are used are read.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use clusterip_core::address_set_by_hand::ADDRESS_FIELDS;
+use clusterip_core::annotations::has_parser;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::ObjectMeta;
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::dynamic_resource::impl_dynamic_resource;
+use super::watched_fields;
+use crate::lookups::field_mask::MaskedReader;
+
+/// An object whose kind is known from the watch. A [`kube::api::DynamicObject`] would first be read into a buffer and
+/// then out of it twice, with all its managed fields, which is noticeable with tens of thousands of objects or
+/// thousands of changes at once.
+///
+/// Fields that are not used are skipped while the object is read, and all others are bounded: tenants can write objects
+/// of 1.5 MB, a page of a list has many of them, and their parsed values would take ten times the memory of their text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PartialObject {
+    /// From `metadata`: name, namespace, UID, version, time of deletion, the first `MAX_LABELS` labels, and the
+    /// annotations that are used.
+    pub metadata: ObjectMeta,
+    /// From `metadata.managedFields`: the managers of the address of a Service. One entry without fields stands for all
+    /// other managers.
+    pub managers: Vec<Manager>,
+    /// The other fields that are used, at most `MAX_VALUES` values.
+    pub data: Map<String, Value>,
+}
+
+/// A manager of fields of `spec`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Manager {
+    /// The name of the manager.
+    pub name: Option<String>,
+    /// The fields that it manages, as keys of `fieldsV1`.
+    pub spec: Vec<String>,
+}
+
+/// How many labels are read, in their order. Nodes and Namespaces of administrators have fewer.
+const MAX_LABELS: usize = 4096;
+/// How many values of an object are read. An `EndpointSlice` with 1,000 endpoints has 6,000.
+const MAX_VALUES: usize = 16_384;
+/// How many managers of an address are read. One manager that is not this program is enough for the decision.
+const MAX_MANAGERS: usize = 64;
+
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<Labels>,
+    annotations: Option<Annotations>,
+    managed_fields: Option<Managers>,
+}
+
+#[derive(serde::Deserialize)]
+struct Entry {
+    manager: Option<String>,
+    #[serde(rename = "fieldsV1")]
+    fields: Option<Fields>,
+}
+
+#[derive(serde::Deserialize)]
+struct Fields {
+    #[serde(rename = "f:spec")]
+    spec: Option<OwnedFields>,
+}
+
+/// The values by key, of the entries for which `reads` returns true; it gets the number of entries read so far and the
+/// key.
+fn read_map<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
+    mut map: A,
+    reads: impl Fn(usize, &str) -> bool,
+) -> Result<BTreeMap<String, V>, A::Error> {
+    let mut found = BTreeMap::new();
+    while let Some(key) = map.next_key::<Cow<'_, str>>()? {
+        if reads(found.len(), &key) {
+            found.insert(key.into_owned(), map.next_value()?);
+        } else {
+            map.next_value::<IgnoredAny>()?;
+        }
+    }
+    Ok(found)
+}
+
+/// Defines a map of which only some entries are read.
+macro_rules! read_in_part {
+    ($name:ident, $value:ty, $reads:expr) => {
+        struct $name(BTreeMap<String, $value>);
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Entries;
+
+                impl<'de> Visitor<'de> for Entries {
+                    type Value = BTreeMap<String, $value>;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a map")
+                    }
+
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                        read_map(map, $reads)
+                    }
+                }
+
+                deserializer.deserialize_map(Entries).map(Self)
+            }
+        }
+    };
+}
+
+read_in_part!(Labels, String, |count, _| count < MAX_LABELS);
+read_in_part!(Annotations, String, |_, key| has_parser(key));
+read_in_part!(OwnedFields, IgnoredAny, |_, key| ADDRESS_FIELDS.contains(&key));
+
+struct Managers(Vec<Manager>);
+
+impl<'de> Deserialize<'de> for Managers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Vec<Manager>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of managers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Manager>, A::Error> {
+                let (mut found, mut others) = (Vec::new(), false);
+                while let Some(entry) = list.next_element::<Entry>()? {
+                    let spec = entry.fields.and_then(|fields| fields.spec).map(|spec| spec.0).unwrap_or_default();
+                    others |= spec.is_empty();
+                    if !spec.is_empty() && found.len() < MAX_MANAGERS {
+                        found.push(Manager { name: entry.manager, spec: spec.into_keys().collect() });
+                    }
+                }
+                if others {
+                    found.push(Manager::default());
+                }
+                Ok(found)
+            }
+        }
+
+        deserializer.deserialize_seq(Entries).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PartialObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Whole)
+    }
+}
+
+struct Whole;
+
+impl<'de> Visitor<'de> for Whole {
+    type Value = PartialObject;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of the API")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<PartialObject, A::Error> {
+        let (mut watched, mut left) = (PartialObject::default(), MAX_VALUES);
+        let mut reader = MaskedReader { mask: &watched_fields::OF_ALL_KINDS, left: &mut left };
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "metadata" {
+                (watched.metadata, watched.managers) = map.next_value::<Metadata>()?.split();
+            } else if let Some(reader) = reader.field(&key) {
+                let value = map.next_value_seed(reader)?;
+                watched.data.insert(key, value);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(watched)
+    }
+}
+
+impl Metadata {
+    fn split(self) -> (ObjectMeta, Vec<Manager>) {
+        let metadata = ObjectMeta {
+            name: self.name,
+            namespace: self.namespace,
+            uid: self.uid,
+            resource_version: self.resource_version,
+            deletion_timestamp: self.deletion_timestamp,
+            labels: self.labels.map(|labels| labels.0),
+            annotations: self.annotations.map(|annotations| annotations.0),
+            ..ObjectMeta::default()
+        };
+        (metadata, self.managed_fields.map(|managers| managers.0).unwrap_or_default())
+    }
+}
+
+impl_dynamic_resource!(PartialObject);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(object: &Value) -> PartialObject {
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    #[test]
+    fn only_used_fields_are_read() {
+        let whole = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {
+                "name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"b": "c"},
+                "annotations": {"d": "e", "clusterip-policy/os": "linux"}, "generation": 3,
+                "deletionTimestamp": "2026-01-02T03:04:05Z", "creationTimestamp": "2026-01-02T03:04:05Z",
+                "finalizers": ["f"],
+                "managedFields": [
+                    {"manager": "m", "fieldsV1": {"f:metadata": {"f:labels": {}}, "f:spec": {"f:clusterIP": {}, "f:b": {".": {}}}}},
+                    {"manager": "other", "fieldsV1": {"f:spec": {"f:ports": {}}}},
+                    {},
+                ],
+            },
+            "spec": {"podCIDR": "10.0.0.0/24", "providerID": "x"}, "other": [1, null],
+            "status": {
+                "capacity": {"cpu": "1"}, "loadBalancer": {"ingress": []},
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}],
+            },
+        });
+        let metadata = ObjectMeta {
+            name: Some("a".to_owned()),
+            namespace: Some("n".to_owned()),
+            uid: Some("u".to_owned()),
+            resource_version: Some("7".to_owned()),
+            labels: Some([("b".to_owned(), "c".to_owned())].into()),
+            annotations: Some([("clusterip-policy/os".to_owned(), "linux".to_owned())].into()),
+            deletion_timestamp: serde_json::from_value(json!("2026-01-02T03:04:05Z")).unwrap(),
+            ..ObjectMeta::default()
+        };
+        let expected = PartialObject {
+            metadata,
+            managers: vec![
+                Manager { name: Some("m".to_owned()), spec: vec!["f:clusterIP".to_owned()] },
+                Manager::default(),
+            ],
+            data: Map::from_iter([
+                ("spec".to_owned(), json!({"podCIDR": "10.0.0.0/24"})),
+                (
+                    "status".to_owned(),
+                    json!({"conditions": [{"type": "Ready", "status": "True"}], "loadBalancer": {"ingress": []}}),
+                ),
+            ]),
+        };
+        assert_eq!(read(&whole), expected);
+        assert_eq!(serde_json::from_value::<PartialObject>(whole).unwrap(), expected, "out of a value");
+        let spec = json!({"type": "ClusterIP"});
+        let without =
+            PartialObject { data: Map::from_iter([("spec".to_owned(), spec.clone())]), ..PartialObject::default() };
+        assert_eq!(read(&json!({"metadata": {}, "spec": spec})), without, "with empty metadata");
+        assert_eq!(read(&json!({"spec": spec})), without, "without metadata");
+        assert!(serde_json::from_str::<PartialObject>("[]").is_err());
+        assert!(serde_json::from_str::<PartialObject>(r#"{"metadata": {"name": 1}}"#).is_err());
+    }
+
+    #[test]
+    fn large_object_is_read_within_bounds() {
+        let many = |count: usize| Value::Array(vec!["".into(); count]);
+        let keys = |count: usize| -> Value {
+            (0..count).map(|key| (format!("k{key:06}"), "".into())).collect::<Map<_, _>>().into()
+        };
+        let managers =
+            (0..1000).map(|name| json!({"manager": name.to_string(), "fieldsV1": {"f:spec": {"f:clusterIP": {}}}}));
+        let object = read(&json!({
+            "metadata": {
+                "labels": keys(10_000), "annotations": keys(10_000),
+                "managedFields": managers.collect::<Vec<_>>(),
+            },
+            "spec": {"template": {"spec": {"containers": [{"args": many(700_000)}], "nodeSelector": keys(100_000)}}},
+        }));
+        assert_eq!(object.metadata.labels.unwrap().len(), MAX_LABELS);
+        assert_eq!(object.metadata.annotations.unwrap().len(), 0);
+        assert_eq!(object.managers.len(), MAX_MANAGERS);
+        let spec = &object.data["spec"]["template"]["spec"];
+        assert_eq!(spec.as_object().unwrap().len(), 1, "{:?}", spec.as_object().unwrap().keys());
+        // The selector itself and the fields around it count as values too.
+        assert_eq!(spec["nodeSelector"].as_object().unwrap().len(), MAX_VALUES - 4);
+    }
+}

@@ -1,0 +1,391 @@
+//! Watches the objects that decisions are made from, and keeps their current state.
+//!
+//! There is one watch of the whole cluster for each kind. Only the fields that are used are kept of each object, so a
+//! cluster with tens of thousands of objects needs some dozen megabytes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::backoff::{MAX_RETRY_PAUSE, RetryBackoff};
+use crate::send_if_changed::send_if_changed;
+use clusterip_core::external::stored::in_use;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
+use futures::StreamExt;
+use kube::api::{ApiResource, ListParams};
+use kube::runtime::utils::Backoff as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+mod lists;
+mod watch_state;
+
+use self::lists::Lists;
+pub use self::watch_state::State;
+use super::control_plane_services::ControlPlaneServices;
+use super::kinds::{self, Kind, own_name};
+use super::partial_object::PartialObject;
+use super::projection::Projection;
+use super::service_ranges::ServiceRanges;
+use super::subscriptions::{Listener, Subscriptions};
+use crate::host_metrics::ClusterMetrics;
+use crate::lookups::snapshot::{Shared, Snapshot, addresses};
+use crate::object::{self, Packed};
+
+/// How many kinds are listed at a time.
+const LISTS: usize = 2;
+/// How long a list blocks other lists at most, so that one that hangs does not stop them.
+const MAX_LIST_TIME: Duration = Duration::from_secs(10);
+/// How often a kind that the cluster does not have is looked for again.
+const ABSENT_PAUSE: Duration = Duration::from_secs(30);
+
+/// An object that was added, changed or deleted. A change in fields that are not kept is not reported.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The API version and kind of the object.
+    pub kind: Kind,
+    /// The namespace of the object; empty if the kind has none.
+    pub namespace: String,
+    /// The name of the object.
+    pub name: String,
+    /// The previous state; `None` if the object is new.
+    pub before: Option<Value>,
+    /// The current state; `None` if the object is deleted.
+    pub after: Option<Value>,
+}
+
+/// The watched objects. Clones share the same stores.
+#[derive(Clone)]
+pub struct Stores(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    /// Counts the watches that fail.
+    metrics: ClusterMetrics,
+    snapshot: Arc<RwLock<Snapshot>>,
+    states: Mutex<BTreeMap<Kind, State>>,
+    changes: mpsc::UnboundedSender<Change>,
+    service_cidrs: watch::Sender<ServiceRanges>,
+    subscriptions: Subscriptions,
+    control_plane_services: ControlPlaneServices,
+    lists: Semaphore,
+    /// Is called with every address that is seen on a Service or as an `IPAddress`.
+    seen: Box<dyn Fn(IpAddr) + Send + Sync>,
+}
+
+/// How the watch of a kind ended.
+enum Ended {
+    /// The cluster does not have the kind.
+    Absent,
+    /// A new list is needed at once.
+    ListAgain,
+    Failed,
+}
+
+impl Stores {
+    /// Empty stores. `seen` is called with every address that appears on a Service or as an `IPAddress`, after the
+    /// look-ups include it. The receiver gets every change after the first list of its kind.
+    pub fn new(
+        client: Client,
+        metrics: ClusterMetrics,
+        seen: impl Fn(IpAddr) + Send + Sync + 'static,
+    ) -> (Self, mpsc::UnboundedReceiver<Change>) {
+        let (changes, receiver) = mpsc::unbounded_channel();
+        let inner = Inner {
+            client,
+            metrics,
+            snapshot: Arc::default(),
+            states: Mutex::default(),
+            changes,
+            service_cidrs: watch::Sender::new(ServiceRanges::default()),
+            subscriptions: Subscriptions::default(),
+            control_plane_services: ControlPlaneServices::default(),
+            lists: Semaphore::new(LISTS),
+            seen: Box::new(seen),
+        };
+        (Self(Arc::new(inner)), receiver)
+    }
+
+    /// Lists the Service ranges of the cluster once, because settings are checked against them. If the list fails, the
+    /// watch delivers them later.
+    pub async fn ask_for_service_cidrs(&self) {
+        let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
+        let Ok(Some(resource)) = kinds::resource(&self.0.client, &kind).await else { return };
+        let api: Api<PartialObject> = Api::all_with(self.0.client.clone(), &resource);
+        if let Ok(list) = api.list(&ListParams::default()).await {
+            let projection = Projection::new(&kind);
+            let objects = list.items.into_iter().filter_map(|object| projection.keep(object));
+            self.0.service_cidrs.send_replace(ServiceRanges::of(objects));
+        }
+    }
+
+    /// Starts to watch all kinds that decisions with these settings read and that moves depend on, except those that
+    /// are watched already.
+    pub fn watch(&self, settings: &Settings) {
+        self.watch_kinds(kinds::watched(settings));
+        self.0.control_plane_services.watch(&self.0.client, &self.0.metrics);
+    }
+
+    /// The Services that the control plane calls. Admission does not need them, so [`Self::complete`],
+    /// [`Self::lagging`] and [`Self::states`] don't include their watches.
+    pub fn control_plane_services(&self) -> &ControlPlaneServices {
+        &self.0.control_plane_services
+    }
+
+    /// Starts to watch these kinds, except those that are watched already.
+    pub fn watch_kinds(&self, kinds: impl IntoIterator<Item = Kind>) {
+        for kind in kinds {
+            let mut states = self.states();
+            if !states.contains_key(&kind) {
+                states.insert(kind.clone(), State::Syncing);
+                tokio::spawn(Arc::clone(&self.0).follow(kind));
+            }
+        }
+    }
+
+    /// Lists a watched kind again, and passes `listener` every event from the beginning of that list: nothing in it is
+    /// older than this call.
+    pub fn listen(&self, kind: &Kind, listener: Listener) {
+        self.0.subscriptions.add(kind, listener);
+    }
+
+    /// The current objects.
+    pub fn snapshot(&self) -> &Arc<RwLock<Snapshot>> {
+        &self.0.snapshot
+    }
+
+    /// The current objects, locked: changes of the cluster wait as long as the guard exists.
+    pub fn read_snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
+        Snapshot::read(&self.0.snapshot)
+    }
+
+    /// The Service with this key; `None` if there is none.
+    pub fn service(&self, key: &ServiceKey) -> Option<Value> {
+        // The object is parsed while the snapshot is not locked.
+        let service = self.read_snapshot().packed("v1", "Service", &key.namespace, &key.name).cloned();
+        service.as_ref().map(Packed::value)
+    }
+
+    /// The state of each watch.
+    pub fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
+        self.0.states()
+    }
+
+    /// Whether the cluster represents used addresses as `IPAddress` objects. Clusters before Kubernetes 1.33 don't.
+    pub fn have_ip_addresses(&self) -> bool {
+        let absent = |(kind, state): (&Kind, &State)| own_name(kind) == "IPAddress" && *state == State::Absent;
+        !self.states().iter().any(absent)
+    }
+
+    /// The watches that are not in sync, each with its reason; empty if all are in sync.
+    pub fn lagging(&self) -> Vec<String> {
+        self.states().iter().filter_map(|(kind, state)| state.lag(kind)).collect()
+    }
+
+    /// Sets the metrics of the stores as they are now.
+    pub fn update_metrics(&self) {
+        let metrics = &self.0.metrics;
+        for ((_, kind), state) in self.states().iter() {
+            metrics.store_synced(kind, matches!(state, State::Synced | State::Absent));
+        }
+        for (kind, followed) in self.control_plane_services().start_following() {
+            metrics.store_synced(&kind, followed);
+        }
+        let blind = self.stale_since().map(|since| since.elapsed()).unwrap_or_default();
+        metrics.api_server_contact(SystemTime::now() - blind);
+    }
+
+    /// The time of the oldest failure among the watches that fail.
+    pub fn stale_since(&self) -> Option<Instant> {
+        let since = |state: &State| match state {
+            State::Failing { since, .. } => Some(*since),
+            _ => None,
+        };
+        self.states().values().filter_map(since).min()
+    }
+
+    /// Whether each kind was listed completely at least once.
+    pub fn complete(&self) -> bool {
+        self.states().values().all(|state| match state {
+            State::Synced | State::Absent => true,
+            State::Syncing => false,
+            State::Failing { synced, .. } => *synced,
+        })
+    }
+
+    /// Waits until each kind was listed completely at least once.
+    pub async fn completed(&self) {
+        while !self.complete() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The ranges of the cluster's `ServiceCIDR` objects, the primary ones first; empty if the cluster has none.
+    pub fn service_cidrs(&self) -> watch::Receiver<ServiceRanges> {
+        self.0.service_cidrs.subscribe()
+    }
+}
+
+impl Inner {
+    fn states(&self) -> MutexGuard<'_, BTreeMap<Kind, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn follow(self: Arc<Self>, kind: Kind) {
+        loop {
+            match kinds::resource(&self.client, &kind).await {
+                Ok(Some(resource)) => self.follow_resource(&kind, resource).await,
+                Ok(None) => self.set_absent(&kind),
+                Err(error) => self.set_failing(&kind, &error),
+            }
+            let absent = self.states().get(&kind) == Some(&State::Absent);
+            tokio::time::sleep(if absent { ABSENT_PAUSE } else { MAX_RETRY_PAUSE }).await;
+        }
+    }
+
+    /// Watches a kind until the cluster does not have it any more.
+    ///
+    /// After a failure the kind is listed again. A watch that continues where it stopped reports nothing until
+    /// something changes, so for a kind with few changes the recovery would go unnoticed.
+    async fn follow_resource(&self, kind: &Kind, resource: ApiResource) {
+        let api: Api<PartialObject> = Api::all_with(self.client.clone(), &resource);
+        let mut backoff = RetryBackoff::default();
+        let mut lists = Lists::new(kind);
+        loop {
+            let begin = Instant::now();
+            match self.follow_once(kind, &api, &mut lists).await {
+                Ended::Absent => return,
+                Ended::ListAgain => continue,
+                Ended::Failed => {}
+            }
+            if begin.elapsed() > 2 * MAX_RETRY_PAUSE {
+                backoff.reset();
+            }
+            tokio::time::sleep(backoff.next().unwrap_or(MAX_RETRY_PAUSE)).await;
+        }
+    }
+
+    /// Watches a kind from one list to the next.
+    async fn follow_once(&self, kind: &Kind, api: &Api<PartialObject>, lists: &mut Lists) -> Ended {
+        let config = watcher::Config::default().page_size(lists.page_objects);
+        let mut list = self.lists.acquire().await.ok();
+        let begin = tokio::time::Instant::now();
+        let mut events = pin!(watcher(api.clone(), config));
+        let (projection, asks) = (Projection::new(kind), self.subscriptions.asks(kind));
+        // The objects that the current list has shown so far; `None` between two lists.
+        let mut listed: Option<BTreeSet<(String, String)>> = None;
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = asks.notified() => return Ended::ListAgain,
+                () = tokio::time::sleep_until(begin + MAX_LIST_TIME), if list.is_some() => {
+                    list = None;
+                    continue;
+                }
+            };
+            if let Some(Ok(event)) = &event {
+                self.subscriptions.show(kind, event);
+            }
+            match event {
+                Some(Ok(Event::Init)) => listed = Some(BTreeSet::new()),
+                Some(Ok(Event::InitApply(object))) => {
+                    if let Some(id) = self.apply(&projection, object, lists.complete) {
+                        listed.get_or_insert_default().insert(id);
+                    }
+                }
+                Some(Ok(Event::InitDone)) => {
+                    list = None;
+                    self.forget_others(kind, &listed.take().unwrap_or_default());
+                    lists.completed(kind);
+                    if own_name(kind) == "ServiceCIDR" {
+                        self.learn_service_cidrs();
+                    }
+                    self.set_synced(kind);
+                }
+                Some(Ok(Event::Apply(object))) => {
+                    self.apply(&projection, object, true);
+                    self.set_synced(kind);
+                }
+                Some(Ok(Event::Delete(object))) => {
+                    let namespace = object.metadata.namespace.unwrap_or_default();
+                    self.delete(kind, &namespace, &object.metadata.name.unwrap_or_default());
+                    self.set_synced(kind);
+                }
+                Some(Err(watcher::Error::InitialListFailed(kube::Error::Api(status)))) if status.code == 404 => {
+                    self.set_absent(kind);
+                    return Ended::Absent;
+                }
+                Some(Err(watcher::Error::InitialListFailed(error))) if lists.failed(&error) => return Ended::ListAgain,
+                Some(Err(error)) => {
+                    self.set_failing(kind, &error);
+                    return Ended::Failed;
+                }
+                None => return Ended::Failed,
+            }
+        }
+    }
+
+    /// Stores an object. Returns its namespace and name, or `None` if it has no name.
+    fn apply(&self, projection: &Projection, object: PartialObject, tell: bool) -> Option<(String, String)> {
+        let (kind, object) = (projection.kind(), projection.keep(object)?);
+        let id = (object::namespace(&object).to_owned(), object::name(&object).to_owned());
+        let after = Packed::new(&object);
+        let shared = Snapshot::share_in(&self.snapshot, &object, after);
+        let Shared::Changed(before) = shared else { return Some(id) };
+        match own_name(kind) {
+            "Service" => addresses(&object).into_iter().chain(in_use(&object)).for_each(|address| (self.seen)(address)),
+            "IPAddress" => {
+                if let Ok(address) = id.1.parse() {
+                    (self.seen)(address);
+                }
+            }
+            // During a list the ranges are read once, when it is complete.
+            "ServiceCIDR" if tell => self.learn_service_cidrs(),
+            _ => {}
+        }
+        if tell {
+            self.report(kind, &id, before, Some(object));
+        }
+        Some(id)
+    }
+
+    fn delete(&self, kind: &Kind, namespace: &str, name: &str) {
+        let removed = {
+            let mut snapshot = self.snapshot.write().unwrap_or_else(PoisonError::into_inner);
+            snapshot.remove(&kind.0, &kind.1, namespace, name)
+        };
+        if own_name(kind) == "ServiceCIDR" {
+            self.learn_service_cidrs();
+        }
+        if let Some(removed) = removed {
+            self.report(kind, &(namespace.to_owned(), name.to_owned()), Some(removed), None);
+        }
+    }
+
+    /// Deletes the objects that a complete list did not contain.
+    fn forget_others(&self, kind: &Kind, listed: &BTreeSet<(String, String)>) {
+        let names = Snapshot::read(&self.snapshot).names(&kind.0, &kind.1, None);
+        for (namespace, name) in names.into_iter().filter(|id| !listed.contains(id)) {
+            self.delete(kind, &namespace, &name);
+        }
+    }
+
+    fn report(&self, kind: &Kind, id: &(String, String), before: Option<Value>, after: Option<Value>) {
+        let (namespace, name) = id.clone();
+        // The receiver is gone if no controller runs.
+        let _ = self.changes.send(Change { kind: kind.clone(), namespace, name, before, after });
+    }
+
+    fn learn_service_cidrs(&self) {
+        let found = {
+            let snapshot = Snapshot::read(&self.snapshot);
+            ServiceRanges::of(snapshot.all("networking.k8s.io/v1", "ServiceCIDR"))
+        };
+        send_if_changed(&self.service_cidrs, found);
+    }
+}

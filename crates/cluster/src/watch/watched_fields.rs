@@ -1,0 +1,80 @@
+//! The fields of each watched kind that are used by the policy, by the controller, or by the rule that tells who
+//! manages an address.
+
+use std::sync::LazyLock;
+
+use super::kinds::{Kind, own_name};
+use crate::lookups::field_mask::Mask;
+
+const SERVICE: [&str; 13] = [
+    "spec.clusterIP",
+    "spec.clusterIPs",
+    "spec.externalIPs",
+    "spec.externalName",
+    "spec.ipFamilies",
+    "spec.ipFamilyPolicy",
+    "spec.loadBalancerClass",
+    "spec.loadBalancerIP",
+    "spec.ports.port",
+    "spec.ports.protocol",
+    "spec.selector",
+    "spec.type",
+    "status.loadBalancer.ingress",
+];
+const SERVICE_CIDR: [&str; 3] = ["spec.cidrs", "status.conditions.status", "status.conditions.type"];
+const RUNTIME_CLASS: [&str; 1] = ["scheduling.nodeSelector"];
+const ENDPOINT_SLICE: [&str; 4] = [
+    "endpoints.conditions.ready",
+    "endpoints.conditions.serving",
+    "endpoints.conditions.terminating",
+    "endpoints.nodeName",
+];
+const NODE: [&str; 4] = ["spec.podCIDR", "spec.podCIDRs", "status.conditions.status", "status.conditions.type"];
+const POD_SPEC: [&str; 8] = [
+    "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.key",
+    "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.operator",
+    "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchExpressions.values",
+    "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.matchFields.key",
+    "nodeName",
+    "nodeSelector",
+    "os.name",
+    "runtimeClassName",
+];
+/// A field that no object has, for kinds of which only `metadata` is used.
+const NONE: [&str; 1] = ["-"];
+
+/// The fields of a kind in addition to `metadata`, as paths with dots.
+pub fn of_kind(kind: &Kind) -> Vec<String> {
+    let fields: &[&str] = match own_name(kind) {
+        "Service" => &SERVICE,
+        "ServiceCIDR" => &SERVICE_CIDR,
+        "RuntimeClass" => &RUNTIME_CLASS,
+        "EndpointSlice" => &ENDPOINT_SLICE,
+        "Node" => &NODE,
+        "Namespace" | "IPAddress" => &NONE,
+        "Pod" => return of_pod("spec"),
+        _ if *kind == ("batch/v1".to_owned(), "CronJob".to_owned()) => {
+            return of_template("spec.jobTemplate.spec.template");
+        }
+        _ => return of_template("spec.template"),
+    };
+    fields.iter().map(|field| (*field).to_owned()).collect()
+}
+
+fn of_pod(spec: &str) -> Vec<String> {
+    POD_SPEC.iter().map(|field| format!("{spec}.{field}")).collect()
+}
+
+fn of_template(template: &str) -> Vec<String> {
+    let mut fields = of_pod(&format!("{template}.spec"));
+    fields.push(format!("{template}.metadata.labels"));
+    fields
+}
+
+/// The fields of all kinds: all others can be skipped while an object is read whose kind is not known yet.
+pub static OF_ALL_KINDS: LazyLock<Mask> = LazyLock::new(|| {
+    let flat = [&SERVICE[..], &SERVICE_CIDR, &RUNTIME_CLASS, &ENDPOINT_SLICE, &NODE];
+    let flat = flat.into_iter().flatten().map(|field| (*field).to_owned());
+    let pods = [of_pod("spec"), of_template("spec.template"), of_template("spec.jobTemplate.spec.template")];
+    Mask::new(&flat.chain(pods.into_iter().flatten()).collect())
+});

@@ -1,0 +1,163 @@
+//! The answer of the module if the host answers the look-up of all Nodes.
+
+use std::sync::Arc;
+
+use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
+use clusterip_core::answer::Answer;
+use serde_json::json;
+
+use crate::bad_host_answers::report;
+use crate::support::{MODULE, request};
+
+/// Answers a request that sets the block 10.0.0.0/24, with this list of Nodes.
+fn answer_with_nodes(list: &[u8]) -> Answer {
+    struct Nodes(Vec<u8>);
+    impl HostCalls for Nodes {
+        fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+            assert!(matches!(call, HostCall::ListAll { kind, .. } if kind == "Node"), "{call:?}");
+            Ok(self.0.clone())
+        }
+    }
+    let mut request = request(json!({"metadata": {"name": "w1"}, "spec": {"podCIDRs": ["10.0.0.0/24"]}}));
+    request["kind"]["kind"] = "Node".into();
+    let settings = json!({"nodes": {"pools": [{"name": "all", "cidrs": ["10.0.0.0/16"]}], "explicit": "deny"}});
+    MODULE.validate(&request, &settings, Arc::new(Nodes(list.to_vec()))).unwrap()
+}
+
+/// The answer of the host to the look-up of all Nodes, and the message of the policy.
+struct Case {
+    name: &'static str,
+    list: &'static [u8],
+    message: Option<String>,
+}
+
+#[track_caller]
+fn check(rows: Vec<Case>) {
+    let mut problems = Vec::new();
+    for Case { name, list, message } in rows {
+        let found = answer_with_nodes(list).message;
+        if found != message {
+            problems.push(format!("{name}: found {found:?}, expected {message:?}"));
+        }
+    }
+    report(problems);
+}
+
+/// The message about a list that can't be read.
+fn unread(detail: &str) -> Option<String> {
+    Some(format!(
+        "Node w1: unknown whether another Node has 10.0.0.0/24: the host's answer about v1/Node can't be read: {detail}; \
+         report it with the host's version"
+    ))
+}
+
+#[test]
+fn only_names_and_blocks_of_a_node_list_are_read() {
+    let taken = |block: &str, name: &str| {
+        let remedy = "omit podCIDR and podCIDRs, or use a free block of the Node's pool";
+        Some(format!("Node w1: 10.0.0.0/24 overlaps {block} of Node {name}; {remedy}"))
+    };
+    check(vec![
+        Case { name: "no items", list: b"{}", message: None },
+        Case { name: "items: null", list: br#"{"items":null}"#, message: None },
+        Case { name: "an empty Node", list: br#"{"items":[{}]}"#, message: None },
+        Case {
+            name: "nothing in it",
+            list: br#"{"items":[{"metadata":null,"spec":{"podCIDR":null,"podCIDRs":null}}]}"#,
+            message: None,
+        },
+        Case {
+            name: "itself",
+            list: br#"{"items":[{"metadata":{"name":"w1"},"spec":{"podCIDRs":["10.0.0.0/24"]}}]}"#,
+            message: None,
+        },
+        Case {
+            name: "another block",
+            list: br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDRs":["10.0.1.0/24","fd00::/64"]}}]}"#,
+            message: None,
+        },
+        Case {
+            name: "no block",
+            list: br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"","podCIDRs":["x","10.0.0.0"]}}]}"#,
+            message: None,
+        },
+        Case {
+            name: "the one field",
+            list: br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"10.0.0.0/24"}}]}"#,
+            message: taken("10.0.0.0/24", "w2"),
+        },
+        Case {
+            name: "the other, second",
+            list: br#"{"items":[{"spec":{"podCIDRs":["fd00::/64","10.0.0.0/24"]},"metadata":{"name":"w2"}}]}"#,
+            message: taken("10.0.0.0/24", "w2"),
+        },
+        Case {
+            name: "host bits",
+            list: br#"{"items":[{"metadata":{"name":"w2"},"spec":{"podCIDR":"10.0.0.7/20"}}]}"#,
+            message: taken("10.0.0.0/20", "w2"),
+        },
+        Case {
+            name: "escapes",
+            list: br#"{"items":[{"metadata":{"n\u0061me":"w\u0032"},"spec":{"podCIDR":"10.0.0.0\/24"}}]}"#,
+            message: taken("10.0.0.0/24", "w2"),
+        },
+        Case {
+            name: "fields of the same names elsewhere",
+            list: br#"{"items":[{"metadata":{"name":"w2","spec":{"podCIDR":5}},"status":{"podCIDR":5},"podCIDR":5,"spec":{"x":{"podCIDRs":5}}}]}"#,
+            message: None,
+        },
+    ]);
+}
+
+#[test]
+fn invalid_name_or_block_of_a_node_list_is_denied_with_its_position() {
+    check(vec![
+        Case { name: "nothing", list: b"", message: unread("expected an object at byte 0") },
+        Case { name: "a list", list: b"[]", message: unread("expected an object at byte 0") },
+        Case {
+            name: "a Node that is null",
+            list: br#"{"items":[null]}"#,
+            message: unread("expected an object at byte 14"),
+        },
+        Case {
+            name: "a name that is a number",
+            list: br#"{"items":[{"metadata":{"name":5}}]}"#,
+            message: unread("expected a string at byte 30"),
+        },
+        Case {
+            name: "podCIDR that is a number",
+            list: br#"{"items":[{"spec":{"podCIDR":5}}]}"#,
+            message: unread("expected a string at byte 29"),
+        },
+        Case {
+            name: "podCIDRs that is a string",
+            list: br#"{"items":[{"spec":{"podCIDRs":"10.0.0.0/24"}}]}"#,
+            message: unread("expected a list at byte 30"),
+        },
+        Case {
+            name: "one that is null",
+            list: br#"{"items":[{"spec":{"podCIDRs":[null]}}]}"#,
+            message: unread("expected a string at byte 31"),
+        },
+        Case {
+            name: "podCIDR twice",
+            list: br#"{"items":[{"spec":{"podCIDR":"x","podCIDR":"y"}}]}"#,
+            message: unread("expected each field once at byte 43"),
+        },
+        Case {
+            name: "podCIDR twice, first null",
+            list: br#"{"items":[{"spec":{"podCIDR":null,"podCIDR":"y"}}]}"#,
+            message: unread("expected each field once at byte 44"),
+        },
+        Case {
+            name: "no UTF-8",
+            list: b"{\"items\":[{\"spec\":{\"podCIDR\":\"\xff\"}}]}",
+            message: unread("a string is not UTF-8"),
+        },
+        Case {
+            name: "cut off",
+            list: br#"{"items":[{"spec":{"podCIDR":"10.0"#,
+            message: unread("expected the end of a string at byte 34"),
+        },
+    ]);
+}

@@ -1,0 +1,373 @@
+//! deploy/kubewarden agrees with policy-metadata.yml, requests what its own settings need, and grants no more.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use clusterip_api::{InUse, Objects, Reason, compile};
+use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
+use clusterip_cluster::yaml;
+use clusterip_core::workload::{TemplateAt, WorkloadKind};
+use kube::api::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use crate::support::MODULE;
+
+const PERMISSIONS: &str = "deploy/kubewarden/permissions/policy-server-permissions.yaml";
+const POLICY: &str = "deploy/kubewarden/policy/policy.yaml";
+const TEAM: &str = "deploy/kubewarden/team/policy.yaml";
+const NODES: &str = "deploy/kubewarden/nodes/policy.yaml";
+const NODES_WEBHOOK: &str = "deploy/nodes/component/webhook.yaml";
+const WEBHOOK: &str = "deploy/webhook/webhook-configuration.yaml";
+const METADATA: &str = "policy-metadata.yml";
+
+fn documents(file: &str) -> Vec<Value> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    yaml::documents(&text).map(|document| document.unwrap().to_value()).collect()
+}
+
+/// The only document of a file.
+#[track_caller]
+fn document(file: &str) -> Value {
+    let [document] = <[Value; 1]>::try_from(documents(file)).expect("one document");
+    document
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(|item| item.as_str().unwrap().to_owned()).collect()
+}
+
+/// API version and kind.
+type Kind = (String, String);
+
+fn kinds(resources: &Value) -> BTreeSet<Kind> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let resources = resources.as_array().expect("a list of resources");
+    let kinds: BTreeSet<Kind> =
+        resources.iter().map(|resource| (text(&resource["apiVersion"]), text(&resource["kind"]))).collect();
+    assert_eq!(kinds.len(), resources.len(), "one is named twice: {resources:?}");
+    kinds
+}
+
+/// Rules with sorted lists, because the order of `operations` has no meaning.
+fn rules(object: &Value) -> Value {
+    let mut rules = object["rules"].clone();
+    for rule in rules.as_array_mut().expect("a list of rules") {
+        for list in rule.as_object_mut().unwrap().values_mut().filter_map(Value::as_array_mut) {
+            list.sort_by_key(ToString::to_string);
+        }
+    }
+    rules
+}
+
+#[test]
+fn policy_server_is_granted_exactly_what_the_metadata_requests() {
+    let mut asked = BTreeSet::new();
+    for (api_version, kind) in kinds(&document(METADATA)["contextAwareResources"]) {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let resource = match kind.as_str() {
+            // The only plural that is not regular in English.
+            "IPAddress" => "ipaddresses".to_owned(),
+            kind => ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)).plural,
+        };
+        for verb in ["get", "list", "watch"] {
+            asked.insert(format!("{verb} {resource}.{group}"));
+        }
+    }
+    let mut granted = Vec::new();
+    for object in documents(PERMISSIONS) {
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let fields: BTreeSet<&str> = rule.as_object().unwrap().keys().map(String::as_str).collect();
+            assert_eq!(fields, BTreeSet::from(["apiGroups", "resources", "verbs"]));
+            for group in strings(&rule["apiGroups"]) {
+                for resource in strings(&rule["resources"]) {
+                    for verb in strings(&rule["verbs"]) {
+                        granted.push(format!("{verb} {resource}.{group}"));
+                    }
+                }
+            }
+        }
+    }
+    granted.sort();
+    assert_eq!(granted, asked.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn role_is_bound_only_to_policy_server() {
+    let [role, binding] = <[Value; 2]>::try_from(documents(PERMISSIONS)).unwrap();
+    assert_eq!((&role["kind"], &binding["kind"]), (&json!("ClusterRole"), &json!("ClusterRoleBinding")));
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    let policy_server = json!([{"kind": "ServiceAccount", "name": "policy-server", "namespace": "kubewarden"}]);
+    assert_eq!(binding["subjects"], policy_server);
+}
+
+/// A host that records the kinds it is asked for. Every workload that it has is selected, and leads to every other
+/// look-up.
+struct Noted {
+    asked: Mutex<BTreeSet<Kind>>,
+    workloads: bool,
+    taken: bool,
+}
+
+impl HostCalls for Noted {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let (HostCall::ListAll { api_version, kind, .. }
+        | HostCall::ListNamespace { api_version, kind, .. }
+        | HostCall::Get { api_version, kind, .. }) = call;
+        self.asked.lock().unwrap().insert((api_version.clone(), kind.clone()));
+        let metadata = json!({"name": "web", "namespace": "shop", "labels": {"app": "web"}});
+        let mut pod_spec = json!({"runtimeClassName": "some"});
+        // A policy that does not ask for the field does not get it.
+        if let HostCall::ListAll { field_masks: Some(masks), .. } = call
+            && masks.iter().any(|mask| mask.ends_with(".nodeName"))
+        {
+            pod_spec["nodeName"] = json!("some");
+        }
+        let known = WorkloadKind::known().into_iter().find(|known| known.kind == *kind);
+        let answer = match (call, known.map(|known| known.template)) {
+            (HostCall::Get { name, .. }, _) if kind == "IPAddress" && !self.taken => {
+                return Err(format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace 'None'"));
+            }
+            (HostCall::Get { name, .. }, _) => json!({"metadata": {"name": name}}),
+            (_, Some(template)) if self.workloads => {
+                let pod = json!({"metadata": metadata, "spec": pod_spec});
+                let spec = match template {
+                    TemplateAt::Itself => pod_spec,
+                    TemplateAt::Template => json!({"template": pod}),
+                    TemplateAt::JobTemplate => json!({"jobTemplate": {"spec": {"template": pod}}}),
+                };
+                json!({"items": [{"metadata": metadata, "spec": spec}]})
+            }
+            _ => json!({"items": []}),
+        };
+        Ok(answer.to_string().into_bytes())
+    }
+}
+
+fn request(operation: &str, namespace: &str, spec: Value, old_spec: Option<Value>) -> Value {
+    let service = |spec| {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": namespace},
+            "spec": spec,
+        })
+    };
+    json!({
+        "uid": "00000000-0000-4000-8000-000000000001",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "name": "web",
+        "namespace": namespace,
+        "operation": operation,
+        "userInfo": {"username": "alice"},
+        "object": service(spec),
+        "oldObject": old_spec.map(service),
+    })
+}
+
+/// Every kind that the module asks for with these settings, for any cluster.
+fn needed(settings: &Value) -> BTreeSet<Kind> {
+    let mut asked = BTreeSet::new();
+    for (workloads, taken) in [(false, false), (true, false), (false, true)] {
+        let host = Arc::new(Noted { asked: Mutex::default(), workloads, taken });
+        let create = request("CREATE", "shop", json!({"selector": {"app": "web"}, "ports": [{"port": 80}]}), None);
+        let answer = MODULE.validate(&create, settings, Arc::<Noted>::clone(&host)).unwrap();
+        // Each evaluation ran to its end.
+        let message = answer.message.unwrap_or_default();
+        assert!(answer.accepted != taken && (answer.accepted || message.contains("is full")), "{message}");
+        asked.append(&mut host.asked.lock().unwrap());
+    }
+    asked
+}
+
+#[test]
+fn policy_may_look_up_exactly_what_its_settings_need() {
+    let (policy, metadata) = (document(POLICY), document(METADATA));
+    let granted = kinds(&policy["spec"]["contextAwareResources"]);
+    assert_eq!(granted, needed(&policy["spec"]["settings"]));
+    let offered = kinds(&metadata["contextAwareResources"]);
+    assert_eq!(granted.difference(&offered).collect::<Vec<_>>(), Vec::<&Kind>::new());
+    // The metadata is for all settings; the default settings use all kinds of it.
+    assert_eq!(offered, needed(&json!({})));
+}
+
+#[test]
+fn policies_have_the_rules_of_the_metadata() {
+    let metadata = document(METADATA);
+    for file in [POLICY, TEAM] {
+        let policy = document(file);
+        assert_eq!(rules(&policy["spec"]), rules(&metadata), "{file}");
+        let annotation = |name: &str| metadata["annotations"][format!("io.kubewarden.policy.{name}")].as_str().unwrap();
+        let module = format!("registry://{}:v{}", annotation("ociUrl"), annotation("version"));
+        assert_eq!(policy["spec"]["module"], json!(module), "{file}");
+        assert_eq!(policy["spec"]["mutating"], metadata["mutating"], "{file}");
+    }
+}
+
+#[test]
+fn policy_skips_the_same_requests_as_the_webhook() {
+    let (policy, webhook) = (document(POLICY), document(WEBHOOK));
+    let (policy, webhook) = (&policy["spec"], &webhook["webhooks"][0]);
+    for field in ["matchConditions", "failurePolicy", "timeoutSeconds"] {
+        assert!(!policy[field].is_null(), "{field}");
+        assert_eq!(policy[field], webhook[field], "{field}");
+    }
+}
+
+#[test]
+fn node_policy_has_the_rules_of_the_webhook_and_never_mutates() {
+    let (metadata, policy, patch) = (document(METADATA), document(NODES), document(NODES_WEBHOOK));
+    let (policy, webhook) = (&policy["spec"], &patch[0]["value"]);
+    for field in ["matchConditions", "failurePolicy", "timeoutSeconds"] {
+        assert!(!policy[field].is_null(), "{field}");
+        assert_eq!(policy[field], webhook[field], "{field}");
+    }
+    let mut rules = webhook["rules"].clone();
+    rules[0].as_object_mut().unwrap().remove("scope");
+    assert_eq!((&policy["rules"], &policy["mutating"]), (&rules, &json!(false)));
+    let annotation = |name: &str| metadata["annotations"][format!("io.kubewarden.policy.{name}")].as_str().unwrap();
+    let module = format!("registry://{}:v{}", annotation("ociUrl"), annotation("version"));
+    assert_eq!(policy["module"], json!(module));
+}
+
+#[test]
+fn node_policy_may_look_up_only_nodes() {
+    let policy = document(NODES);
+    let settings = &policy["spec"]["settings"];
+    let request = |operation: &str, old: Value| {
+        let node = |spec| json!({"metadata": {"name": "n", "labels": {"kubernetes.io/os": "linux"}}, "spec": spec});
+        json!({
+            "uid": "1",
+            "kind": {"group": "", "version": "v1", "kind": "Node"},
+            "name": "n",
+            "operation": operation,
+            "object": node(json!({"podCIDR": "172.20.7.0/24", "podCIDRs": ["172.20.7.0/24"]})),
+            "oldObject": if old.is_null() { old } else { node(old) },
+        })
+    };
+    for (operation, old) in [("CREATE", Value::Null), ("UPDATE", json!({}))] {
+        let host = Arc::new(Noted { asked: Mutex::default(), workloads: true, taken: false });
+        let answer = MODULE.validate(&request(operation, old), settings, Arc::<Noted>::clone(&host)).unwrap();
+        let audit = answer.audit().unwrap();
+        let found = (answer.accepted, answer.warnings, answer.mutated_object, audit.pool.as_deref());
+        assert_eq!(found, (true, None, None, Some("linux")), "{operation}");
+        let asked = host.asked.lock().unwrap().clone();
+        assert_eq!(asked, kinds(&policy["spec"]["contextAwareResources"]), "{operation}");
+    }
+}
+
+/// The controller follows the policy for Nodes, and moves Services with the settings of that policy.
+#[test]
+fn both_policies_have_the_same_settings_of_services() {
+    assert_eq!(document(NODES)["spec"]["settings"]["services"], document(POLICY)["spec"]["settings"]["services"]);
+}
+
+#[test]
+fn node_policy_has_the_pools_of_the_deployment_without_kubewarden() {
+    let settings = compiled(&["deploy/webhook/pools.yaml", "deploy/nodes/pools.yaml"]);
+    let policy = document(NODES);
+    let of_policy = &policy["spec"]["settings"];
+    assert_eq!(of_policy["nodes"]["pools"], settings["nodes"]["pools"]);
+    assert_eq!(of_policy["services"]["pools"], settings["services"]["pools"]);
+}
+
+/// The settings document of the objects in these files.
+fn compiled(files: &[&str]) -> Value {
+    let objects = Objects { objects: files.iter().flat_map(|file| documents(file)).collect(), ..Objects::default() };
+    let compilation = compile(&objects, &InUse::new());
+    for (key, state) in compilation.states {
+        assert_eq!(state.reason, Reason::InUse, "{key}: {}", state.message);
+    }
+    compilation.document
+}
+
+#[test]
+fn exempt_namespaces_are_not_sent_to_the_policy() {
+    let policy = document(POLICY);
+    let spec = &policy["spec"];
+    let exempt = json!({"matchExpressions": [{
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": spec["settings"]["services"]["exemptNamespaces"],
+    }]});
+    assert_eq!(spec["namespaceSelector"], exempt);
+}
+
+#[test]
+fn module_accepts_the_settings() {
+    for file in [POLICY, TEAM, NODES] {
+        let answer = MODULE.validate_settings(&document(file)["spec"]["settings"]).unwrap();
+        assert_eq!((answer.valid, answer.message, answer.warnings.len()), (true, None, 0), "{file}");
+    }
+}
+
+/// The answer of policy-server to a policy without `contextAwareResources`.
+struct NothingGranted;
+
+impl HostCalls for NothingGranted {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        let (HostCall::ListAll { api_version, kind, .. }
+        | HostCall::ListNamespace { api_version, kind, .. }
+        | HostCall::Get { api_version, kind, .. }) = call;
+        Err(format!(
+            "Policy has not been granted access to Kubernetes {api_version}/{kind} resources. The violation has been \
+             reported."
+        ))
+    }
+}
+
+#[test]
+fn team_policy_makes_no_look_ups() {
+    struct Case {
+        name: &'static str,
+        request: Value,
+        expected: Option<&'static str>,
+    }
+    let policy = document(TEAM);
+    let namespace = policy["metadata"]["namespace"].as_str().unwrap();
+    let with = |address: &str| json!({"clusterIP": address, "clusterIPs": [address], "selector": {"app": "web"}});
+    let refused = "Service payments/web: 172.21.48.9 lies in pool \"data\", expected pool \"payments\": namespace \
+                   payments; omit clusterIP, or use an address of the Service's pool";
+    let outside = "Service payments/web: 172.21.0.9 lies in no pool, expected pool \"payments\": namespace payments; omit \
+                   clusterIP, or use an address of the Service's pool";
+    let external = json!({"type": "ExternalName", "externalName": "example.com"});
+    let rows = [
+        Case {
+            name: "in its own range",
+            request: request("CREATE", namespace, with("172.21.32.9"), None),
+            expected: None,
+        },
+        Case {
+            name: "in another's",
+            request: request("CREATE", namespace, with("172.21.48.9"), None),
+            expected: Some(refused),
+        },
+        Case {
+            name: "in no pool",
+            request: request("CREATE", namespace, with("172.21.0.9"), None),
+            expected: Some(outside),
+        },
+        Case { name: "headless", request: request("CREATE", namespace, with("None"), None), expected: None },
+        Case {
+            name: "in another's, from ExternalName",
+            request: request("UPDATE", namespace, with("172.21.48.9"), Some(external)),
+            expected: Some(refused),
+        },
+        Case {
+            name: "in another's, as before",
+            request: request("UPDATE", namespace, with("172.21.48.9"), Some(with("172.21.48.9"))),
+            expected: None,
+        },
+    ];
+    for Case { name, request, expected } in rows {
+        let answer = MODULE.validate(&request, &policy["spec"]["settings"], Arc::new(NothingGranted)).unwrap();
+        assert_eq!(
+            (answer.accepted, answer.message.as_deref(), answer.mutated_object, answer.warnings),
+            (expected.is_none(), expected, None, None),
+            "{name}"
+        );
+    }
+}

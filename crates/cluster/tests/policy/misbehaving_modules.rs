@@ -1,0 +1,267 @@
+//! Modules that misbehave: each ends within its limits, with an error that says how. And modules that are no policies.
+
+use std::fs;
+use std::sync::Arc;
+
+use clusterip_cluster::policy::wasm_module::{Limits, WasmError, WasmModule};
+use clusterip_core::answer::Answer;
+use serde_json::json;
+
+use crate::support::{NoCluster, request, service};
+
+/// Small limits, which end a loop early: 4 MiB, and about a tenth of a second.
+const LIMITS: Limits = Limits { memory: 4 << 20, fuel: 50_000_000 };
+
+/// A module whose functions have these bodies. `call` answers requests; it is not called for the version of the
+/// protocol, whose name has 16 letters.
+fn module(data: &str, start: &str, call: &str) -> String {
+    let data = data.replace('"', "\\22");
+    format!(
+        r#"(module
+            (import "wapc" "__guest_response" (func $respond (param i32 i32)))
+            (import "wapc" "__guest_error" (func $fail (param i32 i32)))
+            (import "wapc" "__guest_request" (func $fetch (param i32 i32)))
+            (import "wapc" "__host_call" (func $ask (param i32 i32 i32 i32 i32 i32 i32 i32) (result i32)))
+            (import "wapc" "__console_log" (func $log (param i32 i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 0) "\22v1\22")
+            (data (i32.const 16) "{data}")
+            (func $deeper (param i64) (result i64) (i64.add (call $deeper (local.get 0)) (local.get 0)))
+            (func (export "wapc_init") {start})
+            (func (export "__guest_call") (param $operation i32) (param $payload i32) (result i32)
+                (if (i32.eq (local.get $operation) (i32.const 16))
+                    (then (call $respond (i32.const 0) (i32.const 4)) (return (i32.const 1))))
+                {call}))"#
+    )
+}
+
+/// Evaluates a request with a module in WebAssembly text.
+fn evaluate(text: &str) -> Result<Answer, WasmError> {
+    let module = WasmModule::new(&wat::parse_str(text).unwrap(), LIMITS)?;
+    module.validate(&request(service()), &json!({}), Arc::new(NoCluster))
+}
+
+/// A body that answers with the text at address 16.
+fn respond(length: usize) -> String {
+    format!("(call $respond (i32.const 16) (i32.const {length})) (i32.const 1)")
+}
+
+const FOREVER: &str = "(loop $again (br $again))";
+
+#[test]
+fn misbehaving_module_ends_within_its_limits_with_a_typed_error() {
+    struct Case {
+        name: &'static str,
+        start: &'static str,
+        call: &'static str,
+        is_expected: fn(&WasmError) -> bool,
+        message: &'static str,
+    }
+    const IGNORE: &str = "(drop (call $ask (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) \
+                          (i32.const 0) (i32.const 0) (i32.const 0)))";
+    let asks = format!("(loop $again {IGNORE} (br $again)) (i32.const 0)").leak();
+    let rows = [
+        Case {
+            name: "loops",
+            start: "",
+            call: "(loop $again (br $again)) (i32.const 0)",
+            is_expected: |error| matches!(error, WasmError::Fuel(50_000_000)),
+            message: "it gave no answer within 50000000 steps",
+        },
+        Case {
+            name: "loops as it begins",
+            start: FOREVER,
+            call: "(i32.const 0)",
+            is_expected: |error| matches!(error, WasmError::Fuel(_)),
+            message: "it gave no answer within 50000000 steps",
+        },
+        Case {
+            name: "grows its memory",
+            start: "",
+            call: "(loop $again (drop (memory.grow (i32.const 1))) (br $again)) (i32.const 0)",
+            is_expected: |error| matches!(error, WasmError::Memory(_)),
+            message: "it needs more than 4 MiB of memory",
+        },
+        Case {
+            name: "calls itself",
+            start: "",
+            call: "(drop (call $deeper (i64.const 1))) (i32.const 0)",
+            is_expected: |error| matches!(error, WasmError::Stack),
+            message: "its calls are nested too deep",
+        },
+        Case {
+            name: "traps",
+            start: "",
+            call: "(unreachable)",
+            is_expected: |error| matches!(error, WasmError::Trap(_)),
+            message: "it stopped: wasm `unreachable` instruction executed",
+        },
+        Case {
+            name: "reads outside of its memory",
+            start: "",
+            call: "(i32.load (i32.const -4))",
+            is_expected: |error| matches!(error, WasmError::Trap(_)),
+            message: "it stopped: out of bounds memory access",
+        },
+        Case {
+            name: "calls the host without end",
+            start: "",
+            call: asks,
+            is_expected: |error| matches!(error, WasmError::Lookups),
+            message: "it made more than 10000 look-ups",
+        },
+        Case {
+            name: "logs without end",
+            start: "",
+            call: "(loop $again (call $log (i32.const 0) (i32.const 0)) (br $again)) (i32.const 0)",
+            is_expected: |error| matches!(error, WasmError::Fuel(_)),
+            message: "it gave no answer within 50000000 steps",
+        },
+        Case {
+            name: "fetches its request without end",
+            start: "",
+            call: "(loop $again (call $fetch (i32.const 64) (i32.const 128)) (br $again)) (i32.const 0)",
+            is_expected: |error| matches!(error, WasmError::Fuel(_)),
+            message: "it gave no answer within 50000000 steps",
+        },
+        Case {
+            name: "fetches its request to an address outside of its memory",
+            start: "",
+            call: "(call $fetch (i32.const -1) (i32.const -1)) (i32.const 0)",
+            is_expected: |error| matches!(error, WasmError::Protocol(_)),
+            message: "it is not a waPC policy: it passed an address outside of its memory",
+        },
+        Case {
+            name: "answers from outside of its memory",
+            start: "",
+            call: "(call $respond (i32.const -9) (i32.const 8)) (i32.const 1)",
+            is_expected: |error| matches!(error, WasmError::Protocol(_)),
+            message: "it is not a waPC policy: it passed an address outside of its memory",
+        },
+        Case {
+            name: "answers with more than it may",
+            start: "",
+            call: "(call $respond (i32.const 0) (i32.const 0x1000001)) (i32.const 1)",
+            is_expected: |error| matches!(error, WasmError::Protocol(_)),
+            message: "it is not a waPC policy: it passed a text of more than 16 MiB",
+        },
+        Case {
+            name: "says nothing",
+            start: "",
+            call: "(i32.const 0)",
+            is_expected: |error| matches!(error, WasmError::Protocol(_)),
+            message: "it is not a waPC policy: it returned neither an answer nor an error",
+        },
+        Case {
+            name: "returns an error",
+            start: "",
+            call: "(call $fail (i32.const 0) (i32.const 4)) (i32.const 0)",
+            is_expected: |error| matches!(error, WasmError::Refused(_)),
+            message: "it returned an error: \"v1\"",
+        },
+    ];
+    for Case { name, start, call, is_expected, message } in rows {
+        let error = evaluate(&module("", start, call)).expect_err(name);
+        assert!(is_expected(&error), "{name}: {error:?}");
+        assert_eq!(error.to_string(), message, "{name}");
+    }
+}
+
+#[test]
+fn answer_that_is_not_one_of_a_policy_is_an_error() {
+    let deep = "[".repeat(2_000);
+    for text in ["hello", "", "5", r#"{"accepted": "yes"}"#, r#"{"accepted": true"#, &deep] {
+        match evaluate(&module(text, "", &respond(text.len()))) {
+            Err(WasmError::Answer(_)) => {}
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+    let text = r#"{"accepted": false, "message": "it is taken", "code": 403}"#;
+    let denied = Answer { message: Some("it is taken".to_owned()), code: Some(403), ..Answer::default() };
+    assert_eq!(evaluate(&module(text, "", &respond(text.len()))).unwrap(), denied);
+}
+
+/// A module that has trapped must not leave anything to the next request.
+#[test]
+fn every_operation_gets_an_instance_of_its_own() {
+    let text = r#"{"valid": true, "message": null}"#;
+    // Address 8 counts the operations of this instance.
+    let once = "(if (i32.load (i32.const 8)) (then (unreachable))) (i32.store (i32.const 8) (i32.const 1))";
+    let is_validate = "(if (i32.eq (local.get $operation) (i32.const 8)) (then (unreachable)))";
+    let text = module(text, "", &format!("{once} {is_validate} {}", respond(text.len())));
+    let module = WasmModule::new(&wat::parse_str(text).unwrap(), LIMITS).unwrap();
+    for _ in 0..3 {
+        let failed = module.validate(&request(service()), &json!({}), Arc::new(NoCluster));
+        assert!(matches!(failed, Err(WasmError::Trap(_))), "{failed:?}");
+        assert!(module.validate_settings(&json!({})).unwrap().valid);
+    }
+}
+
+#[test]
+fn module_that_is_no_policy_is_not_loaded() {
+    struct Case {
+        name: &'static str,
+        bytes: Vec<u8>,
+        message: &'static str,
+    }
+    let text = |text: &str| wat::parse_str(text).unwrap();
+    let rows = [
+        Case { name: "text", bytes: b"hello".to_vec(), message: "it is not a WebAssembly module that can be run: " },
+        Case { name: "nothing", bytes: Vec::new(), message: "it is not a WebAssembly module that can be run: " },
+        Case {
+            name: "half a module",
+            bytes: text(&module("", "", "(i32.const 0)"))[..100].to_vec(),
+            message: "it is not a WebAssembly module that can be run: ",
+        },
+        Case {
+            name: "a module for WASI",
+            bytes: text(r#"(module (import "wasi_snapshot_preview1" "proc_exit" (func (param i32))))"#),
+            message: "it is not a waPC policy: it imports wasi_snapshot_preview1.proc_exit",
+        },
+        Case {
+            name: "another function of waPC",
+            bytes: text(r#"(module (import "wapc" "__host_exec" (func)))"#),
+            message: "it is not a waPC policy: it imports wapc.__host_exec",
+        },
+        Case {
+            name: "a function with other parameters",
+            bytes: text(r#"(module (import "wapc" "__guest_error" (func)))"#),
+            message: "it is not a waPC policy: ",
+        },
+        Case {
+            name: "nothing to call",
+            bytes: text(r#"(module (memory (export "memory") 1))"#),
+            message: "it is not a waPC policy: ",
+        },
+        Case {
+            name: "no memory",
+            bytes: text(
+                r#"(module (import "wapc" "__guest_response" (func $respond (param i32 i32)))
+                    (func (export "__guest_call") (param i32 i32) (result i32)
+                        (call $respond (i32.const 0) (i32.const 0)) (i32.const 1)))"#,
+            ),
+            message: "it is not a waPC policy: it does not export its memory",
+        },
+        Case {
+            name: "a memory that begins above the limit",
+            bytes: text(r#"(module (memory (export "memory") 65))"#),
+            message: "it needs more than 4 MiB of memory",
+        },
+        Case {
+            name: "another protocol",
+            bytes: text(&module("", "", "(i32.const 0)").replace("v1", "v2")),
+            message: "it is not a waPC policy: it speaks version \"v2\" of the protocol, expected \"v1\"",
+        },
+    ];
+    for Case { name, bytes, message } in rows {
+        match WasmModule::new(&bytes, LIMITS) {
+            Err(error) => assert!(error.to_string().starts_with(message), "{name}: {error}"),
+            Ok(_) => panic!("{name}: loaded"),
+        }
+    }
+    let large = std::env::temp_dir().join(format!("clusterip-large-{}.wasm", std::process::id()));
+    fs::write(&large, vec![0; (16 << 20) + 1]).unwrap();
+    let error = WasmModule::load(&large, LIMITS).err().unwrap();
+    fs::remove_file(&large).unwrap();
+    assert_eq!(error.to_string(), "it is not a WebAssembly module that can be run: it has more than 16 MiB");
+}

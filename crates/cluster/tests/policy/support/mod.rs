@@ -1,0 +1,93 @@
+//! Calls operations of the module and of the core: bytes in, bytes out. And requests to call them with.
+
+pub mod snapshots;
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+
+use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
+use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
+use clusterip_core::answer::Answer;
+use clusterip_policy::kubewarden_cluster::KubewardenCluster;
+use serde_json::{Value, json};
+
+/// The module that `make policy.wasm` builds from this tree.
+pub static MODULE: LazyLock<WasmModule> = LazyLock::new(|| {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policy.wasm");
+    WasmModule::load(&file, Limits::default()).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+});
+
+/// Calls an operation of a fresh instance. An error is a trap, or an error of the module.
+pub fn call(operation: &str, payload: &[u8], calls: Arc<dyn HostCalls>) -> Result<Vec<u8>, String> {
+    MODULE.call(operation, payload, Some(calls)).map_err(|error| error.to_string())
+}
+
+/// The answer of the core to the bytes of a payload, without the module around it. The look-ups are the same.
+pub fn answer_of_core(payload: &[u8], calls: &dyn HostCalls) -> Vec<u8> {
+    let cluster = KubewardenCluster::new(|operation: &str, request: &[u8]| {
+        let call = HostCall::read("kubewarden", "kubernetes", operation, request).map_err(|error| error.to_string())?;
+        calls.answer(&call)
+    });
+    serde_json::to_vec(&clusterip_core::validate(payload, &cluster)).unwrap()
+}
+
+/// A host without any objects.
+pub struct NoCluster;
+
+impl HostCalls for NoCluster {
+    fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {
+        match call {
+            HostCall::Get { api_version, kind, name, .. } => {
+                Err(format!("Cannot find {api_version}/{kind} named '{name}' inside of namespace 'None'"))
+            }
+            _ => Ok(br#"{"items":[]}"#.to_vec()),
+        }
+    }
+}
+
+/// The request that creates `object`.
+pub fn request(object: Value) -> Value {
+    json!({
+        "uid": "00000000-0000-4000-8000-000000000001",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "name": "web",
+        "namespace": "shop",
+        "operation": "CREATE",
+        "userInfo": {"username": "alice"},
+        "object": object,
+    })
+}
+
+/// The Service `shop/web`.
+pub fn service() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]},
+    })
+}
+
+/// The module's answer to the bytes of a payload.
+pub fn answer(payload: &[u8]) -> Answer {
+    serde_json::from_slice(&call("validate", payload, Arc::new(NoCluster)).unwrap()).unwrap()
+}
+
+/// The payload of `validate` for this request, with default settings.
+pub fn payload(request: Value) -> Vec<u8> {
+    serde_json::to_vec(&json!({"request": request, "settings": {}})).unwrap()
+}
+
+/// Nested lists.
+pub fn nested(levels: usize) -> String {
+    format!("{}{}", "[".repeat(levels), "]".repeat(levels))
+}
+
+/// The request that creates the Service `shop/web`, with `value` at `pointer`.
+pub fn request_with(pointer: &str, value: Value) -> Value {
+    let mut request = request(service());
+    request["oldObject"] = Value::Null;
+    *request.pointer_mut(pointer).unwrap() = value;
+    request
+}

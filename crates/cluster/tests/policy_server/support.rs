@@ -1,0 +1,75 @@
+//! Requests, objects, and the module with a cluster behind it.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock, RwLock};
+
+use clusterip_cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
+use clusterip_cluster::policy::host_calls::HostCall;
+use clusterip_cluster::policy::recorded_session::{Exchange, Recorder};
+use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
+use clusterip_core::answer::Answer;
+use serde_json::{Value, json};
+
+/// The module that `make policy.wasm` builds from this tree.
+static MODULE: LazyLock<WasmModule> = LazyLock::new(|| {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policy.wasm");
+    WasmModule::load(&file, Limits::default()).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+});
+
+pub fn snapshot(objects: impl IntoIterator<Item = Value>) -> Arc<RwLock<Snapshot>> {
+    let mut snapshot = Snapshot::default();
+    objects.into_iter().for_each(|object| snapshot.insert(object));
+    Arc::new(RwLock::new(snapshot))
+}
+
+/// The answer of the real module, and its look-ups.
+pub fn evaluate(request: &Value, settings: &Value, cluster: &Arc<RwLock<Snapshot>>) -> (Answer, Vec<Exchange>) {
+    let recorder = Arc::new(Recorder::new(Arc::new(SnapshotCalls::new(Arc::clone(cluster)))));
+    let answer = MODULE.validate(request, settings, Arc::clone(&recorder) as _).unwrap();
+    (answer, recorder.exchanges())
+}
+
+/// The request to create `object`, as an API server sends it.
+pub fn create(object: &Value) -> Value {
+    json!({
+        "uid": "b8b0a0c1-3d5e-4b7f-9a51-0c8f4f2d6e11",
+        "kind": {"group": "", "version": "v1", "kind": "Service"},
+        "resource": {"group": "", "version": "v1", "resource": "services"},
+        "name": object["metadata"]["name"],
+        "namespace": object["metadata"]["namespace"],
+        "operation": "CREATE",
+        "userInfo": {"username": "alice"},
+        "object": object,
+    })
+}
+
+/// The Service `shop/web`, which selects the Pods of [`workload`].
+pub fn service() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "protocol": "TCP"}], "type": "ClusterIP"},
+    })
+}
+
+/// A workload `shop/web` whose Pods need nodes with this operating system.
+pub fn workload(api_version: &str, kind: &str, os: &str) -> Value {
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"nodeSelector": {"kubernetes.io/os": os}}});
+    let spec = match kind {
+        "CronJob" => json!({"jobTemplate": {"spec": {"template": template}}}),
+        _ => json!({"template": template}),
+    };
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": spec})
+}
+
+/// A call as text: `list apps/v1/Deployment`, `get v1/Node win-1`.
+pub fn words(call: &HostCall) -> String {
+    match call {
+        HostCall::ListAll { api_version, kind, .. } => format!("list {api_version}/{kind}"),
+        HostCall::ListNamespace { api_version, kind, namespace, .. } => {
+            format!("list {api_version}/{kind} in {namespace}")
+        }
+        HostCall::Get { api_version, kind, name, .. } => format!("get {api_version}/{kind} {name}"),
+    }
+}

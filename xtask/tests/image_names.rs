@@ -1,0 +1,158 @@
+//! A release pushes exactly the images that `deploy`, the chart and the documentation name.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use xtask::deploy_files::{document, read, workspace};
+
+const REGISTRY: &str = "ghcr.io/clusterip-policy/";
+
+/// The policy, which a release pushes with kwctl.
+const POLICY: &str = "clusterip-policy";
+
+/// The tag of this release.
+const TAG: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// An image of this project that a file names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Reference {
+    name: String,
+    /// Empty if the file names only the repository of the image.
+    tag: String,
+}
+
+/// The images of this project that a text names.
+fn references(text: &str) -> BTreeSet<Reference> {
+    let reference = |rest: &str| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"-._:".contains(c)).unwrap_or(rest.len());
+        // The end of a sentence is no part of a name.
+        let (name, tag) = rest[..end].trim_end_matches(['.', ':']).split_once(':').unwrap_or((&rest[..end], ""));
+        Reference { name: name.trim_end_matches(['.', ':']).to_owned(), tag: tag.to_owned() }
+    };
+    text.split(REGISTRY).skip(1).map(reference).collect()
+}
+
+/// The files below a folder, by their paths from the root of the repository.
+fn files(folder: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![workspace().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { found.push(path) }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn text(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The images that the release workflow pushes with buildah.
+fn pushed() -> BTreeSet<String> {
+    let workflow = document(&read(".github/workflows/release.yml").unwrap()).unwrap();
+    let job = &workflow["jobs"]["images"];
+    assert_eq!(job["env"]["IMAGE"], "ghcr.io/${{ github.repository_owner }}/${{ matrix.image }}");
+    let names = job["strategy"]["matrix"]["image"].as_array().expect("jobs.images.strategy.matrix.image");
+    names.iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+fn names(references: &BTreeSet<Reference>) -> BTreeSet<String> {
+    references.iter().map(|reference| reference.name.clone()).collect()
+}
+
+#[test]
+fn release_pushes_every_image_of_the_dockerfile() {
+    let dockerfile = read("Dockerfile").unwrap();
+    let targets = dockerfile.lines().filter_map(|line| line.strip_prefix("FROM scratch AS "));
+    assert_eq!(targets.map(str::to_owned).collect::<BTreeSet<_>>(), pushed());
+    assert_eq!(names(&references(&dockerfile)), pushed());
+}
+
+/// Every image that is pushed is used, too.
+#[test]
+fn deploy_names_the_images_of_the_release() {
+    let mut found = BTreeMap::new();
+    for file in files("deploy") {
+        for reference in references(&text(&file)) {
+            found.entry(reference).or_insert_with(|| file.clone());
+        }
+    }
+    let expected: BTreeSet<String> = pushed().into_iter().chain([POLICY.to_owned()]).collect();
+    assert_eq!(names(&found.keys().cloned().collect()), expected);
+    for (Reference { name, tag }, file) in found {
+        // The chart names the repositories of its images, and its templates add the tag.
+        let has_tag = if file.ends_with("deploy/chart/values.yaml") { tag.is_empty() } else { tag == TAG };
+        assert!(has_tag, "{}: {name}:{tag} is not of the release {TAG}", file.display());
+    }
+}
+
+/// No Pod of `deploy` runs an image of another project.
+#[test]
+fn deploy_names_no_other_images() {
+    let mut count = 0;
+    for file in files("deploy") {
+        for line in text(&file).lines() {
+            let Some(image) = line.trim_start().trim_start_matches("- ").strip_prefix("image: ") else { continue };
+            let by_values = image.starts_with("{{ include \"clusterip.image\" (list .Values.");
+            assert!(by_values || image.starts_with(REGISTRY), "{}: {image}", file.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "the Deployments, the DaemonSet and the chart have images, but only {count} were found");
+}
+
+#[test]
+fn default_values_of_the_chart_name_the_images_of_the_release() {
+    let values = document(&read("deploy/chart/values.yaml").unwrap()).unwrap();
+    let chart = document(&read("deploy/chart/Chart.yaml").unwrap()).unwrap();
+    let images = [("clusterip", &values["image"]), ("clusterip-agent", &values["agent"]["image"])];
+    for (name, image) in images {
+        assert_eq!(image["repository"], format!("{REGISTRY}{name}"));
+        // By default, the tag is `v` and the version of the application.
+        assert_eq!([&image["tag"], &image["digest"]], [&Value::from(""); 2], "{name}");
+    }
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(images.map(|(name, _)| name.to_owned()).into_iter().collect::<BTreeSet<_>>(), pushed());
+}
+
+/// Pages show upgrades, and therefore also other tags.
+#[test]
+fn documentation_names_only_images_of_a_release() {
+    let expected: BTreeSet<String> = pushed().into_iter().chain([POLICY.to_owned()]).collect();
+    let pages = files("docs").into_iter().filter(|file| file.extension().is_some_and(|end| end == "md"));
+    let pages = pages.chain(["README.md", "artifacthub-pkg.yml"].map(|file| workspace().join(file)));
+    let mut found = BTreeSet::new();
+    for page in pages {
+        let named = names(&references(&text(&page)));
+        assert!(named.is_subset(&expected), "{}: {named:?}", page.display());
+        found.extend(named);
+    }
+    assert!(found.contains(POLICY) && found.contains("clusterip"), "{found:?}");
+}
+
+#[test]
+fn references_end_where_names_and_tags_end() {
+    struct Case {
+        text: &'static str,
+        name: &'static str,
+        tag: &'static str,
+    }
+    let cases = [
+        Case { text: "image: ghcr.io/clusterip-policy/clusterip:v0.1.0\n", name: "clusterip", tag: "v0.1.0" },
+        Case { text: "registry://ghcr.io/clusterip-policy/a-b:v1-rc.1`.", name: "a-b", tag: "v1-rc.1" },
+        Case { text: "repository: ghcr.io/clusterip-policy/clusterip-agent", name: "clusterip-agent", tag: "" },
+        Case { text: "pull ghcr.io/clusterip-policy/clusterip.", name: "clusterip", tag: "" },
+        Case { text: "pull ghcr.io/clusterip-policy/clusterip:v2.", name: "clusterip", tag: "v2" },
+        Case { text: "ghcr.io/clusterip-policy/clusterip@sha256:00", name: "clusterip", tag: "" },
+    ];
+    for Case { text, name, tag } in cases {
+        let expected = Reference { name: name.to_owned(), tag: tag.to_owned() };
+        assert_eq!(references(text), BTreeSet::from([expected]), "{text}");
+    }
+}
