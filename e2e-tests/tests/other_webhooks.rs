@@ -4,7 +4,6 @@
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
-use clusterip_core::answer::Audit;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -150,8 +149,8 @@ async fn address_set_by_a_later_webhook_stays() {
         let (decision, reason) = decided.split_once(": ").unwrap();
         assert!(last.contains(&format!("decision=\"{decision}\"")), "{row}: {last}");
         assert!(last.contains(&format!("reason=\"{reason}\"")), "{row}: {last}");
-        let first: Option<Audit> = cluster.decided(&namespace, row);
-        assert_eq!(first.unwrap().outcome.name(), "allocated", "{row}");
+        let first = cluster.decided(&namespace, row);
+        assert_eq!(first.unwrap().decision, "allocated", "{row}");
     }
 }
 

@@ -1,18 +1,17 @@
 //! The triage of created and updated Services, row by row.
 
-use clusterip_core::answer::Audit;
 use serde_json::{Value, json};
 
 use crate::support::webhook_cluster::{
-    WebhookCluster, address, addresses, all, annotated, deployment, on, place, service,
+    AuditedDecision, WebhookCluster, address, addresses, all, annotated, deployment, on, place, service,
 };
 
 /// A summary: whether the webhook was called, its decision, and the reason.
-fn short(audit: Option<Audit>) -> String {
+fn short(audit: Option<AuditedDecision>) -> String {
     let Some(audit) = audit else { return "not asked".to_owned() };
     let reason = audit.reason.map_or(String::new(), |reason| format!(": {reason}"));
     let pool = audit.pool.map_or(String::new(), |pool| format!(" in {pool}"));
-    format!("{}{pool}{reason}", audit.outcome.name())
+    format!("{}{pool}{reason}", audit.decision)
 }
 
 fn places(service: &Value) -> String {

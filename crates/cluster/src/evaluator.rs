@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use clusterip_core::answer::Answer;
 use clusterip_core::external::Held;
 use clusterip_core::request::Request;
+use clusterip_core::response::Response;
 use clusterip_core::{Decision, InUse};
 use clusterip_failover::leases::owner::Owner;
 use serde_json::Value;
@@ -164,7 +164,7 @@ impl Evaluator {
             if decision.denial().is_some() || subject.dry_run {
                 return Ok(Evaluation { decision, settings, addresses, external: Vec::new() });
             }
-            let mutated = Answer::new(decision.clone(), object.clone()).mutated_object;
+            let mutated = Response::new(decision.clone(), object.clone()).mutated_object;
             let claimed = admission_state::newly_claimed(external, request, mutated.as_ref().unwrap_or(object));
             let mut all = true;
             for address in &claimed {

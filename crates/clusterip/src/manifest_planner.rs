@@ -8,7 +8,7 @@ use std::thread;
 
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::manifests::Manifest;
-use clusterip_core::answer::Outcome;
+use clusterip_core::Verdict;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use serde_json::{Value, json};
@@ -42,8 +42,8 @@ pub struct Plan {
 impl Plan {
     /// Whether any Service or Node is denied.
     pub fn has_denied(&self) -> bool {
-        let nodes = self.nodes.iter().flat_map(|nodes| &nodes.rows).map(|row| row.decision);
-        self.rows.iter().map(|row| row.decision).chain(nodes).any(|decision| decision == Outcome::Denied)
+        let nodes = self.nodes.iter().flat_map(|nodes| &nodes.rows).map(|row| &row.decision);
+        self.rows.iter().map(|row| &row.decision).chain(nodes).any(Verdict::is_denied)
     }
 }
 

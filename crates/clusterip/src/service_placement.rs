@@ -8,15 +8,14 @@ use std::net::IpAddr;
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object::{name, namespace, text};
 use clusterip_cluster::policy::service_request::ServiceRequest;
-use clusterip_core::Decision;
 use clusterip_core::address::Family;
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, REASON_ANNOTATION, RECORD_ANNOTATION, looks_half_moved};
-use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::pod_spec::OS_LABEL;
 use clusterip_core::settings::{Pool, Settings, Unmatched};
+use clusterip_core::{Decision, Verdict};
 use serde_json::Value;
 
 /// Why the policy is not asked where a Service belongs.
@@ -61,9 +60,7 @@ pub struct Placement {
     /// A sentence for each label of which the selected workloads want several values.
     pub mixed: Vec<String>,
     /// What would happen to the Service if it were created now.
-    pub outcome: Outcome,
-    /// The policy's reason, if it would give no address.
-    pub reason: Option<String>,
+    pub verdict: Verdict,
 }
 
 /// Why the policy is not asked where a Service belongs; `None` if it must be asked.
@@ -114,7 +111,6 @@ impl Placement {
         let lies_in = pools_of(settings, &addresses);
         let pool = decision.pool.as_deref().and_then(|name| settings.pool(name));
         let evidence = decision.evidence.clone().unwrap_or_default();
-        let outcome = decision.outcome();
         let standing = match pool {
             None if decision.unmatched && !lies_in.is_empty() => Standing::Unmatched,
             None => Standing::InPlace,
@@ -133,8 +129,7 @@ impl Placement {
             pool: pool.map(|pool| pool.name.clone()),
             evidence: (pool.is_some() || !evidence.labels.is_empty()).then(|| in_words(&evidence)),
             mixed: evidence.mixed,
-            outcome,
-            reason: decision.reason().map(str::to_owned),
+            verdict: decision.verdict.clone(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::address::{Candidates, Family};
@@ -71,24 +71,6 @@ impl Decision {
         Self::new(Verdict::Denied(Denial { code: 400, message }))
     }
 
-    /// The outcome in one word.
-    pub fn outcome(&self) -> Outcome {
-        match &self.verdict {
-            Verdict::Allocated(_) | Verdict::Assigned(_) => Outcome::Allocated,
-            Verdict::Unchanged(_) => Outcome::Unchanged,
-            Verdict::Denied(_) => Outcome::Denied,
-        }
-    }
-
-    /// Why the request was left unchanged or denied.
-    pub fn reason(&self) -> Option<&str> {
-        match &self.verdict {
-            Verdict::Allocated(_) | Verdict::Assigned(_) => None,
-            Verdict::Unchanged(reason) => Some(reason),
-            Verdict::Denied(denial) => Some(&denial.message),
-        }
-    }
-
     /// The refusal; `None` if the request is admitted.
     pub fn denial(&self) -> Option<&Denial> {
         if let Verdict::Denied(denial) = &self.verdict { Some(denial) } else { None }
@@ -105,30 +87,7 @@ impl Decision {
     }
 }
 
-/// The outcome of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// The object got an address or a block.
-    Allocated,
-    /// The object stayed as it was.
-    Unchanged,
-    /// The request was denied.
-    Denied,
-}
-
-impl Outcome {
-    /// `allocated`, `unchanged` or `denied`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Allocated => "allocated",
-            Self::Unchanged => "unchanged",
-            Self::Denied => "denied",
-        }
-    }
-}
-
-/// What happens to a request.
+/// What happens to a request. As JSON it is its [`name`](Self::name).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The Service gets these addresses, the primary one first. They include an address that it already has.
@@ -139,6 +98,42 @@ pub enum Verdict {
     Unchanged(String),
     /// The request is refused.
     Denied(Denial),
+}
+
+impl Verdict {
+    /// `allocated`, `unchanged` or `denied`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Allocated(_) | Self::Assigned(_) => "allocated",
+            Self::Unchanged(_) => "unchanged",
+            Self::Denied(_) => "denied",
+        }
+    }
+
+    /// Whether the object gets addresses or blocks.
+    pub fn is_allocated(&self) -> bool {
+        matches!(self, Self::Allocated(_) | Self::Assigned(_))
+    }
+
+    /// Whether the request is refused.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Denied(_))
+    }
+
+    /// Why the object stays as it is, or why the request is refused.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Allocated(_) | Self::Assigned(_) => None,
+            Self::Unchanged(reason) => Some(reason),
+            Self::Denied(denial) => Some(&denial.message),
+        }
+    }
+}
+
+impl Serialize for Verdict {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// What a host that assigns blocks or external addresses knows to be in use. Without it, admission only checks those

@@ -1,6 +1,6 @@
 //! Decides which ClusterIP and which external addresses a Kubernetes Service gets, and which pod CIDRs a Node.
 //!
-//! A request and the settings go in as JSON, and an [`answer`] comes out. Here the cluster has no objects; a host
+//! A request and the settings go in as JSON, and a [`response`] comes out. Here the cluster has no objects; a host
 //! implements [`lookups::Cluster`]:
 //!
 //! ```
@@ -33,8 +33,8 @@
 //!         },
 //!     },
 //! });
-//! let answer = validate(payload.to_string().as_bytes(), &EmptyCluster);
-//! let changed = answer.mutated_object.expect("a Service with an address");
+//! let response = validate(payload.to_string().as_bytes(), &EmptyCluster);
+//! let changed = response.mutated_object.expect("a Service with an address");
 //! assert_eq!(changed["spec"]["clusterIP"], "10.96.1.1");
 //! ```
 //!
@@ -53,7 +53,7 @@
 //! | [`pick`], [`address`] | a free address of a pool; address arithmetic |
 //! | [`external`] | the external addresses of a Service |
 //! | [`address_set_by_hand`] | whether the address of a Service was set by hand |
-//! | [`answer`] | the answer, with its audit annotations |
+//! | [`response`] | a decision as the response to the API server, with its audit annotations |
 //!
 //! # Promises
 //!
@@ -65,7 +65,6 @@
 pub mod address;
 pub mod address_set_by_hand;
 pub mod annotations;
-pub mod answer;
 pub mod decide;
 mod denial;
 pub mod evidence;
@@ -80,6 +79,7 @@ pub mod pick;
 pub mod pod_spec;
 mod pool;
 pub mod request;
+pub mod response;
 pub mod service;
 pub mod service_key;
 pub mod settings;

@@ -3,20 +3,21 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::answer::Answer;
 use crate::decide::{Decision, InUse, decide_value};
 use crate::external::Held;
 use crate::json::{TypeMismatch, describe};
 use crate::lookups::Cluster;
 use crate::node::Allocation;
+use crate::response::Response;
 use crate::settings::Settings;
 
 /// Answers `{"request": AdmissionRequest, "settings": …}`. To get blocks for a Node, the host adds `"allocation": …`,
 /// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]. A payload that
 /// can't be read is denied with status 400 and the reason.
-pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
-    let unreadable =
-        |why: &str| Answer::unreadable(format!("the request is not a JSON document with request and settings: {why}"));
+pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Response {
+    let unreadable = |why: &str| {
+        Response::unreadable(format!("the request is not a JSON document with request and settings: {why}"))
+    };
     // A generic value instead of a type: deserialising types would make the module larger.
     let mut payload: Value = match serde_json::from_slice(payload) {
         Ok(payload) => payload,
@@ -30,7 +31,7 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
     let (allocation, external) = (field("allocation"), field("external"));
     let settings = match Settings::from_value(&settings) {
         Ok(settings) => settings,
-        Err(invalid) => return Answer::unreadable(format!("invalid settings: {invalid}")),
+        Err(invalid) => return Response::unreadable(format!("invalid settings: {invalid}")),
     };
     let read = || -> Result<_, TypeMismatch> { Ok((Allocation::read(&allocation)?, Held::read(&external)?)) };
     let decision = match read() {
@@ -40,12 +41,12 @@ pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Answer {
         }
         Err(mismatch) => Decision::unreadable(&mismatch),
     };
-    Answer::new(decision, request.get_mut("object").map(Value::take).unwrap_or_default())
+    Response::new(decision, request.get_mut("object").map(Value::take).unwrap_or_default())
 }
 
 /// The answer about settings: the fields that Kubewarden reads, and warnings for hosts that can show them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettingsAnswer {
+pub struct SettingsResponse {
     /// Whether the policy can use the settings.
     pub valid: bool,
     /// All mistakes, one on each line.
@@ -56,15 +57,15 @@ pub struct SettingsAnswer {
 }
 
 /// Checks a settings document in JSON.
-pub fn validate_settings(payload: &[u8]) -> SettingsAnswer {
-    let invalid = |message: String| SettingsAnswer { valid: false, message: Some(message), warnings: Vec::new() };
+pub fn validate_settings(payload: &[u8]) -> SettingsResponse {
+    let invalid = |message: String| SettingsResponse { valid: false, message: Some(message), warnings: Vec::new() };
     match serde_json::from_slice(payload) {
         Err(error) => invalid(format!("the settings are not a JSON document: {error}")),
         Ok(document) => match Settings::from_value(&document) {
             Err(mistakes) => invalid(mistakes.to_string()),
             Ok(settings) => {
                 let warnings = settings.warnings().iter().map(ToString::to_string).collect();
-                SettingsAnswer { valid: true, message: None, warnings }
+                SettingsResponse { valid: true, message: None, warnings }
             }
         },
     }

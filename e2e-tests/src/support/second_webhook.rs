@@ -11,7 +11,7 @@ use clusterip::webhook::review::Reviewer;
 use clusterip::webhook::server::{Backend, Limits, WebhookServer};
 use clusterip::webhook::tls::Certificate;
 use clusterip_cluster::policy::response::AdmissionResponse;
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -40,9 +40,9 @@ impl<F: Fn(Value) -> Verdict + Send + Sync + 'static> Reviewer for Second<F> {
     fn review(&self, request: &Value) -> AdmissionResponse {
         self.calls.fetch_add(1, Ordering::Release);
         let answer = match (self.verdict)(request["object"].clone()) {
-            Verdict::Keep => Answer { accepted: true, ..Answer::default() },
-            Verdict::Change(object) => Answer { accepted: true, mutated_object: Some(object), ..Answer::default() },
-            Verdict::Refuse => Answer { message: Some(REFUSAL.to_owned()), code: Some(403), ..Answer::default() },
+            Verdict::Keep => Response { accepted: true, ..Response::default() },
+            Verdict::Change(object) => Response { accepted: true, mutated_object: Some(object), ..Response::default() },
+            Verdict::Refuse => Response { message: Some(REFUSAL.to_owned()), code: Some(403), ..Response::default() },
         };
         AdmissionResponse {
             audit_annotations: Some(BTreeMap::new()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clusterip_core::answer::Audit;
+use clusterip_core::evidence::Report;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -157,7 +157,7 @@ impl WebhookCluster {
 
     /// The decisions of the webhook in the audit log about writes to a Service, the oldest first; `None` for a write
     /// for which the webhook was not called.
-    pub fn audited(&self, namespace: &str, name: &str) -> Vec<Option<Audit>> {
+    pub fn audited(&self, namespace: &str, name: &str) -> Vec<Option<AuditedDecision>> {
         let log = std::fs::read_to_string(self.plane.folder().join("audit.log")).unwrap();
         // The last line may be incomplete.
         let whole = log.rfind('\n').map_or("", |end| &log[..end]);
@@ -176,7 +176,12 @@ impl WebhookCluster {
                         Some((key.strip_prefix(&prefix)?.to_owned(), value.as_str()?.to_owned()))
                     })
                     .collect();
-                Audit::from_annotations(&annotations)
+                Some(AuditedDecision {
+                    decision: annotations.get("decision")?.clone(),
+                    pool: annotations.get("pool").cloned(),
+                    evidence: annotations.get("evidence").map(|text| serde_json::from_str(text).unwrap()),
+                    reason: annotations.get("reason").cloned(),
+                })
             })
             .collect()
     }
@@ -193,9 +198,17 @@ impl WebhookCluster {
     }
 
     /// The decision of the webhook about the last write to a Service.
-    pub fn decided(&self, namespace: &str, name: &str) -> Option<Audit> {
+    pub fn decided(&self, namespace: &str, name: &str) -> Option<AuditedDecision> {
         self.audited(namespace, name).pop().flatten()
     }
+}
+
+/// The decision of the webhook in the audit annotations of one request.
+pub struct AuditedDecision {
+    pub decision: String,
+    pub pool: Option<String>,
+    pub evidence: Option<Report>,
+    pub reason: Option<String>,
 }
 
 /// The message of the API server, or the error of the client.

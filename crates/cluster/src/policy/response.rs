@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ impl AdmissionResponse {
     ///
     /// # Errors
     /// If the patch can't be written as JSON.
-    pub fn new(request: &Value, answer: Answer) -> Result<Self, serde_json::Error> {
+    pub fn new(request: &Value, answer: Response) -> Result<Self, serde_json::Error> {
         let uid = request.get("uid").and_then(Value::as_str).unwrap_or_default().to_owned();
         let patch = match (&answer.mutated_object, request.get("object")) {
             (Some(mutated), Some(object)) => {

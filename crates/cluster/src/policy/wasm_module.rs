@@ -9,8 +9,8 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use clusterip_core::answer::Answer;
-use clusterip_core::validate::SettingsAnswer;
+use clusterip_core::response::Response;
+use clusterip_core::validate::SettingsResponse;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
@@ -167,7 +167,12 @@ impl WasmModule {
     ///
     /// # Errors
     /// [`WasmError`] if the module gives no answer.
-    pub fn validate(&self, request: &Value, settings: &Value, calls: Arc<dyn HostCalls>) -> Result<Answer, WasmError> {
+    pub fn validate(
+        &self,
+        request: &Value,
+        settings: &Value,
+        calls: Arc<dyn HostCalls>,
+    ) -> Result<Response, WasmError> {
         let payload = format!("{{\"request\":{request},\"settings\":{settings}}}");
         answer(&self.call("validate", payload.as_bytes(), Some(calls))?)
     }
@@ -176,7 +181,7 @@ impl WasmModule {
     ///
     /// # Errors
     /// [`WasmError`] if the module gives no answer. Invalid settings are an answer.
-    pub fn validate_settings(&self, settings: &Value) -> Result<SettingsAnswer, WasmError> {
+    pub fn validate_settings(&self, settings: &Value) -> Result<SettingsResponse, WasmError> {
         answer(&self.call("validate_settings", settings.to_string().as_bytes(), None)?)
     }
 

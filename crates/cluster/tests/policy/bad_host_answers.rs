@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use serde_json::{Value, json};
 
 use crate::support::{MODULE, NoCluster, request, service};
@@ -43,7 +43,7 @@ const LISTS: [&str; 4] = ["apps/v1/Deployment", "batch/v1/CronJob", "v1/Pod", "v
 const OBJECTS: [&str; 4] = ["node.k8s.io/v1/RuntimeClass", "v1/Node", "v1/Namespace", "networking.k8s.io/v1/IPAddress"];
 
 /// Answers one request whose decision needs every look-up of `Rubbish`.
-fn answer_with(about: &'static str, text: &str) -> Answer {
+fn answer_with(about: &'static str, text: &str) -> Response {
     let settings = json!({"services": {
         "pools": [
             {"name": "windows", "cidrs": ["10.0.1.0/29"], "match": {"os": "windows"}},

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use serde_json::json;
 
 use crate::bad_host_answers::report;
 use crate::support::{MODULE, request};
 
 /// Answers a request that sets the block 10.0.0.0/24, with this list of Nodes.
-fn answer_with_nodes(list: &[u8]) -> Answer {
+fn answer_with_nodes(list: &[u8]) -> Response {
     struct Nodes(Vec<u8>);
     impl HostCalls for Nodes {
         fn answer(&self, call: &HostCall) -> Result<Vec<u8>, String> {

@@ -251,8 +251,8 @@ fn node_policy_may_look_up_only_nodes() {
     for (operation, old) in [("CREATE", Value::Null), ("UPDATE", json!({}))] {
         let host = Arc::new(Noted { asked: Mutex::default(), workloads: true, taken: false });
         let answer = MODULE.validate(&request(operation, old), settings, Arc::<Noted>::clone(&host)).unwrap();
-        let audit = answer.audit().unwrap();
-        let found = (answer.accepted, answer.warnings, answer.mutated_object, audit.pool.as_deref());
+        let audit = answer.audit_annotations.unwrap();
+        let found = (answer.accepted, answer.warnings, answer.mutated_object, audit.get("pool").map(String::as_str));
         assert_eq!(found, (true, None, None, Some("linux")), "{operation}");
         let asked = host.asked.lock().unwrap().clone();
         assert_eq!(asked, kinds(&policy["spec"]["contextAwareResources"]), "{operation}");

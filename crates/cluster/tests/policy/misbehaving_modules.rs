@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use clusterip_cluster::policy::wasm_module::{Limits, WasmError, WasmModule};
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use serde_json::json;
 
 use crate::support::{NoCluster, request, service};
@@ -36,7 +36,7 @@ fn module(data: &str, start: &str, call: &str) -> String {
 }
 
 /// Evaluates a request with a module in WebAssembly text.
-fn evaluate(text: &str) -> Result<Answer, WasmError> {
+fn evaluate(text: &str) -> Result<Response, WasmError> {
     let module = WasmModule::new(&wat::parse_str(text).unwrap(), LIMITS)?;
     module.validate(&request(service()), &json!({}), Arc::new(NoCluster))
 }
@@ -177,7 +177,7 @@ fn answer_that_is_not_one_of_a_policy_is_an_error() {
         }
     }
     let text = r#"{"accepted": false, "message": "it is taken", "code": 403}"#;
-    let denied = Answer { message: Some("it is taken".to_owned()), code: Some(403), ..Answer::default() };
+    let denied = Response { message: Some("it is taken".to_owned()), code: Some(403), ..Response::default() };
     assert_eq!(evaluate(&module(text, "", &respond(text.len()))).unwrap(), denied);
 }
 

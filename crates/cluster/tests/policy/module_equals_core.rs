@@ -10,7 +10,7 @@ use clusterip_cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::recorded_session::Recorder;
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};
 use proptest::collection::vec;
@@ -325,12 +325,12 @@ fn module_gives_the_bytes_of_the_core_and_makes_the_same_look_ups() {
         let by_core = answer_of_core(payload.as_bytes(), for_core.as_ref());
         prop_assert_eq!(String::from_utf8_lossy(&by_module), String::from_utf8_lossy(&by_core));
         prop_assert_eq!(for_module.exchanges(), for_core.exchanges());
-        let answer: Answer = serde_json::from_slice(&by_core).unwrap();
+        let answer: Response = serde_json::from_slice(&by_core).unwrap();
         if let (None, Ok(settings)) = (forbidden, Settings::from_value(&settings)) {
             let unused = Unused(&snapshot);
             let cluster = StoredCluster::new(&snapshot, &request["object"], &unused);
             let decision = decide_value(&request, &settings, InUse::default(), &cluster);
-            prop_assert_eq!(&Answer::new(decision, request["object"].clone()), &answer, "from the snapshot");
+            prop_assert_eq!(&Response::new(decision, request["object"].clone()), &answer, "from the snapshot");
         }
         let outcome = answer.audit_annotations.and_then(|mut audit| audit.remove("decision")).unwrap_or_default();
         *outcomes.borrow_mut().entry(outcome).or_default() += 1;

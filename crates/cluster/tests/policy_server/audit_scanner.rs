@@ -3,7 +3,7 @@
 use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::snapshot::Snapshot;
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use serde_json::{Value, json};
 
 use crate::support::{evaluate, snapshot, workload};
@@ -36,7 +36,7 @@ enum Result {
 }
 
 impl Result {
-    fn of(answer: &Answer) -> Self {
+    fn of(answer: &Response) -> Self {
         let message = answer.message.clone().unwrap_or_default();
         match (answer.accepted, answer.code) {
             (true, _) => Self::Pass,

@@ -7,7 +7,7 @@ use clusterip_cluster::lookups::snapshot::{Snapshot, SnapshotCalls};
 use clusterip_cluster::policy::host_calls::HostCall;
 use clusterip_cluster::policy::recorded_session::{Exchange, Recorder};
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use serde_json::{Value, json};
 
 /// The module that `make policy.wasm` builds from this tree.
@@ -23,7 +23,7 @@ pub fn snapshot(objects: impl IntoIterator<Item = Value>) -> Arc<RwLock<Snapshot
 }
 
 /// The answer of the real module, and its look-ups.
-pub fn evaluate(request: &Value, settings: &Value, cluster: &Arc<RwLock<Snapshot>>) -> (Answer, Vec<Exchange>) {
+pub fn evaluate(request: &Value, settings: &Value, cluster: &Arc<RwLock<Snapshot>>) -> (Response, Vec<Exchange>) {
     let recorder = Arc::new(Recorder::new(Arc::new(SnapshotCalls::new(Arc::clone(cluster)))));
     let answer = MODULE.validate(request, settings, Arc::clone(&recorder) as _).unwrap();
     (answer, recorder.exchanges())

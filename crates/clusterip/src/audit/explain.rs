@@ -12,14 +12,13 @@ use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, call
 use clusterip_core::address::{Blocks, Span};
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
-use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::{Lookups, Pool, Settings};
 use clusterip_core::workload::WorkloadKind;
-use clusterip_core::{Decision, InUse, decide_value};
+use clusterip_core::{Decision, InUse, Verdict, decide_value};
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
@@ -45,7 +44,7 @@ pub struct Explanation {
     /// has no `metadata.managedFields`.
     pub by_hand: Option<bool>,
     /// What the policy would decide if the Service were created now without an address.
-    pub decision: Option<Outcome>,
+    pub decision: Option<Verdict>,
     /// The pool that the Service belongs to.
     pub pool: Option<String>,
     /// The evidence about the Service's nodes.
@@ -139,7 +138,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Explanation {
     for finding in &mut found {
         finding.message = input.settings.words(std::mem::take(&mut finding.message));
     }
-    let said = placement.reason.is_some().then(|| reason(service, &placement, "").to_owned());
+    let said = placement.verdict.reason().is_some().then(|| reason(service, &placement, "").to_owned());
     let moves = match skip {
         Some(Skip::HalfMoved) if input.refused => format!("would finish the move that has begun, {REFUSES}"),
         Some(Skip::HalfMoved) => "finishes the move that has begun".to_owned(),
@@ -160,7 +159,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Explanation {
         name: evaluated.id.name,
         addresses: own.iter().map(|address| location(settings, *address)).collect(),
         by_hand,
-        decision: Some(decision.outcome()),
+        decision: Some(decision.verdict.clone()),
         pool: placement.pool.clone(),
         evidence: decision.evidence.clone(),
         warnings: decision.cut_warnings(),
@@ -200,7 +199,7 @@ fn moves(
             "does not move it: the setting assumeOS decides its pool, and its address lies in another pool".to_owned()
         }
         (Standing::InPlace, _) => format!("does not move it: {}", reason(service, placement, "no pool matches it")),
-        (Standing::Unmatched, _) if placement.outcome != Outcome::Allocated => {
+        (Standing::Unmatched, _) if !placement.verdict.is_allocated() => {
             format!("does not move it: {}", reason(service, placement, "no pool matches it"))
         }
         (Standing::Misplaced | Standing::Unmatched, pool) => {
@@ -234,7 +233,7 @@ fn moves(
 /// The reason that the policy gives, without the name of the Service.
 fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> &'p str {
     let subject = format!("Service {}/{}: ", namespace(service), name(service));
-    let reason = placement.reason.as_deref().unwrap_or(otherwise);
+    let reason = placement.verdict.reason().unwrap_or(otherwise);
     reason.strip_prefix(&subject).unwrap_or(reason)
 }
 

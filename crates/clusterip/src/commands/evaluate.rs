@@ -21,9 +21,9 @@ use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
 use clusterip_cluster::terminal::{harmless, harmless_lines};
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use clusterip_core::settings::Settings;
-use clusterip_core::validate::SettingsAnswer;
+use clusterip_core::validate::SettingsResponse;
 use clusterip_core::{InUse, decide_value};
 use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use serde_json::Value;
@@ -284,8 +284,8 @@ impl Policy {
             }
             Self::Module(module, name) => {
                 match module.validate_settings(&written.document).with_context(|| name.clone())? {
-                    SettingsAnswer { valid: true, warnings, .. } => Ok(warnings),
-                    SettingsAnswer { message, .. } => {
+                    SettingsResponse { valid: true, warnings, .. } => Ok(warnings),
+                    SettingsResponse { message, .. } => {
                         anyhow::bail!("{}", in_lines(settings, harmless_lines(&message.unwrap_or_default())))
                     }
                 }
@@ -300,7 +300,7 @@ impl Policy {
         request: &Value,
         written: &WrittenSettings,
         settings: &str,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<Response> {
         match self {
             Self::Core => {
                 // As Kubewarden shows it to the module: the same look-ups, in the same order.
@@ -313,7 +313,7 @@ impl Policy {
                 let decision = decide_value(request, &written_settings, InUse::default(), &cluster);
                 let live = settings_file::check(written.clone(), &ServiceRanges::default(), settings)?;
                 let decision = live.worded(decision);
-                Ok(Answer::new(decision, request.get("object").cloned().unwrap_or_default()))
+                Ok(Response::new(decision, request.get("object").cloned().unwrap_or_default()))
             }
             Self::Module(module, name) => {
                 module.validate(request, &written.document, calls).with_context(|| name.clone())

@@ -9,8 +9,8 @@ use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::Packed;
 use clusterip_cluster::policy::service_request::ServiceRequest;
-use clusterip_core::answer::Answer;
 use clusterip_core::external::Held;
+use clusterip_core::response::Response;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_core::{Decision, InUse, decide_value};
@@ -53,7 +53,7 @@ impl PendingService {
     pub(super) fn planned(self, decision: Decision) -> PlannedService {
         let Self { id, object, old, warnings, .. } = self;
         let row = Row::new(&object, old.as_ref(), &decision, warnings);
-        let answer = Answer::new(decision, object.clone());
+        let answer = Response::new(decision, object.clone());
         let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or_else(|| object.clone()));
         PlannedService { id, object, old, placed, row }
     }

@@ -4,10 +4,9 @@ use std::net::IpAddr;
 
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object;
-use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::external::{self, External, stored};
-use clusterip_core::{Decision, Verdict};
+use clusterip_core::{Decision, Denial, Verdict};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
@@ -20,7 +19,7 @@ pub struct Row {
     /// The name of the Service. If the name is yet to be generated, `generateName` with an ellipsis.
     pub name: String,
     /// The decision.
-    pub decision: Outcome,
+    pub decision: Verdict,
     /// The pool of the Service; `None` if no pool matches it.
     pub pool: Option<String>,
     /// Why the Service belongs to its pool: the labels of the nodes of its Pods, or conditions such as its namespace.
@@ -73,7 +72,7 @@ impl Row {
         Self {
             namespace: object::namespace(object).to_owned(),
             name: shown_name(object),
-            decision: decision.outcome(),
+            decision: decision.verdict.clone(),
             pool: decision.pool.clone(),
             external: decision.external.clone().map(|external| ExternalRow::new(external, object, old)),
             evidence: decision.evidence.clone(),
@@ -83,14 +82,14 @@ impl Row {
                 Verdict::Unchanged(_) | Verdict::Assigned(_) => addresses(object),
             },
             warnings,
-            message: decision.reason().map(str::to_owned),
+            message: decision.verdict.reason().map(str::to_owned),
         }
     }
 
     /// The same Service, refused by the API server for this reason.
     pub(super) fn refused(self, reason: &str) -> Self {
         let message = format!("Service {}/{}: the API server refuses it: {reason}", self.namespace, self.name);
-        let decision = Outcome::Denied;
+        let decision = Verdict::Denied(Denial { code: 422, message: message.clone() });
         Self { decision, cluster_ips: Vec::new(), external: None, message: Some(message), ..self }
     }
 }

@@ -71,7 +71,7 @@ impl Belonging {
         Self {
             pool: decision.pool.clone(),
             evidence: decision.evidence.as_ref().map(Report::describe),
-            reason: decision.reason().map(str::to_owned),
+            reason: decision.verdict.reason().map(str::to_owned),
         }
     }
 

@@ -9,10 +9,10 @@ use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, Packed, blocks_of};
 use clusterip_cluster::policy::node_request::NodeRequest;
-use clusterip_core::answer::{Answer, Outcome};
 use clusterip_core::evidence::Report;
+use clusterip_core::response::Response;
 use clusterip_core::settings::{NodePool, Settings};
-use clusterip_core::{Decision, InUse, decide_value};
+use clusterip_core::{Decision, InUse, Verdict, decide_value};
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -27,7 +27,7 @@ pub struct NodeRow {
     /// The name of the Node. If the name is yet to be generated, `generateName` with an ellipsis.
     pub name: String,
     /// The decision.
-    pub decision: Outcome,
+    pub decision: Verdict,
     /// The pool of the Node; `None` if no pool matches it.
     pub pool: Option<String>,
     /// The labels by which the Node belongs to the pool.
@@ -144,7 +144,7 @@ impl<'m> NodePlanner<'m> {
         let row = row(&manifest.object.value(), &node, &decision, warnings);
         if decision.denial().is_none() {
             if decision.assigned().is_some()
-                && let Some(placed) = Answer::new(decision, node.clone()).mutated_object
+                && let Some(placed) = Response::new(decision, node.clone()).mutated_object
             {
                 self.held.hand_out(&name, blocks_of(&placed), &self.settings.nodes);
                 node = placed;
@@ -209,7 +209,7 @@ fn row(manifest: &Value, node: &Value, decision: &Decision, mut warnings: Vec<St
     warnings.extend(decision.cut_warnings());
     NodeRow {
         name: if name.is_empty() { generated(manifest) } else { name.to_owned() },
-        decision: decision.outcome(),
+        decision: decision.verdict.clone(),
         pool: decision.pool.clone(),
         evidence: decision.evidence.clone(),
         pod_cidrs: match (decision.denial(), decision.assigned()) {
@@ -218,6 +218,6 @@ fn row(manifest: &Value, node: &Value, decision: &Decision, mut warnings: Vec<St
             (None, None) => blocks_of(node),
         },
         warnings,
-        message: decision.reason().map(str::to_owned),
+        message: decision.verdict.reason().map(str::to_owned),
     }
 }

@@ -245,7 +245,7 @@ impl Term {
     /// Decides about a Node without blocks.
     fn ask(&self, node: &WatchedNode, settings: &LiveSettings) -> Decision {
         let decision = decide(&node.unassigned, settings, &self.allocation_state.held().allocation());
-        let reason = || decision.reason().unwrap_or_default().to_owned();
+        let reason = || decision.verdict.reason().unwrap_or_default().to_owned();
         match (&decision.verdict, &decision.pool) {
             (Verdict::Assigned(blocks), _) => Decision::Blocks(blocks.clone()),
             (Verdict::Denied(_), Some(pool)) => Decision::Full { pool: pool.clone(), message: reason() },

@@ -6,7 +6,6 @@ use std::slice;
 use clusterip_cluster::manifests::manifest_edit::{Edit, Fields, apply};
 use clusterip_cluster::manifests::{self, Manifest, ManifestText, Origin};
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
-use clusterip_core::answer::Outcome;
 use clusterip_core::external;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -72,7 +71,7 @@ pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) 
 /// What is filled into each manifest, by its index.
 fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
     let services = plan.rows.iter().zip(&plan.manifests).filter_map(|(row, index)| {
-        let given = row.cluster_ips.iter().filter(|_| row.decision == Outcome::Allocated);
+        let given = row.cluster_ips.iter().filter(|_| row.decision.is_allocated());
         let values: Vec<String> = given.map(ToString::to_string).collect();
         let external = row.external.as_ref().filter(|external| external.decision == external::RecordChange::Recorded);
         let record = external.map(|external| in_record(&external.addresses));
@@ -80,7 +79,7 @@ fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
         changes.then_some((*index, Filling { fields: Fields::ClusterIps, values, record }))
     });
     let nodes = plan.nodes.iter().flat_map(|nodes| nodes.rows.iter().zip(&nodes.manifests));
-    let nodes = nodes.filter(|(row, _)| row.decision == Outcome::Allocated).map(|(row, index)| {
+    let nodes = nodes.filter(|(row, _)| row.decision.is_allocated()).map(|(row, index)| {
         let values = row.pod_cidrs.iter().map(ToString::to_string).collect();
         (*index, Filling { fields: Fields::PodCidrs, values, record: None })
     });

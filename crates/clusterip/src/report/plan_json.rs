@@ -1,7 +1,7 @@
 //! Prints a plan as JSON.
 
+use clusterip_core::Verdict;
 use clusterip_core::address::Family;
-use clusterip_core::answer::Outcome;
 use clusterip_core::external;
 use ipnet::IpNet;
 use serde::Serialize;
@@ -103,21 +103,17 @@ pub struct Summary {
 impl Summary {
     /// Counts the decisions about Services.
     pub fn of(rows: &[Row]) -> Self {
-        Self::count(rows.iter().map(|row| row.decision))
+        Self::count(rows.iter().map(|row| &row.decision))
     }
 
     /// Counts the decisions about Nodes.
     pub fn of_nodes(rows: &[NodeRow]) -> Self {
-        Self::count(rows.iter().map(|row| row.decision))
+        Self::count(rows.iter().map(|row| &row.decision))
     }
 
-    fn count(decisions: impl Iterator<Item = Outcome> + Clone) -> Self {
-        let count = |wanted| decisions.clone().filter(|decision| *decision == wanted).count();
-        Self {
-            allocated: count(Outcome::Allocated),
-            unchanged: count(Outcome::Unchanged),
-            denied: count(Outcome::Denied),
-        }
+    fn count<'r>(decisions: impl Iterator<Item = &'r Verdict> + Clone) -> Self {
+        let count = |name| decisions.clone().filter(|decision| decision.name() == name).count();
+        Self { allocated: count("allocated"), unchanged: count("unchanged"), denied: count("denied") }
     }
 }
 

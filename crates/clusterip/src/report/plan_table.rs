@@ -4,9 +4,9 @@ use std::fmt::{Display, Write as _};
 
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
+use clusterip_core::Verdict;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::in_record;
-use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::external;
 
@@ -37,7 +37,7 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> Stri
     if let Some(pools) = &plan.external {
         let rows = plan.rows.iter().filter_map(|row| Some((row, row.external.as_ref()?)));
         // The reason of a denial is in the row of its Service above.
-        let mut rows = rows.filter(|(row, _)| row.decision != Outcome::Denied).peekable();
+        let mut rows = rows.filter(|(row, _)| !row.decision.is_denied()).peekable();
         if rows.peek().is_some() {
             table.push('\n');
             let head = ["NAMESPACE", "SERVICE", "EXTERNAL POOL", "EXTERNAL-IP", "REASON"];
@@ -77,12 +77,12 @@ impl<'r> Remarks<'r> {
     const NONE: Self = Self { denied: None, warnings: &[] };
 
     fn of(row: &'r Row) -> Self {
-        let denied = row.message.as_deref().filter(|_| row.decision == Outcome::Denied);
+        let denied = row.message.as_deref().filter(|_| row.decision.is_denied());
         Self { denied, warnings: &row.warnings }
     }
 
     fn of_node(row: &'r NodeRow) -> Self {
-        let denied = row.message.as_deref().filter(|_| row.decision == Outcome::Denied);
+        let denied = row.message.as_deref().filter(|_| row.decision.is_denied());
         Self { denied, warnings: &row.warnings }
     }
 }
@@ -115,13 +115,13 @@ fn remark(table: &mut String, text: String, layout: Layout) {
 
 fn line(row: &Row) -> [String; 5] {
     let Common { pool, given, evidence } =
-        common(row.decision, row.pool.as_deref(), &row.cluster_ips, row.evidence.as_ref(), row.message.as_deref());
+        common(&row.decision, row.pool.as_deref(), &row.cluster_ips, row.evidence.as_ref(), row.message.as_deref());
     [harmless(&row.namespace), harmless(&row.name), pool, given, evidence]
 }
 
 fn node_line(row: &NodeRow) -> [String; 4] {
     let Common { pool, given, evidence } =
-        common(row.decision, row.pool.as_deref(), &row.pod_cidrs, row.evidence.as_ref(), row.message.as_deref());
+        common(&row.decision, row.pool.as_deref(), &row.pod_cidrs, row.evidence.as_ref(), row.message.as_deref());
     [harmless(&row.name), pool, given, evidence]
 }
 
@@ -152,7 +152,7 @@ struct Common {
 }
 
 fn common<T: Display>(
-    decision: Outcome,
+    decision: &Verdict,
     pool: Option<&str>,
     given: &[T],
     evidence: Option<&Report>,
@@ -160,16 +160,18 @@ fn common<T: Display>(
 ) -> Common {
     let given = joined(given, ",");
     let (given, style) = match decision {
-        Outcome::Denied => ("denied".to_owned(), style::ERROR),
+        Verdict::Denied(_) => ("denied".to_owned(), style::ERROR),
         _ if given.is_empty() => ("-".to_owned(), style::FAINT),
-        Outcome::Unchanged => (given, style::FAINT),
-        Outcome::Allocated => (given, style::GOOD),
+        Verdict::Unchanged(_) => (given, style::FAINT),
+        Verdict::Allocated(_) | Verdict::Assigned(_) => (given, style::GOOD),
     };
     let evidence = evidence.map(|evidence| harmless(&self::evidence(evidence)));
     let evidence = match (evidence, decision, message) {
-        (None, Outcome::Unchanged, Some(message)) => paint(style::FAINT, &format!("unchanged: {}", harmless(message))),
+        (None, Verdict::Unchanged(_), Some(message)) => {
+            paint(style::FAINT, &format!("unchanged: {}", harmless(message)))
+        }
         // The evidence about a Service that stays unchanged shows whether its address fits.
-        (Some(evidence), Outcome::Unchanged, Some(message)) => {
+        (Some(evidence), Verdict::Unchanged(_), Some(message)) => {
             paint(style::FAINT, &format!("unchanged: {}; {evidence}", harmless(message)))
         }
         (Some(evidence), ..) => evidence,

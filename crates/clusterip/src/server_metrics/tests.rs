@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use clusterip_agent::agent_metrics::{ExposedMetrics, Renewal, Step};
 use clusterip_cluster::host_metrics::ClaimResult;
 use clusterip_core::address::Family;
-use clusterip_core::answer::Outcome;
 
 use super::ServerMetrics;
 use crate::external::external_metrics::{AssignmentResult, ExternalFill};
@@ -23,34 +22,29 @@ fn filled() -> ServerMetrics {
     let metrics = ServerMetrics::new();
     metrics.admission.answered(
         ResourceKind::Service,
-        AdmissionResult::from(Outcome::Allocated),
+        AdmissionResult::Allocated,
         Some("linux"),
         Duration::from_nanos(1_953_125),
     );
     metrics.admission.answered(
         ResourceKind::Service,
-        AdmissionResult::from(Outcome::Allocated),
+        AdmissionResult::Allocated,
         Some("linux"),
         Duration::from_secs(9),
     );
     metrics.admission.answered(
         ResourceKind::Service,
-        AdmissionResult::from(Outcome::Denied),
+        AdmissionResult::Denied,
         Some("windows"),
         Duration::from_millis(125),
     );
     metrics.admission.answered(
         ResourceKind::Node,
-        AdmissionResult::from(Outcome::Denied),
+        AdmissionResult::Denied,
         Some("windows"),
         Duration::from_millis(125),
     );
-    metrics.admission.answered(
-        ResourceKind::Service,
-        AdmissionResult::from(Outcome::Unchanged),
-        None,
-        Duration::from_millis(125),
-    );
+    metrics.admission.answered(ResourceKind::Service, AdmissionResult::Unchanged, None, Duration::from_millis(125));
     metrics.admission.answered(ResourceKind::Service, AdmissionResult::Error, None, Duration::from_secs(2));
     metrics.evaluation.took(Duration::from_micros(600));
     metrics.evaluation.error();

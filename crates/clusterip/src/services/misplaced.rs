@@ -12,7 +12,6 @@ use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::Decision;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
-use clusterip_core::answer::Outcome;
 use clusterip_core::evidence::Report;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_failover::leases::owner::Owner;
@@ -179,12 +178,12 @@ pub fn inspect(
         report(StayReason::ControlPlane, detail)
     } else if interrupts && !allowed.ready && asked_by == AskedBy::Controller {
         report(StayReason::ReadyEndpoints, reachable(endpoints.reachable))
-    } else if pool.is_none() && placement.outcome != Outcome::Allocated {
+    } else if pool.is_none() && !placement.verdict.is_allocated() {
         report(StayReason::Unmatched, "the settings name no place for it".to_owned())
     } else if pool.is_none() && is_only_assumed(&decision, &lies_in, service) {
         report(StayReason::Unmatched, "only the setting assumeOS says so".to_owned())
     } else if decision.allocated().is_none() {
-        report(StayReason::PoolFull, decision.reason().unwrap_or_default().to_owned())
+        report(StayReason::PoolFull, decision.verdict.reason().unwrap_or_default().to_owned())
     } else {
         Verdict::Move
     };
@@ -240,7 +239,7 @@ pub fn reserve_targets(evaluator: &Evaluator, service: &Value) -> Result<(Vec<Ip
     match (place(&evaluation), evaluation.decision.allocated()) {
         (Some((settings, pool)), Some(new)) => Ok((merge(settings, pool, &addresses(service), new), evaluation)),
         _ if let Some(reason) = evaluation.failed_claim() => Err(NoTarget::NotClaimed(reason)),
-        _ => Err(NoTarget::Full(evaluation.decision.reason().unwrap_or_default().to_owned())),
+        _ => Err(NoTarget::Full(evaluation.decision.verdict.reason().unwrap_or_default().to_owned())),
     }
 }
 

@@ -8,10 +8,10 @@ use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object::{blocks_of, text};
 use clusterip_cluster::policy::response::AdmissionResponse;
 use clusterip_cluster::reservations::subject_addresses::Subject;
-use clusterip_core::Decision;
 use clusterip_core::annotations::REASON_ANNOTATION;
-use clusterip_core::answer::{Answer, Outcome};
+use clusterip_core::response::Response;
 use clusterip_core::settings::Settings;
+use clusterip_core::{Decision, Verdict};
 use clusterip_failover::leases::owner::Owner;
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ pub enum OnError {
 /// A decision, and the answer that carries it out.
 struct Reviewed {
     decision: Decision,
-    answer: Answer,
+    answer: Response,
 }
 
 /// Reviews requests by the policy.
@@ -66,7 +66,7 @@ impl Admission {
         let owner = owner(request, object);
         if resource_kind(request) == ResourceKind::Node {
             let decision = node_review::review(&self.evaluator, request, owner)?;
-            let answer = Answer { mutated_object: None, ..Answer::new(decision.clone(), Value::Null) };
+            let answer = Response { mutated_object: None, ..Response::new(decision.clone(), Value::Null) };
             return Ok(Reviewed { decision, answer });
         }
         let (namespace, name) = owner.id();
@@ -82,11 +82,11 @@ impl Admission {
         let evaluation = self.evaluator.evaluate(request, &subject)?;
         let decision = evaluation.decision.clone();
         evaluation.commit(decision.allocated().unwrap_or_default());
-        if decision.outcome() == Outcome::Unchanged && !dry_run {
+        if matches!(decision.verdict, Verdict::Unchanged(_)) && !dry_run {
             let new = given.into_iter().filter(|address| !previous_addresses(request).contains(address));
             new.for_each(|address| self.evaluator.reserve_chosen_by_hand(address, &owner));
         }
-        let answer = Answer::new(decision.clone(), object.clone());
+        let answer = Response::new(decision.clone(), object.clone());
         Ok(Reviewed { decision, answer })
     }
 
@@ -99,7 +99,7 @@ impl Admission {
             spec.remove("clusterIPs");
         }
         let evaluate = |subject: &Subject| self.evaluator.evaluate(&without, subject);
-        let answer_of = |decision: &Decision| Answer::new(decision.clone(), without["object"].clone());
+        let answer_of = |decision: &Decision| Response::new(decision.clone(), without["object"].clone());
         // Usually the Service keeps its addresses. A dry run finds that out without reserving or claiming others.
         let dry_run = subject.dry_run;
         let look = evaluate(&Subject { dry_run: true, ..subject.clone() })?;
@@ -120,7 +120,7 @@ impl Admission {
             if let (Some(object), Some(external)) = (&mut mutated_object, external) {
                 external.carry_out(object);
             }
-            let answer = Answer { mutated_object, ..looked };
+            let answer = Response { mutated_object, ..looked };
             return Ok(Reviewed { decision, answer });
         }
         let evaluation = evaluate(&subject)?;
@@ -140,16 +140,16 @@ impl Admission {
     }
 
     /// Logs that there is no decision, and answers as [`OnError`] says.
-    fn undecided(&self, kind: ResourceKind, request: &Value, reason: &str) -> Answer {
+    fn undecided(&self, kind: ResourceKind, request: &Value, reason: &str) -> Response {
         let Logged { namespace, name, operation, dry_run } = Logged::of(kind, request);
         let kind_name = kind.as_str();
         tracing::error!(kind = kind_name, namespace, name, operation, dry_run, reason, "no decision");
         let message = format!("clusterip-policy could not decide: {reason}");
         match self.on_error {
             OnError::Deny if kind != ResourceKind::Node => {
-                Answer { accepted: false, message: Some(message), code: Some(500), ..Answer::default() }
+                Response { accepted: false, message: Some(message), code: Some(500), ..Response::default() }
             }
-            _ => Answer { accepted: true, warnings: Some(vec![message]), ..Answer::default() },
+            _ => Response { accepted: true, warnings: Some(vec![message]), ..Response::default() },
         }
     }
 }
@@ -166,7 +166,7 @@ impl Reviewer for Admission {
         let (answer, result, pool) = match self.decide(request) {
             Ok(Reviewed { decision, answer }) => {
                 log(kind, request, &decision);
-                (answer, decision.outcome().into(), decision.pool)
+                (answer, (&decision.verdict).into(), decision.pool)
             }
             Err(error) => (self.undecided(kind, request, &error.to_string()), AdmissionResult::Error, None),
         };
@@ -183,7 +183,7 @@ impl Reviewer for Admission {
     }
 }
 
-fn respond(request: &Value, answer: Answer) -> AdmissionResponse {
+fn respond(request: &Value, answer: Response) -> AdmissionResponse {
     match AdmissionResponse::new(request, answer) {
         Ok(response) => response,
         Err(error) => AdmissionResponse::refused(request, 500, format!("the patch can't be written: {error}")),
@@ -254,13 +254,13 @@ fn log(kind: ResourceKind, request: &Value, decision: &Decision) {
         name,
         operation,
         dry_run,
-        decision = decision.outcome().name(),
+        decision = decision.verdict.name(),
         pool = decision.pool.as_deref(),
         evidence = decision.evidence.as_ref().map(|evidence| evidence.source.as_str()),
         clusterip,
         external,
         podcidrs,
-        reason = decision.reason(),
+        reason = decision.verdict.reason(),
         warnings = (is_node && !decision.warnings.is_empty()).then(|| decision.cut_warnings().join("; ")),
         "decision"
     );

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use clusterip_cluster::host_metrics::LATENCIES;
 use clusterip_cluster::label_values;
 use clusterip_cluster::metrics::{Component, Number, timestamp};
-use clusterip_core::answer::Outcome;
+use clusterip_core::Verdict;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
@@ -40,12 +40,12 @@ label_values! {
     }
 }
 
-impl From<Outcome> for AdmissionResult {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Allocated => Self::Allocated,
-            Outcome::Unchanged => Self::Unchanged,
-            Outcome::Denied => Self::Denied,
+impl From<&Verdict> for AdmissionResult {
+    fn from(verdict: &Verdict) -> Self {
+        match verdict {
+            Verdict::Allocated(_) | Verdict::Assigned(_) => Self::Allocated,
+            Verdict::Unchanged(_) => Self::Unchanged,
+            Verdict::Denied(_) => Self::Denied,
         }
     }
 }

@@ -33,9 +33,6 @@ pub enum RecordChange {
 }
 
 impl RecordChange {
-    /// All values.
-    pub const ALL: [Self; 4] = [Self::Recorded, Self::Removed, Self::Unchanged, Self::Denied];
-
     /// `recorded`, `removed`, `unchanged` or `denied`.
     pub fn name(self) -> &'static str {
         match self {

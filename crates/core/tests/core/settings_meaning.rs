@@ -10,7 +10,7 @@ use clusterip_core::settings::{
     AdmissionScope, Explicit, ExternalSettings, Lookups, Match, NodeSettings, Pool, Reservation, Settings, Unmatched,
     WhenFull,
 };
-use clusterip_core::validate::{SettingsAnswer, validate_settings};
+use clusterip_core::validate::{SettingsResponse, validate_settings};
 use clusterip_core::workload::WorkloadKind;
 use serde_json::{Value, json};
 
@@ -249,7 +249,7 @@ fn warnings_name_settings_that_are_probably_not_intended() {
         let warnings: Vec<String> = settings(&document).warnings().iter().map(ToString::to_string).collect();
         assert_eq!(warnings, expected, "{name}");
         let answer = validate_settings(document.to_string().as_bytes());
-        assert_eq!(answer, SettingsAnswer { valid: true, message: None, warnings }, "{name}: the answer");
+        assert_eq!(answer, SettingsResponse { valid: true, message: None, warnings }, "{name}: the answer");
     }
 }
 

@@ -7,7 +7,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use clusterip_core::address::Family;
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::settings::{BlockSize, Explicit, NodeMatch, NodePool, NodeSettings, Settings, Withheld};
-use clusterip_core::validate::{SettingsAnswer, validate_settings};
+use clusterip_core::validate::{SettingsResponse, validate_settings};
 use serde_json::{Value, json};
 
 use crate::support::{net, node_pool, settings};
@@ -201,7 +201,7 @@ fn service_range_inside_a_pool_is_a_warning() {
         let warnings: Vec<String> = settings(&document).warnings().iter().map(ToString::to_string).collect();
         assert_eq!(warnings, expected, "{name}");
         let answer = validate_settings(document.to_string().as_bytes());
-        assert_eq!(answer, SettingsAnswer { valid: true, message: None, warnings }, "{name}: the answer");
+        assert_eq!(answer, SettingsResponse { valid: true, message: None, warnings }, "{name}: the answer");
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use clusterip_cluster::policy::host_calls::{HostCall, HostCalls};
 use clusterip_cluster::policy::wasm_module::{Limits, WasmModule};
-use clusterip_core::answer::Answer;
+use clusterip_core::response::Response;
 use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ pub fn service() -> Value {
 }
 
 /// The module's answer to the bytes of a payload.
-pub fn answer(payload: &[u8]) -> Answer {
+pub fn answer(payload: &[u8]) -> Response {
     serde_json::from_slice(&call("validate", payload, Arc::new(NoCluster)).unwrap()).unwrap()
 }
 

@@ -10,7 +10,6 @@ use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::lookups::stored_cluster::StoredCluster;
 use clusterip_cluster::object::Packed;
-use clusterip_core::answer::Outcome;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
 use clusterip_core::{InUse, decide_value};
@@ -33,9 +32,7 @@ impl Evaluation {
     /// Why the Service would be denied if it were created now; `None` if it would not.
     pub fn denial(&self) -> Option<&str> {
         match self {
-            Self::Placed(placement) if placement.outcome == Outcome::Denied => {
-                Some(placement.reason.as_deref().unwrap_or_default())
-            }
+            Self::Placed(placement) if placement.verdict.is_denied() => placement.verdict.reason(),
             _ => None,
         }
     }

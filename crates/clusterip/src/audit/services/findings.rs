@@ -7,7 +7,6 @@ use clusterip_cluster::object::text;
 use clusterip_cluster::watch::control_plane_services::{ControlPlaneServices, MOVE_OPTION, called_by};
 use clusterip_core::address::{Candidates, Family, Order, overlap};
 use clusterip_core::annotations::{MOVE_ANNOTATION, MOVING_ANNOTATION, Move, OS_ANNOTATION, POOL_ANNOTATION};
-use clusterip_core::answer::Outcome;
 use clusterip_core::settings::{DnsAddress, Pool, Settings, UnusableRange, is_outside_service_ranges};
 use ipnet::IpNet;
 use serde_json::Value;
@@ -145,7 +144,7 @@ fn misplaced(
             let why = placement.evidence.as_deref().unwrap_or("nothing is known of its nodes");
             let hand = if by_hand == Some(true) { "; the address was set by hand" } else { "" };
             let message = format!("{}, and no pool matches it: {why}{hand}", places(settings, &wrong));
-            let last = if placement.outcome == Outcome::Allocated && by_hand != Some(true) {
+            let last = if placement.verdict.is_allocated() && by_hand != Some(true) {
                 "let `clusterip move` give it an address outside of all pools"
             } else {
                 "create the Service again with an address of no pool"

@@ -1,4 +1,4 @@
-//! Builds the answer of the policy from a decision.
+//! The response of the policy to a request: a decision as it is sent to the API server.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,18 +8,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::address_set_by_hand::ADDRESS_FIELDS;
-use crate::annotations::{REASON_ANNOTATION, annotate, cut, in_record, recorded_addresses};
-pub use crate::decide::Outcome;
+use crate::annotations::{REASON_ANNOTATION, annotate, cut, in_record};
 use crate::decide::{Decision, MAX_LINE_LENGTH, Verdict};
 use crate::denial::Denial;
-use crate::evidence::Report;
-use crate::external::{self, External};
+use crate::external::External;
 use crate::json::field_mut;
 
-/// The answer of a Kubewarden policy. The same decision always gives the same bytes.
+/// The response of a Kubewarden policy. The same decision always gives the same bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Answer {
+pub struct Response {
     /// Whether the request is admitted.
     pub accepted: bool,
     /// The reason of a refusal.
@@ -31,80 +29,12 @@ pub struct Answer {
     /// The object of the request with its new addresses, blocks or record; `None` if it does not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mutated_object: Option<Value>,
-    /// See [`Audit`].
+    /// What was decided, and why. Every response has them, including refusals.
     pub audit_annotations: Option<BTreeMap<String, String>>,
     /// Warnings for the author of the request. The API server shows them, and may cut those with more than 256
     /// characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warnings: Option<Vec<String>>,
-}
-
-/// The content of the audit annotations, which every answer has, including refusals.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Audit {
-    /// `decision`: what happened.
-    pub outcome: Outcome,
-    /// `pool`: the name of the Service's pool, if a pool was looked for.
-    pub pool: Option<String>,
-    /// `evidence`: the evidence about nodes as JSON, if it was needed.
-    pub evidence: Option<Report>,
-    /// `reason`: why the request was left unchanged or denied.
-    pub reason: Option<String>,
-    /// `external`, `external-pool`, `external-addresses` and `external-reason`: what happened to the external addresses
-    /// of a Service, if the request concerned any.
-    pub external: Option<External>,
-}
-
-impl Outcome {
-    fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        let decision = annotations.get("decision")?;
-        [Self::Allocated, Self::Unchanged, Self::Denied].into_iter().find(|outcome| outcome.name() == decision)
-    }
-}
-
-impl Audit {
-    /// Formats the audit annotations.
-    pub fn to_annotations(&self) -> BTreeMap<String, String> {
-        let evidence = self.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok());
-        let mut annotations = BTreeMap::new();
-        let mut annotate = |key: &str, value: Option<String>| {
-            if let Some(value) = value {
-                annotations.insert(key.to_owned(), value);
-            }
-        };
-        annotate("decision", Some(self.outcome.name().to_owned()));
-        annotate("evidence", evidence);
-        annotate("pool", self.pool.clone());
-        annotate("reason", self.reason.clone());
-        if let Some(External { outcome, pool, addresses, reason }) = &self.external {
-            annotate("external", Some(outcome.name().to_owned()));
-            annotate("external-pool", pool.clone());
-            annotate("external-addresses", (!addresses.is_empty()).then(|| in_record(addresses)));
-            annotate("external-reason", reason.clone());
-        }
-        annotations
-    }
-
-    /// Parses audit annotations; `None` if they are not from this policy.
-    pub fn from_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        Some(Self {
-            outcome: Outcome::from_annotations(annotations)?,
-            pool: annotations.get("pool").cloned(),
-            evidence: annotations.get("evidence").and_then(|text| serde_json::from_str(text).ok()),
-            reason: annotations.get("reason").cloned(),
-            external: Self::external(annotations),
-        })
-    }
-
-    fn external(annotations: &BTreeMap<String, String>) -> Option<External> {
-        let name = annotations.get("external")?;
-        Some(External {
-            outcome: external::RecordChange::ALL.into_iter().find(|outcome| outcome.name() == name)?,
-            pool: annotations.get("external-pool").cloned(),
-            addresses: annotations.get("external-addresses").map(|text| recorded_addresses(text)).unwrap_or_default(),
-            reason: annotations.get("external-reason").cloned(),
-        })
-    }
 }
 
 impl Decision {
@@ -114,41 +44,39 @@ impl Decision {
     }
 }
 
-impl Answer {
-    /// The answer that applies `decision` to `object`, the object of the request. Only its addresses, blocks, record of
+impl Response {
+    /// The response that applies `decision` to `object`, the object of the request. Only its addresses, blocks, record of
     /// external addresses, reason, and the owners of its addresses in `metadata.managedFields` change.
     pub fn new(decision: Decision, mut object: Value) -> Self {
-        let (outcome, reason) = (decision.outcome(), decision.reason().map(str::to_owned));
         let warnings = decision.cut_warnings();
-        let Decision { verdict, pool, evidence, external, disown, note, .. } = decision;
-        let audit = Audit { outcome, pool, evidence, reason, external: external.clone() }.to_annotations();
-        let mut answer = Self {
+        let mut response = Self {
             accepted: true,
-            audit_annotations: Some(audit),
+            audit_annotations: Some(audit_annotations(&decision)),
             warnings: (!warnings.is_empty()).then_some(warnings),
             ..Self::default()
         };
+        let Decision { verdict, external, disown, note, .. } = decision;
         let disowned = disown && disown_addresses(&mut object);
         match verdict {
             Verdict::Allocated(addresses) => {
                 set_addresses(&mut object, &addresses);
-                answer.mutated_object = Some(object);
+                response.mutated_object = Some(object);
             }
             Verdict::Assigned(blocks) => {
                 set_blocks(&mut object, &blocks);
-                answer.mutated_object = Some(object);
+                response.mutated_object = Some(object);
             }
             Verdict::Unchanged(_) => {
                 let changes = disowned || note.is_some() || external.as_ref().is_some_and(External::changes);
-                answer.mutated_object = changes.then_some(object);
+                response.mutated_object = changes.then_some(object);
             }
             Verdict::Denied(Denial { code, message }) => {
-                answer.accepted = false;
-                answer.code = Some(code);
-                answer.message = Some(message);
+                response.accepted = false;
+                response.code = Some(code);
+                response.message = Some(message);
             }
         }
-        if let Some(object) = &mut answer.mutated_object {
+        if let Some(object) = &mut response.mutated_object {
             if let Some(note) = note {
                 annotate(object, REASON_ANNOTATION, note);
             }
@@ -156,30 +84,36 @@ impl Answer {
                 external.carry_out(object);
             }
         }
-        answer
+        response
     }
 
-    /// The answer to a request that can't be read.
+    /// The response to a request that can't be read.
     pub(crate) fn unreadable(message: String) -> Self {
         let verdict = Verdict::Denied(Denial { code: 400, message });
         Self::new(Decision::new(verdict), Value::Null)
     }
+}
 
-    /// The outcome. Answers of another policy have no audit annotations; then it is derived from the answer itself.
-    pub fn outcome(&self) -> Outcome {
-        let annotated = self.audit_annotations.as_ref().and_then(Outcome::from_annotations);
-        match (annotated, self.accepted, &self.mutated_object) {
-            (Some(outcome), ..) => outcome,
-            (None, false, _) => Outcome::Denied,
-            (None, true, Some(_)) => Outcome::Allocated,
-            (None, true, None) => Outcome::Unchanged,
+/// The audit annotations: `decision`, and what is known of `pool`, `evidence` (as JSON) and `reason`. If the request
+/// concerns external addresses, also `external`, `external-pool`, `external-addresses` and `external-reason`.
+fn audit_annotations(decision: &Decision) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::new();
+    let mut annotate = |key: &str, value: Option<String>| {
+        if let Some(value) = value {
+            annotations.insert(key.to_owned(), value);
         }
+    };
+    annotate("decision", Some(decision.verdict.name().to_owned()));
+    annotate("evidence", decision.evidence.as_ref().and_then(|evidence| serde_json::to_string(evidence).ok()));
+    annotate("pool", decision.pool.clone());
+    annotate("reason", decision.verdict.reason().map(str::to_owned));
+    if let Some(External { outcome, pool, addresses, reason }) = &decision.external {
+        annotate("external", Some(outcome.name().to_owned()));
+        annotate("external-pool", pool.clone());
+        annotate("external-addresses", (!addresses.is_empty()).then(|| in_record(addresses)));
+        annotate("external-reason", reason.clone());
     }
-
-    /// The content of the audit annotations; `None` if this policy did not write them.
-    pub fn audit(&self) -> Option<Audit> {
-        Audit::from_annotations(self.audit_annotations.as_ref()?)
-    }
+    annotations
 }
 
 /// Sets `spec.clusterIP`, and for two addresses `spec.clusterIPs` too. With one address, the API server fills in the
