@@ -8,7 +8,7 @@ use clusterip_core::annotations::{FOREIGN_ANNOTATIONS, RECORD_ANNOTATION, claime
 use clusterip_core::external::claim::MAX_EXTERNAL_IPS;
 use clusterip_core::json::TypeMismatch;
 use clusterip_core::label_selector::Labels;
-use clusterip_core::node::object::blocks;
+use clusterip_core::nodes::blocks;
 use clusterip_core::workload::{TemplateAt, Workload};
 use ipnet::IpNet;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Evidence of the nodes on which the endpoints of a Service run: every source, as objects of the API server.
 
-use clusterip_core::evidence::Report;
+use clusterip_core::decision::Report;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;

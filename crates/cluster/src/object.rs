@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clusterip_core::node::object::blocks;
+use clusterip_core::nodes::blocks;
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 use serde_json::Value;

@@ -12,9 +12,8 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::address::{Family, parse_address};
-use crate::json::{field_mut, quote};
+use crate::json::{field_mut, quote, unknown_name_message};
 use crate::label_selector::Labels;
-use crate::settings::unknown_name_message;
 
 /// The annotation of a Service or a Namespace that names the operating system of its Pods.
 pub const OS_ANNOTATION: &str = "clusterip-policy/os";

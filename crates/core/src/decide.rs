@@ -1,140 +1,18 @@
-//! Decides about a Service: request, settings and cluster go in, one decision comes out.
+//! Decides about a request: request, settings and cluster go in, one decision comes out. [`validate`] does the same from
+//! bytes to bytes, for the policy module.
 
-use std::net::IpAddr;
-
-use ipnet::IpNet;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::address::{Candidates, Family};
-use crate::annotations::{self, REASON_ANNOTATION};
-use crate::denial::Denial;
-use crate::evidence::Report;
-use crate::external::{self, External, Held, RecordChange};
-use crate::families::{Second, families, second};
-use crate::json::TypeMismatch;
-use crate::lookups::{Cluster, LookupError};
-use crate::namespace::LazyNamespace;
-use crate::node::{self, Allocation};
-use crate::pick::Picker;
-use crate::pool::{Choice, PoolRefusal, choose};
-use crate::request::{About, Operation, Request};
-use crate::service::{FamilyPolicy, Service};
-use crate::settings::{Explicit, Pool, Reservation, Settings, Unmatched, WhenFull};
-use crate::triage::{Triage, triage};
-
-/// The API server may cut longer warnings. A value of [`REASON_ANNOTATION`] is not longer either.
-pub(crate) const MAX_LINE_LENGTH: usize = 256;
-
-/// The decision about a request, and its reasons.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// What happens.
-    pub verdict: Verdict,
-    /// The name of the Service's pool, if a pool was looked for.
-    pub pool: Option<String>,
-    /// Whether a pool was looked for, and none matches the Service.
-    pub unmatched: bool,
-    /// The evidence about nodes, if it was needed.
-    pub evidence: Option<Report>,
-    /// What happens to the Service's external addresses, if the request concerns any.
-    pub external: Option<External>,
-    /// Whether the Service has or gets an address that the request does not name. Then the address fields must have no
-    /// owner in `metadata.managedFields`: with server-side apply, the author of an empty `clusterIP` owns it before the
-    /// address is there, and the address would count as set by hand.
-    pub disown: bool,
-    /// The new value of [`REASON_ANNOTATION`], not longer than a warning; empty if the annotation is removed, `None` if
-    /// it stays as it is.
-    pub note: Option<String>,
-    /// Warnings for the author of the request.
-    pub warnings: Vec<String>,
-}
-
-impl Decision {
-    /// A decision without reasons and warnings.
-    pub(crate) fn new(verdict: Verdict) -> Self {
-        Self {
-            verdict,
-            pool: None,
-            unmatched: false,
-            evidence: None,
-            external: None,
-            disown: false,
-            note: None,
-            warnings: Vec::new(),
-        }
-    }
-
-    /// The refusal of a request that can't be read.
-    pub fn unreadable(mismatch: &TypeMismatch) -> Self {
-        let message = format!("the request can't be read: {mismatch}");
-        Self::new(Verdict::Denied(Denial { code: 400, message }))
-    }
-
-    /// The refusal; `None` if the request is admitted.
-    pub fn denial(&self) -> Option<&Denial> {
-        if let Verdict::Denied(denial) = &self.verdict { Some(denial) } else { None }
-    }
-
-    /// The blocks that a Node gets, if it gets any.
-    pub fn assigned(&self) -> Option<&[IpNet]> {
-        if let Verdict::Assigned(blocks) = &self.verdict { Some(blocks) } else { None }
-    }
-
-    /// The addresses of a Service that gets any, the primary one first; they include one that it already has.
-    pub fn allocated(&self) -> Option<&[IpAddr]> {
-        if let Verdict::Allocated(addresses) = &self.verdict { Some(addresses) } else { None }
-    }
-}
-
-/// What happens to a request. As JSON it is its [`name`](Self::name).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The Service gets these addresses, the primary one first. They include an address that it already has.
-    Allocated(Vec<IpAddr>),
-    /// The Node gets these pod CIDRs, in this order.
-    Assigned(Vec<IpNet>),
-    /// The object stays as it is, for this reason.
-    Unchanged(String),
-    /// The request is refused.
-    Denied(Denial),
-}
-
-impl Verdict {
-    /// `allocated`, `unchanged` or `denied`.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Allocated(_) | Self::Assigned(_) => "allocated",
-            Self::Unchanged(_) => "unchanged",
-            Self::Denied(_) => "denied",
-        }
-    }
-
-    /// Whether the object gets addresses or blocks.
-    pub fn is_allocated(&self) -> bool {
-        matches!(self, Self::Allocated(_) | Self::Assigned(_))
-    }
-
-    /// Whether the request is refused.
-    pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Denied(_))
-    }
-
-    /// Why the object stays as it is, or why the request is refused.
-    pub fn reason(&self) -> Option<&str> {
-        match self {
-            Self::Allocated(_) | Self::Assigned(_) => None,
-            Self::Unchanged(reason) => Some(reason),
-            Self::Denied(denial) => Some(&denial.message),
-        }
-    }
-}
-
-impl Serialize for Verdict {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
+use crate::decision::Decision;
+use crate::external::{self, Held};
+use crate::json::{TypeMismatch, describe};
+use crate::lookups::Cluster;
+use crate::nodes::{self, Allocation};
+use crate::request::{About, Request};
+use crate::response::Response;
+use crate::services::{self, LazyNamespace};
+use crate::settings::Settings;
 
 /// What a host that assigns blocks or external addresses knows to be in use. Without it, admission only checks those
 /// that others have set.
@@ -150,37 +28,16 @@ pub struct InUse<'a> {
 /// external addresses. About a Node: about its blocks. Any other request is left unchanged.
 pub fn decide(request: &Request, settings: &Settings, in_use: InUse<'_>, cluster: &dyn Cluster) -> Decision {
     if let About::Node(node) = &request.about {
-        return node::decide(node, settings, in_use.blocks, cluster);
+        return nodes::decide(node, settings, in_use.blocks, cluster);
     }
-    let held = in_use.external;
-    let outside = (settings.unmatched != Unmatched::Unmanaged).then(|| settings.outside_of_pools());
-    let mut case = Case {
-        request,
-        settings,
-        outside: outside.as_ref(),
-        cluster,
-        namespace: LazyNamespace::new(&request.namespace, cluster),
-        decision: Decision::new(Verdict::Unchanged(String::new())),
-    };
-    let triage = triage(request, settings);
-    if let Triage::Allocate(service) | Triage::AllocateSecond(service, _) | Triage::Keep(service) = triage {
-        case.decision.disown = service.cluster_ip.is_none();
+    let namespace = LazyNamespace::new(&request.namespace, cluster);
+    let mut decision = services::decide(request, settings, &namespace, cluster);
+    // If either decision is a refusal, the whole request is refused.
+    if !decision.verdict.is_denied() {
+        external::decide(request, settings, in_use.external, &namespace, cluster, &mut decision);
     }
-    let verdict = match triage {
-        Triage::Leave(reason) => Ok(Verdict::Unchanged(reason)),
-        Triage::Keep(_) => Ok(Verdict::Unchanged("no new address".to_owned())),
-        Triage::Allocate(service) => case.allocate(service),
-        Triage::AllocateSecond(service, address) => case.allocate_second(service, address),
-        Triage::Check(service, addresses) => case.check(service, &addresses),
-    };
-    let verdict = verdict.unwrap_or_else(|refusal| Verdict::Denied(case.denial(&refusal)));
-    let verdict = case.with_external(verdict, held);
-    if let About::Service(change) = &request.about {
-        let before = change.old.as_ref().map(|old| &old.annotations);
-        case.decision.warnings.extend(annotations::ineffective(&change.object.annotations, before));
-        case.decision.note = case.note(&change.object, &verdict);
-    }
-    Decision { verdict, ..case.decision }
+    services::explain(request, settings, &mut decision);
+    decision
 }
 
 /// As [`decide`], for an `AdmissionRequest` as JSON. One that can't be read is denied with status 400 and the reason.
@@ -191,354 +48,62 @@ pub fn decide_value(request: &Value, settings: &Settings, in_use: InUse<'_>, clu
     }
 }
 
-/// The second address of a Service.
-enum SecondAddress {
-    /// The pool has this free address.
-    Address(IpAddr),
-    /// The pool has no range of the family, and the Service does not require a second address.
-    NotAvailable,
-    /// The pool has no address for the Service. The verdict is for the whole request: it is refused, or left to
-    /// Kubernetes.
-    Verdict(Verdict),
-}
-
-/// One request and the decision so far.
-struct Case<'a> {
-    request: &'a Request,
-    settings: &'a Settings,
-    /// Where the addresses come from that no pool gives to a Service; `None` if Kubernetes picks them.
-    outside: Option<&'a Pool>,
-    cluster: &'a dyn Cluster,
-    namespace: LazyNamespace<'a>,
-    decision: Decision,
-}
-
-impl<'a> Case<'a> {
-    /// Also decides about the external addresses. If either decision is a refusal, the whole request is refused.
-    fn with_external(&mut self, verdict: Verdict, held: Option<&Held>) -> Verdict {
-        let given: &[IpAddr] = match &verdict {
-            Verdict::Denied(_) => return verdict,
-            Verdict::Allocated(addresses) => addresses,
-            _ => &[],
-        };
-        let warnings = &mut self.decision.warnings;
-        match external::decide(self.request, self.settings, held, given, &self.namespace, self.cluster, warnings) {
-            Ok(external) => {
-                self.decision.external = external;
-                verdict
-            }
-            Err(denial) => {
-                let denied =
-                    External { outcome: RecordChange::Denied, pool: None, addresses: Vec::new(), reason: None };
-                self.decision.external = Some(denied);
-                Verdict::Denied(denial)
-            }
-        }
-    }
-
-    fn allocate(&mut self, service: &Service) -> Result<Verdict, PoolRefusal> {
-        let choice = self.choose(service)?;
-        let pool = match self.place(&choice) {
-            Ok(pool) => pool,
-            Err(verdict) => return Ok(verdict),
-        };
-        let wanted = families(service, pool, self.settings);
-        let key = self.request.hash_key();
-        let mut picker = self.picker(&key);
-        let Some(primary) = self.pick(&mut picker, pool, wanted.primary)? else {
-            return Ok(self.without(pool, wanted.primary, &choice));
-        };
-        let mut addresses = vec![primary];
-        if let Some(second) = wanted.second {
-            match self.second_address(&mut picker, pool, second, &choice)? {
-                SecondAddress::Address(address) => addresses.push(address),
-                SecondAddress::NotAvailable => {}
-                SecondAddress::Verdict(verdict) => return Ok(verdict),
-            }
-        } else if service.family_policy == FamilyPolicy::PreferDualStack && pool.has(wanted.primary.other()) {
-            self.warn(format!(
-                "PreferDualStack: no second address from pool {:?}: serviceCIDRs has no {} range",
-                pool.name,
-                wanted.primary.other()
-            ));
-        }
-        Ok(Verdict::Allocated(addresses))
-    }
-
-    fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, PoolRefusal> {
-        let Some(second) = second(service, Family::of(first).other(), self.settings) else {
-            return Ok(Verdict::Unchanged("no second address requested".to_owned()));
-        };
-        let choice = self.choose(service)?;
-        let pool = match self.place(&choice) {
-            Ok(pool) => pool,
-            Err(verdict) => return Ok(verdict),
-        };
-        let key = self.request.hash_key();
-        match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
-            SecondAddress::Address(address) => Ok(Verdict::Allocated(vec![first, address])),
-            SecondAddress::NotAvailable => {
-                Ok(Verdict::Unchanged(format!("pool {:?} has no {} range", pool.name, second.family)))
-            }
-            SecondAddress::Verdict(verdict) => Ok(verdict),
-        }
-    }
-
-    /// Picks the second address.
-    fn second_address(
-        &mut self,
-        picker: &mut Picker<'_>,
-        pool: &Pool,
-        second: Second,
-        choice: &Choice<'_>,
-    ) -> Result<SecondAddress, PoolRefusal> {
-        let from = match self.outside {
-            _ if second.required || pool.has(second.family) => pool,
-            Some(outside) => outside,
-            None => {
-                self.warn(format!(
-                    "pool {:?} has no {} range: Kubernetes picks the second address from any range",
-                    pool.name, second.family
-                ));
-                return Ok(SecondAddress::NotAvailable);
-            }
-        };
-        match self.pick(picker, from, second.family)? {
-            Some(address) => Ok(SecondAddress::Address(address)),
-            None => Ok(SecondAddress::Verdict(self.without(pool, second.family, choice))),
-        }
-    }
-
-    /// Picks the address that is reserved for the Service, otherwise any free address of the pool.
-    fn pick(&mut self, picker: &mut Picker<'_>, pool: &Pool, family: Family) -> Result<Option<IpAddr>, LookupError> {
-        let Request { namespace, name, .. } = self.request;
-        if let Some(address) = pool.reserved_address(family, namespace, name) {
-            let why = if let Some(range) = self.settings.unusable_range_of(address) {
-                range.why.clone()
-            } else if picker.pick(&Candidates::of_spans(&[address.into()], &[], family))?.is_some() {
-                return Ok(Some(address));
-            } else {
-                // The answer only warns, so a failed look-up is no reason to deny.
-                match picker.holder(address) {
-                    Ok(Some(holder)) => format!("Service {holder} has it"),
-                    Ok(None) => "it is in flight, or its IPAddress is left over".to_owned(),
-                    Err(error) => error.to_string(),
-                }
-            };
-            self.warn(format!("{address}, which pool {:?} reserves for this Service, is not free: {why}", pool.name));
-        }
-        picker.pick(&self.settings.candidates(pool, family))
-    }
-
-    fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Verdict, PoolRefusal> {
-        let unchanged = || Ok(Verdict::Unchanged("set by hand".to_owned()));
-        let reserved = addresses.iter().find_map(|address| {
-            let pool = self.settings.pool_of(*address)?;
-            let reservation = pool.reservation(*address)?;
-            let is_own = reservation.is_for(&self.request.namespace, &self.request.name);
-            (!is_own).then_some((pool, reservation))
-        });
-        if let Some((pool, Reservation { address, service: owner })) = reserved {
-            let message = format!(
-                "Service {}: {address} of pool {:?} is reserved for Service {owner}; omit clusterIP, use another address, \
-                 or remove the reservation from the pool",
-                self.request.subject(),
-                pool.name
-            );
-            return Ok(Verdict::Denied(Denial { code: 403, message }));
-        }
-        if self.settings.explicit == Explicit::Allow {
-            return unchanged();
-        }
-        let mut wrong: Vec<String> = Vec::new();
-        let mut placed: Vec<(IpAddr, Option<&Pool>)> = Vec::new();
-        for &address in addresses {
-            if let Some(range) = self.settings.unusable_range_of(address) {
-                wrong.push(range.why.clone());
-            }
-            match self.settings.pool_of(address) {
-                _ if Some(address) == self.settings.kubernetes_address() => {
-                    wrong.push(format!("{address} is the address of default/kubernetes"));
-                }
-                Some(pool)
-                    if pool.exclude.iter().any(|excluded| excluded.contains(&address))
-                        && pool.reservation(address).is_none() =>
-                {
-                    wrong.push(format!("{address} is excluded from pool {:?}", pool.name));
-                }
-                lies_in => placed.push((address, lies_in)),
-            }
-        }
-        if !placed.is_empty() {
-            match self.choose(service) {
-                Ok(choice) => {
-                    wrong.extend(placed.iter().filter_map(|(address, lies_in)| misplaced(*address, *lies_in, &choice)));
-                }
-                // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
-                Err(refusal) if self.settings.explicit == Explicit::Warn => {
-                    self.warn(format!("clusterIP was not checked: {refusal}"));
-                }
-                Err(refusal) => return Err(refusal),
-            }
-        }
-        if wrong.is_empty() {
-            return unchanged();
-        }
-        if self.settings.explicit == Explicit::Deny {
-            let message = format!(
-                "Service {}: {}; omit clusterIP, or use an address of the Service's pool",
-                self.request.subject(),
-                wrong.join("; ")
-            );
-            return Ok(Verdict::Denied(Denial { code: 403, message }));
-        }
-        self.decision.warnings.append(&mut wrong);
-        unchanged()
-    }
-
-    /// Chooses the pool, and records pool and evidence for the answer.
-    fn choose(&mut self, service: &Service) -> Result<Choice<'a>, PoolRefusal> {
-        let choice = choose(service, &self.namespace, self.settings, self.cluster, &mut self.decision.warnings)?;
-        self.decision.pool = choice.pool.map(|pool| pool.name.clone());
-        self.decision.unmatched = choice.pool.is_none();
-        self.decision.evidence = choice.report();
-        Ok(choice)
-    }
-
-    fn picker<'k>(&self, key: &'k str) -> Picker<'k>
-    where
-        'a: 'k,
-    {
-        Picker::new(self.cluster, self.settings.order, key, (&self.request.namespace, &self.request.name))
-    }
-
-    /// The new value of [`REASON_ANNOTATION`], see [`Decision::note`]. A value that the author of a new Service wrote
-    /// never stays, because it could name a pool that the Service is not in.
-    fn note(&self, service: &Service, verdict: &Verdict) -> Option<String> {
-        let Request { operation, namespace, name, .. } = self.request;
-        if !self.settings.annotate_reason
-            || *operation != Operation::Create
-            || self.settings.exemption(namespace, name).is_some()
-        {
-            return None;
-        }
-        match (verdict, &self.decision.pool, &self.decision.evidence) {
-            (Verdict::Allocated(_), Some(pool), Some(evidence)) => {
-                let note = format!("pool {pool}: {}", evidence.describe());
-                Some(annotations::cut(&note, MAX_LINE_LENGTH).into_owned())
-            }
-            _ => service.annotations.contains_key(REASON_ANNOTATION).then(String::new),
-        }
-    }
-
-    fn warn(&mut self, warning: String) {
-        self.decision.warnings.push(warning);
-    }
-
-    /// Where the Service gets its address: from its pool, or if no pool matches it, from the addresses that no pool
-    /// contains. The error is the verdict if it gets none.
-    fn place(&mut self, choice: &Choice<'a>) -> Result<&'a Pool, Verdict> {
-        if let Some(pool) = choice.pool {
-            return Ok(pool);
-        }
-        // The settings have pools of Nodes or of external addresses only, so this is intended.
-        if self.settings.pools.is_empty() {
-            return Err(Verdict::Unchanged("the settings have no pool for Services".to_owned()));
-        }
-        match self.outside {
-            None => {
-                let reason = format!("{}: Kubernetes picks the address", no_pool_matches(choice));
-                self.warn(reason.clone());
-                Err(Verdict::Unchanged(reason))
-            }
-            Some(_) if self.settings.unmatched == Unmatched::Deny => Err(self.deny_unmatched(choice, "")),
-            Some(outside) => {
-                self.warn(format!("{}: it gets an address outside of all pools", no_pool_matches(choice)));
-                Ok(outside)
-            }
-        }
-    }
-
-    /// Denies a Service that no pool matches.
-    #[inline(never)] // The module has room for one copy.
-    fn deny_unmatched(&self, choice: &Choice<'_>, why: &str) -> Verdict {
-        let message = format!(
-            "Service {}: {}{why}; add a pool that matches it, or set services.unmatched: unmanaged",
-            self.request.subject(),
-            no_pool_matches(choice)
-        );
-        Verdict::Denied(Denial { code: 403, message })
-    }
-
-    /// The verdict if the Service's pool has no free address of a family that it needs.
-    fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
-        if choice.pool.is_none() {
-            let why = if self.settings.cluster_has(family) {
-                format!(", and no {family} address outside of the pools is free")
-            } else {
-                format!(", and services.serviceCIDRs has no {family} range to take an address from")
-            };
-            return self.deny_unmatched(choice, &why);
-        }
-        let (why, remedy) = if pool.has(family) {
-            let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
-            let unusable = self.settings.unusable_ranges_of(pool, family);
-            let remedy = "add a range to the pool, delete Services that are not needed, or".to_owned();
-            if count == 0 && !unusable.is_empty() {
-                let remedy = "add a range to the pool that the API server accepts, or".to_owned();
-                (format!("pool {:?} ({ranges}) has no usable address: {unusable}", pool.name), remedy)
-            } else {
-                let mut used =
-                    format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
-                let for_services = pool.reservations.iter().filter(|other| Family::of(other.address) == family).count();
-                if for_services > 0 {
-                    used += &format!(", {for_services} reserved for Services");
-                }
-                let more = if unusable.is_empty() { String::new() } else { format!("; {unusable}") };
-                (format!("pool {:?} ({ranges}) is full: {used}{more}", pool.name), remedy)
-            }
-        } else {
-            (format!("pool {:?} has no {family} range", pool.name), format!("add an {family} range to the pool, or"))
-        };
-        if self.settings.when_full == WhenFull::Unmanaged {
-            let reason = format!("{why}: Kubernetes picks the address");
-            self.warn(reason.clone());
-            return Verdict::Unchanged(reason);
-        }
-        let message = format!(
-            "Service {}: {why}; chosen by {}; {remedy} set services.whenFull: unmanaged",
-            self.request.subject(),
-            choice.describe()
-        );
-        // The API server uses the same status if a range is full.
-        Verdict::Denied(Denial { code: 500, message })
-    }
-
-    fn denial(&self, refusal: &PoolRefusal) -> Denial {
-        let code = match refusal {
-            PoolRefusal::Lookup { .. } => 500,
-            PoolRefusal::Unknown { .. } | PoolRefusal::NotAdmitted { .. } => 403,
-        };
-        Denial { code, message: format!("Service {}: {refusal}", self.request.subject()) }
-    }
-}
-
-/// Says that no pool matches a Service.
-#[inline(never)] // The module has room for one copy.
-fn no_pool_matches(choice: &Choice<'_>) -> String {
-    let evidence = if choice.evidence.is_empty() { "this Service".to_owned() } else { choice.describe() };
-    format!("no pool matches {evidence}")
-}
-
-/// Why an address is wrong that lies in this pool, or in none; `None` if it may stay. An address outside of every pool
-/// is wrong if the Service's own pool has addresses of its family.
-fn misplaced(address: IpAddr, lies_in: Option<&Pool>, choice: &Choice<'_>) -> Option<String> {
-    let place = match (lies_in, choice.pool) {
-        (Some(pool), own) if own == Some(pool) => return None,
-        (Some(pool), Some(own)) => format!("lies in pool {:?}, expected pool {:?}", pool.name, own.name),
-        (Some(pool), None) => format!("lies in pool {:?}, but no pool matches", pool.name),
-        (None, Some(own)) if own.has(Family::of(address)) => format!("lies in no pool, expected pool {:?}", own.name),
-        (None, _) => return None,
+/// Answers `{"request": AdmissionRequest, "settings": …}`. To get blocks for a Node, the host adds `"allocation": …`,
+/// see [`Allocation`]; to get external addresses for a Service, it adds `"external": …`, see [`Held`]. A payload that
+/// can't be read is denied with status 400 and the reason.
+pub fn validate(payload: &[u8], cluster: &dyn Cluster) -> Response {
+    let unreadable = |why: &str| {
+        Response::unreadable(format!("the request is not a JSON document with request and settings: {why}"))
     };
-    Some(format!("{address} {place}: {}", choice.describe()))
+    // A generic value instead of a type: deserialising types would make the module larger.
+    let mut payload: Value = match serde_json::from_slice(payload) {
+        Ok(payload) => payload,
+        Err(error) => return unreadable(&error.to_string()),
+    };
+    if !payload.is_object() {
+        return unreadable(&format!("found {}", describe(&payload)));
+    }
+    let mut field = |key: &str| payload.get_mut(key).map(Value::take).unwrap_or_default();
+    let (mut request, settings) = (field("request"), field("settings"));
+    let (allocation, external) = (field("allocation"), field("external"));
+    let settings = match Settings::from_value(&settings) {
+        Ok(settings) => settings,
+        Err(invalid) => return Response::unreadable(format!("invalid settings: {invalid}")),
+    };
+    let read = || -> Result<_, TypeMismatch> { Ok((Allocation::read(&allocation)?, Held::read(&external)?)) };
+    let decision = match read() {
+        Ok((allocation, held)) => {
+            let in_use = InUse { blocks: allocation.as_ref(), external: held.as_ref() };
+            decide_value(&request, &settings, in_use, cluster)
+        }
+        Err(mismatch) => Decision::unreadable(&mismatch),
+    };
+    Response::new(decision, request.get_mut("object").map(Value::take).unwrap_or_default())
+}
+
+/// The answer about settings: the fields that Kubewarden reads, and warnings for hosts that can show them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsResponse {
+    /// Whether the policy can use the settings.
+    pub valid: bool,
+    /// All mistakes, one on each line.
+    pub message: Option<String>,
+    /// Settings that are allowed but probably not intended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// Checks a settings document in JSON.
+pub fn validate_settings(payload: &[u8]) -> SettingsResponse {
+    let invalid = |message: String| SettingsResponse { valid: false, message: Some(message), warnings: Vec::new() };
+    match serde_json::from_slice(payload) {
+        Err(error) => invalid(format!("the settings are not a JSON document: {error}")),
+        Ok(document) => match Settings::from_value(&document) {
+            Err(mistakes) => invalid(mistakes.to_string()),
+            Ok(settings) => {
+                let warnings = settings.warnings().iter().map(ToString::to_string).collect();
+                SettingsResponse { valid: true, message: None, warnings }
+            }
+        },
+    }
 }

@@ -191,3 +191,25 @@ pub fn quote(text: &str) -> String {
         None => format!("{text:?}"),
     }
 }
+
+/// The known name that is nearest to an unknown one; `None` if none is near. The time grows with the length of `name`.
+#[inline(never)] // The module has room for one copy.
+pub fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    const FARTHEST: usize = 3;
+    let mut nearest: Option<(usize, &str)> = None;
+    for known in known {
+        let distance = strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
+        if nearest.is_none_or(|(least, _)| distance < least) {
+            nearest = Some((distance, known));
+        }
+    }
+    nearest.filter(|(distance, known)| *distance <= FARTHEST.min(known.len() / 2)).map(|(_, known)| known)
+}
+
+/// The message about an unknown name. It suggests the nearest known name, or lists all of them.
+pub fn unknown_name_message(what: &str, name: &str, known: &[&str]) -> String {
+    match nearest_name(name, known) {
+        Some(nearest) => format!("unknown {what} {}: did you mean {nearest}?", quote(name)),
+        None => format!("unknown {what} {}: known are {}", quote(name), known.join(", ")),
+    }
+}

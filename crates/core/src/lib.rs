@@ -43,17 +43,16 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`mod@decide`] | a decision about a request: typed values go in, one [`Decision`] comes out |
-//! | [`mod@validate`] | the same from bytes to bytes, for the policy module |
-//! | [`settings`] | the settings document, read and checked |
-//! | [`request`], [`service`], [`node`], [`workload`], [`pod_spec`] | the fields of objects that a decision reads |
-//! | [`annotations`], [`label_selector`], [`json`] | the parsers that these modules share |
-//! | [`lookups`] | the port to the cluster: the look-ups of a decision |
-//! | [`triage`] | what a request needs |
-//! | [`evidence`] | on which nodes the Pods of a Service will run; `pool` then chooses the pool |
-//! | [`pick`], [`address`] | a free address of a pool; address arithmetic |
+//! | [`services`] | the ClusterIP of a Service |
+//! | [`nodes`] | the pod CIDRs of a Node |
 //! | [`external`] | the external addresses of a Service |
+//! | [`settings`] | the settings document, read and checked |
+//! | [`address`] | address arithmetic, and the order in which addresses are tried |
+//! | [`lookups`] | the port to the cluster: the look-ups of a decision |
+//! | [`decision`], [`response`] | what was decided, and the response to the API server that says so |
+//! | [`request`], [`workload`], [`pod_spec`] | the fields of objects that a decision reads |
+//! | [`annotations`], [`label_selector`], [`json`] | the parsers that these modules share |
 //! | [`address_set_by_hand`] | whether the address of a Service was set by hand |
-//! | [`response`] | a decision as the response to the API server, with its audit annotations |
 //!
 //! # Promises
 //!
@@ -66,27 +65,19 @@ pub mod address;
 pub mod address_set_by_hand;
 pub mod annotations;
 pub mod decide;
-mod denial;
-pub mod evidence;
+pub mod decision;
 pub mod external;
-mod families;
 pub mod json;
 pub mod label_selector;
 pub mod lookups;
-mod namespace;
-pub mod node;
-pub mod pick;
+pub mod nodes;
 pub mod pod_spec;
-mod pool;
 pub mod request;
 pub mod response;
-pub mod service;
 pub mod service_key;
+pub mod services;
 pub mod settings;
-pub mod triage;
-pub mod validate;
 pub mod workload;
 
-pub use decide::{Decision, InUse, Verdict, decide, decide_value};
-pub use denial::Denial;
-pub use validate::{validate, validate_settings};
+pub use decide::{InUse, SettingsResponse, decide, decide_value, validate, validate_settings};
+pub use decision::{Decision, Denial, Verdict};

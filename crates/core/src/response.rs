@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::address_set_by_hand::ADDRESS_FIELDS;
-use crate::annotations::{REASON_ANNOTATION, annotate, cut, in_record};
-use crate::decide::{Decision, MAX_LINE_LENGTH, Verdict};
-use crate::denial::Denial;
-use crate::external::External;
+use crate::annotations::{REASON_ANNOTATION, annotate, in_record};
+use crate::decision::{Decision, Denial, External, Verdict};
 use crate::json::field_mut;
 
 /// The response of a Kubewarden policy. The same decision always gives the same bytes.
@@ -35,13 +33,6 @@ pub struct Response {
     /// characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warnings: Option<Vec<String>>,
-}
-
-impl Decision {
-    /// The warnings, each as long as the API server shows it.
-    pub fn cut_warnings(&self) -> Vec<String> {
-        self.warnings.iter().map(|warning| cut(warning, MAX_LINE_LENGTH).into_owned()).collect()
-    }
 }
 
 impl Response {

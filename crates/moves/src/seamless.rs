@@ -28,7 +28,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clusterip_core::annotations::MOVING_NAME;
-use clusterip_core::service::addresses;
+use clusterip_core::services::addresses;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clusterip_core::evidence::Report;
+use clusterip_core::decision::Report;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};

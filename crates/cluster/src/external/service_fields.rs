@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use clusterip_core::external::claim::{LOAD_BALANCER_IP, claims};
 use clusterip_core::external::stored;
-use clusterip_core::service::Service;
+use clusterip_core::services::Service;
 use clusterip_core::settings::ExternalSettings;
 use clusterip_failover::assignments::Protocol;
 use serde_json::Value;

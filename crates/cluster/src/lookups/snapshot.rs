@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use clusterip_core::label_selector::{Labels, includes};
-pub use clusterip_core::service::addresses;
 use clusterip_core::service_key::ServiceKey;
+pub use clusterip_core::services::addresses;
 use serde_json::Value;
 
 mod address_index;

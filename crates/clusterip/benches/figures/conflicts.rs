@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use clusterip_core::address::{Candidates, Order, Range};
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
-use clusterip_core::pick::Picker;
+use clusterip_core::services::Picker;
 use clusterip_core::settings::Lookups;
 use clusterip_core::workload::WorkloadKind;
 use ipnet::{IpNet, Ipv4Net};

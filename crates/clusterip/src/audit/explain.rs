@@ -12,7 +12,7 @@ use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, call
 use clusterip_core::address::{Blocks, Span};
 use clusterip_core::address_set_by_hand::is_set_by_hand;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
-use clusterip_core::evidence::Report;
+use clusterip_core::decision::Report;
 use clusterip_core::label_selector::Labels;
 use clusterip_core::lookups::{Cluster, LookupError, NamespaceMeta, Reserve, Selected};
 use clusterip_core::service_key::ServiceKey;

@@ -123,10 +123,7 @@ mod tests {
         });
         let plain = json!({"spec": {}});
         let held = |planned: &PlanState, object: &Value| -> Vec<String> {
-            let held = planned.held(object).to_value();
-            let text = |item: &Value, key: &str| item[key].as_str().unwrap().to_owned();
-            let line = |item: &Value| format!("{} {}", text(item, "address"), text(item, "by"));
-            held["held"].as_array().unwrap().iter().map(line).collect()
+            planned.held(object).iter().map(|(address, by)| format!("{address} {by}")).collect()
         };
         planned.add_existing("shop/old", &claiming("10.0.9.1"));
         planned.add_existing("shop/far", &claiming("10.1.0.1"));

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use clusterip_cluster::lookups::snapshot::addresses;
 use clusterip_cluster::object;
-use clusterip_core::evidence::Report;
-use clusterip_core::external::{self, External, stored};
+use clusterip_core::decision::Report;
+use clusterip_core::decision::{External, RecordChange};
+use clusterip_core::external::stored;
 use clusterip_core::{Decision, Denial, Verdict};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -42,7 +43,7 @@ pub struct Row {
 pub struct ExternalRow {
     /// The decision: `recorded`, `removed`, `unchanged` or `denied`.
     #[serde(serialize_with = "by_name")]
-    pub decision: external::RecordChange,
+    pub decision: RecordChange,
     /// The pool that the addresses are from.
     pub pool: Option<String>,
     /// The external addresses of the Service after the plan.
@@ -111,7 +112,7 @@ impl AddressSource {
     }
 }
 
-fn by_name<S: Serializer>(outcome: &external::RecordChange, serializer: S) -> Result<S::Ok, S::Error> {
+fn by_name<S: Serializer>(outcome: &RecordChange, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(outcome.name())
 }
 

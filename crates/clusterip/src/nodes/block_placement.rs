@@ -3,9 +3,9 @@
 //! A decision is made as if the Node were created now without blocks. It names the pool of the Node.
 
 use clusterip_cluster::policy::node_request::NodeRequest;
-use clusterip_core::evidence::Report;
+use clusterip_core::decision::Report;
 use clusterip_core::lookups::EmptyCluster;
-use clusterip_core::node::{Allocation, BlockPlace, place_of};
+use clusterip_core::nodes::{Allocation, BlockPlace, place_of};
 use clusterip_core::settings::Settings;
 use clusterip_core::{Decision, InUse, decide_value};
 use ipnet::IpNet;

@@ -9,7 +9,7 @@ use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::{self, Packed, blocks_of};
 use clusterip_cluster::policy::node_request::NodeRequest;
-use clusterip_core::evidence::Report;
+use clusterip_core::decision::Report;
 use clusterip_core::response::Response;
 use clusterip_core::settings::{NodePool, Settings};
 use clusterip_core::{Decision, InUse, Verdict, decide_value};

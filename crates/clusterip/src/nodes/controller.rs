@@ -20,7 +20,7 @@ use clusterip_cluster::live_settings::LiveSettings;
 use clusterip_cluster::watch::partial_object::PartialObject;
 use clusterip_cluster::watch::stores::Stores;
 use clusterip_core::lookups::EmptyCluster;
-use clusterip_core::node::{Allocation, Node};
+use clusterip_core::nodes::{Allocation, Node};
 use clusterip_core::request::Request;
 use clusterip_core::{InUse, Verdict};
 use kube::Client;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use clusterip_core::address::{Family, Occupancy, Span, overlap};
-use clusterip_core::node::Allocation;
+use clusterip_core::nodes::Allocation;
 use clusterip_core::settings::NodeSettings;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde_json::{Map, Value};

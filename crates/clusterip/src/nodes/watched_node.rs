@@ -2,7 +2,7 @@
 
 use clusterip_cluster::object::blocks_in;
 use clusterip_cluster::watch::partial_object::PartialObject;
-use clusterip_core::node::Node;
+use clusterip_core::nodes::Node;
 use ipnet::IpNet;
 
 /// A watched Node.

@@ -3,7 +3,7 @@
 use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_core::Verdict;
-use clusterip_core::evidence::Report;
+use clusterip_core::decision::Report;
 
 use super::columns::{self, Layout, paint};
 use crate::audit::explain::{AddressLocation, Explanation};

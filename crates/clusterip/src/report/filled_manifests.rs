@@ -6,7 +6,7 @@ use std::slice;
 use clusterip_cluster::manifests::manifest_edit::{Edit, Fields, apply};
 use clusterip_cluster::manifests::{self, Manifest, ManifestText, Origin};
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
-use clusterip_core::external;
+use clusterip_core::decision::RecordChange;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -73,7 +73,7 @@ fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
     let services = plan.rows.iter().zip(&plan.manifests).filter_map(|(row, index)| {
         let given = row.cluster_ips.iter().filter(|_| row.decision.is_allocated());
         let values: Vec<String> = given.map(ToString::to_string).collect();
-        let external = row.external.as_ref().filter(|external| external.decision == external::RecordChange::Recorded);
+        let external = row.external.as_ref().filter(|external| external.decision == RecordChange::Recorded);
         let record = external.map(|external| in_record(&external.addresses));
         let changes = !values.is_empty() || record.is_some();
         changes.then_some((*index, Filling { fields: Fields::ClusterIps, values, record }))

@@ -2,7 +2,7 @@
 
 use clusterip_core::Verdict;
 use clusterip_core::address::Family;
-use clusterip_core::external;
+use clusterip_core::decision::RecordChange;
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -136,10 +136,10 @@ impl ExternalSummary {
         let decisions = || rows.iter().filter_map(|row| Some(row.external.as_ref()?.decision));
         let count = |wanted| decisions().filter(|decision| *decision == wanted).count();
         Self {
-            recorded: count(external::RecordChange::Recorded),
-            removed: count(external::RecordChange::Removed),
-            unchanged: count(external::RecordChange::Unchanged),
-            denied: count(external::RecordChange::Denied),
+            recorded: count(RecordChange::Recorded),
+            removed: count(RecordChange::Removed),
+            unchanged: count(RecordChange::Unchanged),
+            denied: count(RecordChange::Denied),
         }
     }
 

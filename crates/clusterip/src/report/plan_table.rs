@@ -7,8 +7,8 @@ use clusterip_cluster::terminal::harmless;
 use clusterip_core::Verdict;
 use clusterip_core::address::Family;
 use clusterip_core::annotations::in_record;
-use clusterip_core::evidence::Report;
-use clusterip_core::external;
+use clusterip_core::decision::RecordChange;
+use clusterip_core::decision::Report;
 
 use super::audit_table;
 use super::columns::{self, Layout, paint};
@@ -127,7 +127,7 @@ fn node_line(row: &NodeRow) -> [String; 4] {
 
 fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, message }: &ExternalRow) -> [String; 5] {
     let given = if addresses.is_empty() { "-".to_owned() } else { in_record(addresses) };
-    let style = if *decision == external::RecordChange::Recorded { style::GOOD } else { style::FAINT };
+    let style = if *decision == RecordChange::Recorded { style::GOOD } else { style::FAINT };
     let reason = match (message, decision) {
         (None, _) => match source {
             Some(AddressSource::Asked) => "asked for".to_owned(),
@@ -135,7 +135,7 @@ fn external_line(row: &Row, ExternalRow { decision, pool, addresses, source, mes
             Some(AddressSource::Free) => "free".to_owned(),
             None => "-".to_owned(),
         },
-        (Some(message), external::RecordChange::Unchanged) => format!("unchanged: {}", harmless(message)),
+        (Some(message), RecordChange::Unchanged) => format!("unchanged: {}", harmless(message)),
         (Some(message), decision) => format!("{}: {}", decision.name(), harmless(message)),
     };
     let [namespace, name] = [&row.namespace, &row.name].map(|text| harmless(text));

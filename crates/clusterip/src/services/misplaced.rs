@@ -12,7 +12,7 @@ use clusterip_cluster::reservations::subject_addresses::Subject;
 use clusterip_cluster::watch::control_plane_services::{MOVE_OPTION, called_by};
 use clusterip_core::Decision;
 use clusterip_core::annotations::{MOVE_ANNOTATION, Move};
-use clusterip_core::evidence::Report;
+use clusterip_core::decision::Report;
 use clusterip_core::settings::{Pool, Settings};
 use clusterip_failover::leases::owner::Owner;
 use serde_json::Value;

@@ -3,8 +3,7 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-use super::band::static_band_len;
-use super::block::Blocks;
+use super::block::{Blocks, static_band_len};
 use super::family::{Family, number};
 use super::occupancy::Occupancy;
 use super::span::Span;

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::outcome::{External, RecordChange};
 use super::pool::{Claimant, OUTSIDE, Right};
 use crate::address::{Family, Order};
 use crate::annotations::{RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, in_record, recorded_addresses};
+use crate::decision::{External, RecordChange};
 use crate::lookups::LookupError;
-use crate::service::{FamilyPolicy, Service};
+use crate::services::{FamilyPolicy, Service};
 use crate::settings::ExternalPool;
 
 /// Assigns one address of each of the Service's families: an address that it requests or already has, otherwise a free

@@ -11,7 +11,7 @@ use crate::annotations::{
 };
 use crate::json::quote;
 use crate::lookups::LookupError;
-use crate::service::Service;
+use crate::services::Service;
 
 /// Lists the mistakes in addresses that the Service claims and that other programs assign: addresses of our pools that
 /// the Service may not have. Addresses outside of every pool are ignored.

@@ -5,7 +5,7 @@ use std::slice::from_ref;
 
 use crate::address::parse_address;
 use crate::annotations::{FOREIGN_ANNOTATIONS, claimed_addresses, parts};
-use crate::service::Service;
+use crate::services::Service;
 
 /// `spec.externalIPs` as a field that claims addresses.
 pub const EXTERNAL_IPS: &str = "spec.externalIPs";

@@ -7,28 +7,45 @@ use super::assign::assign;
 use super::check::{check_beyond, check_claims, check_requested};
 use super::claim::{EXTERNAL_IPS, claims};
 use super::held::{Held, Holders};
-use super::outcome::{External, RecordChange};
 use super::pool::Claimant;
 use crate::address::Family;
 use crate::annotations::{RECORD_ANNOTATION, recorded_addresses};
-use crate::denial::Denial;
-use crate::families::second;
+use crate::decision::{Decision, Denial, External, RecordChange, Verdict};
 use crate::lookups::{Cluster, LookupError};
-use crate::namespace::LazyNamespace;
 use crate::request::{About, Change, Request};
-use crate::service::Service;
+use crate::services::LazyNamespace;
+use crate::services::Service;
+use crate::services::second;
 use crate::settings::Settings;
 
-/// Decides about the external addresses of a Service that is created or updated; `Ok(None)` if the request concerns
-/// none.
+/// Adds the decision about the external addresses of a Service to one about its cluster IPs that is no refusal; nothing if
+/// the request concerns none.
 ///
-/// New claims are always checked. An address is assigned only if `held_by_host` says which addresses are in use.
-/// `given` are the cluster IPs that the same request gives the Service.
-///
-/// # Errors
-/// The refusal if the Service newly claims an address that it may not have. Claims that it had before are never
-/// refused, because its other fields must stay changeable.
-pub fn decide(
+/// New claims are always checked. An address is assigned only if `held_by_host` says which addresses are in use. A
+/// request that newly claims an address that the Service may not have is refused. Claims that the Service had before are
+/// never refused, because its other fields must stay changeable.
+pub(crate) fn decide(
+    request: &Request,
+    settings: &Settings,
+    held_by_host: Option<&Held>,
+    namespace: &LazyNamespace<'_>,
+    cluster: &dyn Cluster,
+    decision: &mut Decision,
+) {
+    let given = decision.allocated().map(<[IpAddr]>::to_vec).unwrap_or_default();
+    match decided(request, settings, held_by_host, &given, namespace, cluster, &mut decision.warnings) {
+        Ok(external) => decision.external = external,
+        Err(denial) => {
+            decision.external =
+                Some(External { outcome: RecordChange::Denied, pool: None, addresses: Vec::new(), reason: None });
+            decision.verdict = Verdict::Denied(denial);
+        }
+    }
+}
+
+/// The decision about the external addresses, or the refusal. `given` are the cluster IPs that the same request gives the
+/// Service.
+fn decided(
     request: &Request,
     settings: &Settings,
     held_by_host: Option<&Held>,

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::net::IpAddr;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::address::parse_address;
 use crate::json::{Located, TypeMismatch};
@@ -49,10 +49,9 @@ impl Held {
         self.by.entry(address.to_string()).or_insert(by);
     }
 
-    /// The form that [`Self::read`] reads.
-    pub fn to_value(&self) -> Value {
-        let held: Vec<Value> = self.by.iter().map(|(address, by)| json!({"address": address, "by": by})).collect();
-        json!({ "held": held })
+    /// Each address with its holder.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.by.iter().map(|(address, by)| (address.as_str(), by.as_str()))
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! [`claim`] reads the claims of a Service, [`stored`] reads for a host which addresses a stored Service has, `held`
 //! reads the addresses in use, `pool` determines which addresses a Service may have, `check` checks new claims, and
-//! `assign` finds an address for a Service. `decide` calls them and returns an [`External`].
+//! `assign` finds an address for a Service. `decide` calls them and returns an
+//! [`External`](crate::decision::External).
 //!
 //! The API server accepts the same annotation on two Services. Therefore addresses are assigned only if the host says
 //! which ones are in use (a host with a ledger); otherwise claims are only checked.
@@ -12,10 +13,8 @@ mod check;
 pub mod claim;
 mod decide;
 mod held;
-mod outcome;
 mod pool;
 pub mod stored;
 
 pub(crate) use decide::decide;
 pub use held::Held;
-pub use outcome::{External, RecordChange};

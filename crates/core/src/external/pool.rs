@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use super::held::Holders;
 use crate::address::Family;
 use crate::lookups::LookupError;
-use crate::namespace::LazyNamespace;
-use crate::pool::first_mismatch;
-use crate::service::Service;
+use crate::services::LazyNamespace;
+use crate::services::Service;
+use crate::services::first_mismatch;
 use crate::settings::{ExternalPool, ExternalSettings};
 
 /// A Service, and the information that decides which addresses it may have.

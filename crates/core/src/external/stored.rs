@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::claim::claims;
 use crate::annotations::{RECORD_ANNOTATION, REQUESTED_ADDRESS_ANNOTATION, claimed_addresses, recorded_addresses};
-use crate::service::Service;
+use crate::services::Service;
 
 /// The fields of a Service object on which its external addresses depend. All other fields of the result are as in a
 /// Service without them.

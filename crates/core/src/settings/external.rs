@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::AdmissionScope;
 use crate::address::{Candidates, Family, Span};
 use crate::label_selector::LabelSelector;
-use crate::service::Service;
+use crate::services::Service;
 
 /// `external`: which Service may have which external addresses. Without pools, external addresses are left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]

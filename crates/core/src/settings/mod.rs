@@ -25,9 +25,10 @@ pub use self::check_services::{is_outside_service_ranges, with_ranges_of_cluster
 pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
-pub use self::reader::{is_dns_label, nearest_name, parse_cidr, unknown_name_message};
+pub use self::reader::{is_dns_label, parse_cidr};
 pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
+pub use crate::json::{nearest_name, unknown_name_message};
 use crate::label_selector::{LabelSelector, Labels};
 use crate::pod_spec::OS_LABEL;
 use crate::service_key::ServiceKey;

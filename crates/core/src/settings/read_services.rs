@@ -2,10 +2,10 @@
 //! values in `check_services`.
 
 use super::read::PoolPaths;
-use super::reader::{Fields, Reader, unknown_name_message};
+use super::reader::{Fields, Reader};
 use super::{AdmissionScope, Explicit, Lookups, Match, Pool, Reservation, Settings, Unmatched, WhenFull};
 use crate::address::Order;
-use crate::json::{Located, quote};
+use crate::json::{Located, quote, unknown_name_message};
 use crate::service_key::ServiceKey;
 use crate::workload::WorkloadKind;
 

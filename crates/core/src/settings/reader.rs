@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::{Explicit, Mistake};
 use crate::address::Family;
-use crate::json::{Located, TypeMismatch, quote};
+use crate::json::{Located, TypeMismatch, quote, unknown_name_message};
 use crate::label_selector::{LabelSelector, Labels, Operator, Requirement};
 
 /// Reads values, and records the mistakes.
@@ -258,26 +258,4 @@ pub fn parse_cidr(text: &str) -> Result<IpNet, String> {
         return Err(format!("{cidr} has host bits set: did you mean {}?", cidr.trunc()));
     }
     Ok(cidr)
-}
-
-/// The known name that is nearest to an unknown one; `None` if none is near. The time grows with the length of `name`.
-#[inline(never)] // The module has room for one copy.
-pub fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    const FARTHEST: usize = 3;
-    let mut nearest: Option<(usize, &str)> = None;
-    for known in known {
-        let distance = strsim::damerau_levenshtein(&known.to_ascii_lowercase(), &name.to_ascii_lowercase());
-        if nearest.is_none_or(|(least, _)| distance < least) {
-            nearest = Some((distance, known));
-        }
-    }
-    nearest.filter(|(distance, known)| *distance <= FARTHEST.min(known.len() / 2)).map(|(_, known)| known)
-}
-
-/// The message about an unknown name. It suggests the nearest known name, or lists all of them.
-pub fn unknown_name_message(what: &str, name: &str, known: &[&str]) -> String {
-    match nearest_name(name, known) {
-        Some(nearest) => format!("unknown {what} {}: did you mean {nearest}?", quote(name)),
-        None => format!("unknown {what} {}: known are {}", quote(name), known.join(", ")),
-    }
 }

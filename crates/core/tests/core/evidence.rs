@@ -4,7 +4,7 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use clusterip_core::evidence::Report;
+use clusterip_core::decision::Report;
 use serde_json::{Value, json};
 
 use crate::support::{

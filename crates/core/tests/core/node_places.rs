@@ -3,7 +3,7 @@
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
-use clusterip_core::node::{BlockPlace, place_of};
+use clusterip_core::nodes::{BlockPlace, place_of};
 use clusterip_core::settings::Withheld;
 use serde_json::json;
 

@@ -10,8 +10,8 @@ use clusterip_core::settings::{
     AdmissionScope, Explicit, ExternalSettings, Lookups, Match, NodeSettings, Pool, Reservation, Settings, Unmatched,
     WhenFull,
 };
-use clusterip_core::validate::{SettingsResponse, validate_settings};
 use clusterip_core::workload::WorkloadKind;
+use clusterip_core::{SettingsResponse, validate_settings};
 use serde_json::{Value, json};
 
 use crate::support::{ip, net, settings};

@@ -7,7 +7,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 use clusterip_core::address::Family;
 use clusterip_core::label_selector::{LabelSelector, Labels, Operator, Requirement};
 use clusterip_core::settings::{BlockSize, Explicit, NodeMatch, NodePool, NodeSettings, Settings, Withheld};
-use clusterip_core::validate::{SettingsResponse, validate_settings};
+use clusterip_core::{SettingsResponse, validate_settings};
 use serde_json::{Value, json};
 
 use crate::support::{net, node_pool, settings};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use clusterip_core::service::addresses;
+use clusterip_core::services::addresses;
 use serde_json::Value;
 
 /// How a Service is moved.

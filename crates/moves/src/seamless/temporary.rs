@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use std::net::IpAddr;
 
 use clusterip_core::annotations::{SWAPPED_ANNOTATION, TEMPORARY_LABEL};
-use clusterip_core::service::addresses;
+use clusterip_core::services::addresses;
 use serde_json::Value;
 use siphasher::sip::SipHasher24;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clusterip_core::service::addresses;
+use clusterip_core::services::addresses;
 use clusterip_moves::refusal::Refusal;
 use clusterip_moves::seamless::request::Request;
 use serde_json::{Value, json};

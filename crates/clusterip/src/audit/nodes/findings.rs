@@ -1,7 +1,7 @@
 //! Findings about Nodes and their blocks.
 
 use clusterip_core::address::Family;
-use clusterip_core::node::{BlockPlace, place_of};
+use clusterip_core::nodes::{BlockPlace, place_of};
 use clusterip_core::settings::{NodePool, Settings, Withheld};
 use ipnet::IpNet;
 

@@ -1,4 +1,4 @@
-use clusterip_core::node::Node;
+use clusterip_core::nodes::Node;
 
 use super::super::block_placement::BlockStanding;
 use super::*;

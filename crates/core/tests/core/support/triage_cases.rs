@@ -1,8 +1,8 @@
 //! The table of the tests of triage: a request and its verdict.
 
 use clusterip_core::request::Request;
+use clusterip_core::services::{Triage, triage};
 use clusterip_core::settings::Settings;
-use clusterip_core::triage::{Triage, triage};
 use serde_json::Value;
 
 /// The verdict in a word or two, with addresses or the reason.

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use super::object::Service;
 use crate::request::{About, Change, Operation, Request};
-use crate::service::Service;
 use crate::settings::Settings;
 
 /// What to do about a request.

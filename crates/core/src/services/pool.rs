@@ -2,12 +2,13 @@
 
 use thiserror::Error;
 
+use super::evidence::{self, Evidence};
+use super::namespace::LazyNamespace;
+use super::object::Service;
 use crate::annotations::{self, POOL_ANNOTATION};
-use crate::evidence::{self, Evidence, Report};
+use crate::decision::Report;
 use crate::json::quote;
 use crate::lookups::{Cluster, LookupError};
-use crate::namespace::LazyNamespace;
-use crate::service::Service;
 use crate::settings::{AdmissionScope, Pool, Settings};
 
 /// The chosen pool, and why it was chosen.

@@ -6,8 +6,8 @@ use super::object::Node;
 use super::place::{BlockPlace, place_of};
 use super::pool::{no_matching_pool, report};
 use crate::address::overlap;
-use crate::decide::Verdict;
-use crate::denial::Denial;
+use crate::decision::Denial;
+use crate::decision::Verdict;
 use crate::lookups::{Cluster, LookupError};
 use crate::settings::{Explicit, NodePool, Settings, Withheld};
 

@@ -2,12 +2,11 @@
 
 use ipnet::IpNet;
 
-use super::allocation::Allocation;
-use super::assign::assign;
+use super::assign::{Allocation, assign};
 use super::check::check;
 use super::object::Node;
 use super::pool::{choose, report};
-use crate::decide::{Decision, Verdict};
+use crate::decision::{Decision, Verdict};
 use crate::lookups::Cluster;
 use crate::request::Change;
 use crate::settings::{Explicit, Settings};

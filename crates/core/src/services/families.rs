@@ -1,7 +1,7 @@
 //! Determines the IP families of a Service's addresses.
 
+use super::object::{FamilyPolicy, Service};
 use crate::address::Family;
-use crate::service::{FamilyPolicy, Service};
 use crate::settings::{Pool, Settings};
 
 /// The families to allocate from a pool.

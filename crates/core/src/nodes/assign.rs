@@ -1,14 +1,42 @@
-//! Assigns blocks to a Node.
+//! Assigns blocks to a Node. The host sends the blocks in use, and where the search for the next one starts.
 
 use ipnet::IpNet;
+use serde_json::Value;
 
-use super::allocation::Allocation;
 use super::object::Node;
 use super::pool::{no_matching_pool, report};
 use crate::address::Family;
-use crate::decide::Verdict;
-use crate::denial::Denial;
+use crate::decision::{Denial, Verdict};
+use crate::json::{Located, TypeMismatch};
 use crate::settings::{NodePool, Settings};
+
+/// The state of the pools of Nodes. The policy keeps no blocks between requests, so the host sends this state with each
+/// request for blocks, and records the blocks that it gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// The blocks in use. An entry may also be a part of a block or a larger range; any order.
+    pub held: Vec<IpNet>,
+    /// For each range of a pool, the block that was handed out last.
+    pub last: Vec<IpNet>,
+}
+
+impl Allocation {
+    /// Reads the state; `None` for `null`.
+    ///
+    /// # Errors
+    /// [`TypeMismatch`] if `value` is not an object with two lists of CIDRs.
+    pub fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
+        if value.is_null() {
+            return Ok(None);
+        }
+        let at = Located::new(value, "allocation");
+        let list = |key: &str| -> Result<Vec<IpNet>, TypeMismatch> {
+            let Some(list) = at.get(key)? else { return Ok(Vec::new()) };
+            list.items()?.map(|item| item.text()?.parse().map_err(|_| item.mismatch("a CIDR"))).collect()
+        };
+        Ok(Some(Self { held: list("held")?, last: list("last")? }))
+    }
+}
 
 /// Assigns one block of each family of the Node's pool. If one family has no free block, the Node gets no block.
 pub(super) fn assign(node: &Node, own: Option<&NodePool>, settings: &Settings, allocation: &Allocation) -> Verdict {

@@ -1,8 +1,8 @@
 //! Chooses the pool of a Node.
 
-use crate::evidence::{Report, in_words};
+use crate::decision::{Report, in_words};
 use crate::label_selector::Labels;
-use crate::node::Node;
+use crate::nodes::Node;
 use crate::pod_spec::labelled;
 use crate::settings::{NodePool, NodeSettings};
 

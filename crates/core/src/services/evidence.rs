@@ -4,22 +4,16 @@
 //! one has a value: the Service's annotation, the workloads that the Service selects (one kind after the other), its
 //! Namespace, and for the operating system the setting `assumeOS`.
 
-use serde::{Deserialize, Serialize};
-
+use super::namespace::LazyNamespace;
+use super::object::Service;
 use crate::annotations::{self, NODE_SELECTOR_ANNOTATION, OS_ANNOTATION};
-use crate::json::quote;
+use crate::decision::{ASSUMED_OS, Report, SEPARATOR};
+use crate::json::{nearest_name, quote};
 use crate::label_selector::Labels;
 use crate::lookups::{Cluster, LookupError};
-use crate::namespace::LazyNamespace;
 use crate::pod_spec::{OS_LABEL, PodSpec, labelled, normal};
-use crate::service::Service;
-use crate::settings::{Settings, nearest_name};
+use crate::settings::Settings;
 use crate::workload::{Workload, WorkloadKind};
-
-/// The source of an operating system that the settings assume.
-const ASSUMED_OS: &str = "setting assumeOS";
-/// Separates the sources of a report.
-const SEPARATOR: &str = ", ";
 
 /// The known node labels, each with its source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,40 +29,6 @@ struct Found {
     key: String,
     value: String,
     source: String,
-}
-
-/// Evidence in the form that answers report.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// The source, such as `Deployment shop/web`. Without labels, the other conditions that led to the pool, such as
-    /// `namespace shop`.
-    pub source: String,
-    /// The node labels.
-    pub labels: Labels,
-    /// A sentence for each label on which the selected workloads disagree. Unlike a warning, it is never cut.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mixed: Vec<String>,
-}
-
-impl Report {
-    /// One line: `kubernetes.io/os=windows (Deployment shop/web)`, or only the source if there are no labels.
-    pub fn describe(&self) -> String {
-        if self.labels.is_empty() {
-            return self.source.clone();
-        }
-        format!("{} ({})", in_words(&self.labels), self.source)
-    }
-
-    /// Whether one of the labels is only assumed, as the settings say. Only the operating system is ever assumed.
-    pub fn has_assumed_os(&self) -> bool {
-        self.source.split(SEPARATOR).any(|source| source == ASSUMED_OS)
-    }
-}
-
-/// Labels in one line: `kubernetes.io/arch=arm64, kubernetes.io/os=linux`.
-pub(crate) fn in_words(labels: &Labels) -> String {
-    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
-    labels.join(", ")
 }
 
 impl Evidence {
@@ -110,13 +70,6 @@ impl Evidence {
             self.found.insert(place, Found { key: key.to_owned(), value, source });
         }
     }
-}
-
-/// A label value as it is; any other text is quoted, because annotations may contain any text.
-fn plain(value: &str) -> String {
-    let harmless =
-        !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    if harmless { value.to_owned() } else { quote(value) }
 }
 
 /// Looks for the values of `keys`, and makes no more look-ups than necessary.

@@ -1,0 +1,378 @@
+//! Decides about the ClusterIP of a Service.
+
+use std::net::IpAddr;
+
+use super::families::{Second, families, second};
+use super::namespace::LazyNamespace;
+use super::object::{FamilyPolicy, Service};
+use super::picker::Picker;
+use super::pool::{Choice, PoolRefusal, choose};
+use super::triage::{Triage, triage};
+use crate::address::{Candidates, Family};
+use crate::annotations::{self, REASON_ANNOTATION};
+use crate::decision::{Decision, Denial, MAX_LINE_LENGTH, Verdict};
+use crate::lookups::{Cluster, LookupError};
+use crate::request::{About, Operation, Request};
+use crate::settings::{Explicit, Pool, Reservation, Settings, Unmatched, WhenFull};
+
+/// Decides about the ClusterIP that a request concerns. [`explain`] completes the decision.
+pub(crate) fn decide(
+    request: &Request,
+    settings: &Settings,
+    namespace: &LazyNamespace<'_>,
+    cluster: &dyn Cluster,
+) -> Decision {
+    let outside = (settings.unmatched != Unmatched::Unmanaged).then(|| settings.outside_of_pools());
+    let decision = Decision::new(Verdict::Unchanged(String::new()));
+    let mut case = Case { request, settings, outside: outside.as_ref(), cluster, namespace, decision };
+    let triage = triage(request, settings);
+    if let Triage::Allocate(service) | Triage::AllocateSecond(service, _) | Triage::Keep(service) = triage {
+        case.decision.disown = service.cluster_ip.is_none();
+    }
+    let verdict = match triage {
+        Triage::Leave(reason) => Ok(Verdict::Unchanged(reason)),
+        Triage::Keep(_) => Ok(Verdict::Unchanged("no new address".to_owned())),
+        Triage::Allocate(service) => case.allocate(service),
+        Triage::AllocateSecond(service, address) => case.allocate_second(service, address),
+        Triage::Check(service, addresses) => case.check(service, &addresses),
+    };
+    let verdict = verdict.unwrap_or_else(|refusal| Verdict::Denied(case.denial(&refusal)));
+    Decision { verdict, ..case.decision }
+}
+
+/// Adds what the author of a Service is told besides the verdict: warnings about annotations without effect, and the
+/// annotation with the reason.
+pub(crate) fn explain(request: &Request, settings: &Settings, decision: &mut Decision) {
+    if let About::Service(change) = &request.about {
+        let before = change.old.as_ref().map(|old| &old.annotations);
+        decision.warnings.extend(annotations::ineffective(&change.object.annotations, before));
+        decision.note = note(request, settings, &change.object, decision);
+    }
+}
+
+/// The second address of a Service.
+enum SecondAddress {
+    /// The pool has this free address.
+    Address(IpAddr),
+    /// The pool has no range of the family, and the Service does not require a second address.
+    NotAvailable,
+    /// The pool has no address for the Service. The verdict is for the whole request: it is refused, or left to
+    /// Kubernetes.
+    Verdict(Verdict),
+}
+
+/// One request and the decision so far.
+struct Case<'a> {
+    request: &'a Request,
+    settings: &'a Settings,
+    /// Where the addresses come from that no pool gives to a Service; `None` if Kubernetes picks them.
+    outside: Option<&'a Pool>,
+    cluster: &'a dyn Cluster,
+    namespace: &'a LazyNamespace<'a>,
+    decision: Decision,
+}
+
+impl<'a> Case<'a> {
+    fn allocate(&mut self, service: &Service) -> Result<Verdict, PoolRefusal> {
+        let choice = self.choose(service)?;
+        let pool = match self.place(&choice) {
+            Ok(pool) => pool,
+            Err(verdict) => return Ok(verdict),
+        };
+        let wanted = families(service, pool, self.settings);
+        let key = self.request.hash_key();
+        let mut picker = self.picker(&key);
+        let Some(primary) = self.pick(&mut picker, pool, wanted.primary)? else {
+            return Ok(self.without(pool, wanted.primary, &choice));
+        };
+        let mut addresses = vec![primary];
+        if let Some(second) = wanted.second {
+            match self.second_address(&mut picker, pool, second, &choice)? {
+                SecondAddress::Address(address) => addresses.push(address),
+                SecondAddress::NotAvailable => {}
+                SecondAddress::Verdict(verdict) => return Ok(verdict),
+            }
+        } else if service.family_policy == FamilyPolicy::PreferDualStack && pool.has(wanted.primary.other()) {
+            self.warn(format!(
+                "PreferDualStack: no second address from pool {:?}: serviceCIDRs has no {} range",
+                pool.name,
+                wanted.primary.other()
+            ));
+        }
+        Ok(Verdict::Allocated(addresses))
+    }
+
+    fn allocate_second(&mut self, service: &Service, first: IpAddr) -> Result<Verdict, PoolRefusal> {
+        let Some(second) = second(service, Family::of(first).other(), self.settings) else {
+            return Ok(Verdict::Unchanged("no second address requested".to_owned()));
+        };
+        let choice = self.choose(service)?;
+        let pool = match self.place(&choice) {
+            Ok(pool) => pool,
+            Err(verdict) => return Ok(verdict),
+        };
+        let key = self.request.hash_key();
+        match self.second_address(&mut self.picker(&key), pool, second, &choice)? {
+            SecondAddress::Address(address) => Ok(Verdict::Allocated(vec![first, address])),
+            SecondAddress::NotAvailable => {
+                Ok(Verdict::Unchanged(format!("pool {:?} has no {} range", pool.name, second.family)))
+            }
+            SecondAddress::Verdict(verdict) => Ok(verdict),
+        }
+    }
+
+    /// Picks the second address.
+    fn second_address(
+        &mut self,
+        picker: &mut Picker<'_>,
+        pool: &Pool,
+        second: Second,
+        choice: &Choice<'_>,
+    ) -> Result<SecondAddress, PoolRefusal> {
+        let from = match self.outside {
+            _ if second.required || pool.has(second.family) => pool,
+            Some(outside) => outside,
+            None => {
+                self.warn(format!(
+                    "pool {:?} has no {} range: Kubernetes picks the second address from any range",
+                    pool.name, second.family
+                ));
+                return Ok(SecondAddress::NotAvailable);
+            }
+        };
+        match self.pick(picker, from, second.family)? {
+            Some(address) => Ok(SecondAddress::Address(address)),
+            None => Ok(SecondAddress::Verdict(self.without(pool, second.family, choice))),
+        }
+    }
+
+    /// Picks the address that is reserved for the Service, otherwise any free address of the pool.
+    fn pick(&mut self, picker: &mut Picker<'_>, pool: &Pool, family: Family) -> Result<Option<IpAddr>, LookupError> {
+        let Request { namespace, name, .. } = self.request;
+        if let Some(address) = pool.reserved_address(family, namespace, name) {
+            let why = if let Some(range) = self.settings.unusable_range_of(address) {
+                range.why.clone()
+            } else if picker.pick(&Candidates::of_spans(&[address.into()], &[], family))?.is_some() {
+                return Ok(Some(address));
+            } else {
+                // The answer only warns, so a failed look-up is no reason to deny.
+                match picker.holder(address) {
+                    Ok(Some(holder)) => format!("Service {holder} has it"),
+                    Ok(None) => "it is in flight, or its IPAddress is left over".to_owned(),
+                    Err(error) => error.to_string(),
+                }
+            };
+            self.warn(format!("{address}, which pool {:?} reserves for this Service, is not free: {why}", pool.name));
+        }
+        picker.pick(&self.settings.candidates(pool, family))
+    }
+
+    fn check(&mut self, service: &Service, addresses: &[IpAddr]) -> Result<Verdict, PoolRefusal> {
+        let unchanged = || Ok(Verdict::Unchanged("set by hand".to_owned()));
+        let reserved = addresses.iter().find_map(|address| {
+            let pool = self.settings.pool_of(*address)?;
+            let reservation = pool.reservation(*address)?;
+            let is_own = reservation.is_for(&self.request.namespace, &self.request.name);
+            (!is_own).then_some((pool, reservation))
+        });
+        if let Some((pool, Reservation { address, service: owner })) = reserved {
+            let message = format!(
+                "Service {}: {address} of pool {:?} is reserved for Service {owner}; omit clusterIP, use another address, \
+                 or remove the reservation from the pool",
+                self.request.subject(),
+                pool.name
+            );
+            return Ok(Verdict::Denied(Denial { code: 403, message }));
+        }
+        if self.settings.explicit == Explicit::Allow {
+            return unchanged();
+        }
+        let mut wrong: Vec<String> = Vec::new();
+        let mut placed: Vec<(IpAddr, Option<&Pool>)> = Vec::new();
+        for &address in addresses {
+            if let Some(range) = self.settings.unusable_range_of(address) {
+                wrong.push(range.why.clone());
+            }
+            match self.settings.pool_of(address) {
+                _ if Some(address) == self.settings.kubernetes_address() => {
+                    wrong.push(format!("{address} is the address of default/kubernetes"));
+                }
+                Some(pool)
+                    if pool.exclude.iter().any(|excluded| excluded.contains(&address))
+                        && pool.reservation(address).is_none() =>
+                {
+                    wrong.push(format!("{address} is excluded from pool {:?}", pool.name));
+                }
+                lies_in => placed.push((address, lies_in)),
+            }
+        }
+        if !placed.is_empty() {
+            match self.choose(service) {
+                Ok(choice) => {
+                    wrong.extend(placed.iter().filter_map(|(address, lies_in)| misplaced(*address, *lies_in, &choice)));
+                }
+                // With `warn` a mistake only causes a warning, so a failed look-up is no reason to deny.
+                Err(refusal) if self.settings.explicit == Explicit::Warn => {
+                    self.warn(format!("clusterIP was not checked: {refusal}"));
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        if wrong.is_empty() {
+            return unchanged();
+        }
+        if self.settings.explicit == Explicit::Deny {
+            let message = format!(
+                "Service {}: {}; omit clusterIP, or use an address of the Service's pool",
+                self.request.subject(),
+                wrong.join("; ")
+            );
+            return Ok(Verdict::Denied(Denial { code: 403, message }));
+        }
+        self.decision.warnings.append(&mut wrong);
+        unchanged()
+    }
+
+    /// Chooses the pool, and records pool and evidence for the answer.
+    fn choose(&mut self, service: &Service) -> Result<Choice<'a>, PoolRefusal> {
+        let choice = choose(service, self.namespace, self.settings, self.cluster, &mut self.decision.warnings)?;
+        self.decision.pool = choice.pool.map(|pool| pool.name.clone());
+        self.decision.unmatched = choice.pool.is_none();
+        self.decision.evidence = choice.report();
+        Ok(choice)
+    }
+
+    fn picker<'k>(&self, key: &'k str) -> Picker<'k>
+    where
+        'a: 'k,
+    {
+        Picker::new(self.cluster, self.settings.order, key, (&self.request.namespace, &self.request.name))
+    }
+
+    fn warn(&mut self, warning: String) {
+        self.decision.warnings.push(warning);
+    }
+
+    /// Where the Service gets its address: from its pool, or if no pool matches it, from the addresses that no pool
+    /// contains. The error is the verdict if it gets none.
+    fn place(&mut self, choice: &Choice<'a>) -> Result<&'a Pool, Verdict> {
+        if let Some(pool) = choice.pool {
+            return Ok(pool);
+        }
+        // The settings have pools of Nodes or of external addresses only, so this is intended.
+        if self.settings.pools.is_empty() {
+            return Err(Verdict::Unchanged("the settings have no pool for Services".to_owned()));
+        }
+        match self.outside {
+            None => {
+                let reason = format!("{}: Kubernetes picks the address", no_pool_matches(choice));
+                self.warn(reason.clone());
+                Err(Verdict::Unchanged(reason))
+            }
+            Some(_) if self.settings.unmatched == Unmatched::Deny => Err(self.deny_unmatched(choice, "")),
+            Some(outside) => {
+                self.warn(format!("{}: it gets an address outside of all pools", no_pool_matches(choice)));
+                Ok(outside)
+            }
+        }
+    }
+
+    /// Denies a Service that no pool matches.
+    #[inline(never)] // The module has room for one copy.
+    fn deny_unmatched(&self, choice: &Choice<'_>, why: &str) -> Verdict {
+        let message = format!(
+            "Service {}: {}{why}; add a pool that matches it, or set services.unmatched: unmanaged",
+            self.request.subject(),
+            no_pool_matches(choice)
+        );
+        Verdict::Denied(Denial { code: 403, message })
+    }
+
+    /// The verdict if the Service's pool has no free address of a family that it needs.
+    fn without(&mut self, pool: &Pool, family: Family, choice: &Choice<'_>) -> Verdict {
+        if choice.pool.is_none() {
+            let why = if self.settings.cluster_has(family) {
+                format!(", and no {family} address outside of the pools is free")
+            } else {
+                format!(", and services.serviceCIDRs has no {family} range to take an address from")
+            };
+            return self.deny_unmatched(choice, &why);
+        }
+        let (why, remedy) = if pool.has(family) {
+            let (ranges, count) = (pool.ranges(family), self.settings.candidates(pool, family).count());
+            let unusable = self.settings.unusable_ranges_of(pool, family);
+            let remedy = "add a range to the pool, delete Services that are not needed, or".to_owned();
+            if count == 0 && !unusable.is_empty() {
+                let remedy = "add a range to the pool that the API server accepts, or".to_owned();
+                (format!("pool {:?} ({ranges}) has no usable address: {unusable}", pool.name), remedy)
+            } else {
+                let mut used =
+                    format!("{count} of {count} addresses used, the first {} of each range reserved", pool.reserved);
+                let for_services = pool.reservations.iter().filter(|other| Family::of(other.address) == family).count();
+                if for_services > 0 {
+                    used += &format!(", {for_services} reserved for Services");
+                }
+                let more = if unusable.is_empty() { String::new() } else { format!("; {unusable}") };
+                (format!("pool {:?} ({ranges}) is full: {used}{more}", pool.name), remedy)
+            }
+        } else {
+            (format!("pool {:?} has no {family} range", pool.name), format!("add an {family} range to the pool, or"))
+        };
+        if self.settings.when_full == WhenFull::Unmanaged {
+            let reason = format!("{why}: Kubernetes picks the address");
+            self.warn(reason.clone());
+            return Verdict::Unchanged(reason);
+        }
+        let message = format!(
+            "Service {}: {why}; chosen by {}; {remedy} set services.whenFull: unmanaged",
+            self.request.subject(),
+            choice.describe()
+        );
+        // The API server uses the same status if a range is full.
+        Verdict::Denied(Denial { code: 500, message })
+    }
+
+    fn denial(&self, refusal: &PoolRefusal) -> Denial {
+        let code = match refusal {
+            PoolRefusal::Lookup { .. } => 500,
+            PoolRefusal::Unknown { .. } | PoolRefusal::NotAdmitted { .. } => 403,
+        };
+        Denial { code, message: format!("Service {}: {refusal}", self.request.subject()) }
+    }
+}
+
+/// The new value of [`REASON_ANNOTATION`], see [`Decision::note`]. A value that the author of a new Service wrote never
+/// stays, because it could name a pool that the Service is not in.
+fn note(request: &Request, settings: &Settings, service: &Service, decision: &Decision) -> Option<String> {
+    let Request { operation, namespace, name, .. } = request;
+    if !settings.annotate_reason || *operation != Operation::Create || settings.exemption(namespace, name).is_some() {
+        return None;
+    }
+    match (&decision.verdict, &decision.pool, &decision.evidence) {
+        (Verdict::Allocated(_), Some(pool), Some(evidence)) => {
+            let note = format!("pool {pool}: {}", evidence.describe());
+            Some(annotations::cut(&note, MAX_LINE_LENGTH).into_owned())
+        }
+        _ => service.annotations.contains_key(REASON_ANNOTATION).then(String::new),
+    }
+}
+
+/// Says that no pool matches a Service.
+#[inline(never)] // The module has room for one copy.
+fn no_pool_matches(choice: &Choice<'_>) -> String {
+    let evidence = if choice.evidence.is_empty() { "this Service".to_owned() } else { choice.describe() };
+    format!("no pool matches {evidence}")
+}
+
+/// Why an address is wrong that lies in this pool, or in none; `None` if it may stay. An address outside of every pool
+/// is wrong if the Service's own pool has addresses of its family.
+fn misplaced(address: IpAddr, lies_in: Option<&Pool>, choice: &Choice<'_>) -> Option<String> {
+    let place = match (lies_in, choice.pool) {
+        (Some(pool), own) if own == Some(pool) => return None,
+        (Some(pool), Some(own)) => format!("lies in pool {:?}, expected pool {:?}", pool.name, own.name),
+        (Some(pool), None) => format!("lies in pool {:?}, but no pool matches", pool.name),
+        (None, Some(own)) if own.has(Family::of(address)) => format!("lies in no pool, expected pool {:?}", own.name),
+        (None, _) => return None,
+    };
+    Some(format!("{address} {place}: {}", choice.describe()))
+}
