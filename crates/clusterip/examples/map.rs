@@ -10,8 +10,8 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clusterip::map_server::{Limits, MapServer};
 use clusterip::report::map::{self, About};
-use clusterip::ui::map_server::{Limits, MapServer};
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {

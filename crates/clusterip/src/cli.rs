@@ -7,50 +7,47 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use clusterip_cluster::api_error::{RequestFailure, error_chain};
-use clusterip_cluster::style;
-use clusterip_cluster::terminal::harmless_lines;
 
 use crate::commands;
 
 /// Gives Kubernetes Services a ClusterIP from the right pool.
 #[derive(Debug, Parser)]
 #[command(name = "clusterip", version, arg_required_else_help = true, max_term_width = 100)]
-pub struct Cli {
+struct Cli {
     /// The command to run.
     #[command(subcommand)]
-    pub command: Command,
+    command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+enum Command {
     /// Shows which addresses the Services in manifests get, and why. Needs no cluster
     #[command(after_long_help = commands::plan::HELP)]
-    Plan(commands::plan::Plan),
+    Plan(commands::plan::PlanArguments),
     /// Evaluates the policy for one admission request, and prints the response as `kwctl run` does
     #[command(after_long_help = commands::evaluate::HELP)]
-    Evaluate(commands::evaluate::Evaluate),
+    Evaluate(commands::evaluate::EvaluateArguments),
     /// Prints settings to start with, from the Service ranges of a cluster and the operating systems of its Nodes
     #[command(after_long_help = commands::init::HELP)]
-    Init(commands::init::Init),
+    Init(commands::init::InitArguments),
     /// Checks settings, alone or against a cluster
     #[command(after_long_help = commands::validate::HELP)]
-    Validate(commands::validate::Validate),
+    Validate(commands::validate::ValidateArguments),
     /// Converts settings: between a document, objects of a cluster, and a policy of Kubewarden
     #[command(after_long_help = commands::settings::HELP)]
-    Settings(commands::settings::Settings),
+    Settings(commands::settings::SettingsArguments),
     /// Serves a cluster: the admission webhook, and the controllers of Services, pod CIDRs and external addresses
     #[command(after_long_help = commands::serve::HELP)]
-    Serve(commands::serve::Serve),
+    Serve(commands::serve::ServeArguments),
     /// Moves misplaced Services to addresses of their pools, without deleting the Services
     #[command(name = "move", after_long_help = commands::move_::HELP)]
-    Move(commands::move_::Move),
+    Move(commands::move_::MoveArguments),
     /// Shows how full the pools of a cluster are, and lists problems. Changes nothing
     #[command(after_long_help = commands::audit::HELP)]
-    Audit(commands::audit::Audit),
+    Audit(commands::audit::AuditArguments),
     /// Writes the objects of a cluster that `audit` and `plan` read, for use without the cluster. Changes nothing
     #[command(after_long_help = commands::snapshot::HELP)]
-    Snapshot(commands::snapshot::Snapshot),
+    Snapshot(commands::snapshot::SnapshotArguments),
     /// Holds external addresses of Services on a node
     #[cfg(target_os = "linux")]
     #[command(after_long_help = clusterip_agent::command::HELP)]
@@ -61,16 +58,15 @@ pub enum Command {
     Man,
 }
 
-/// Arguments of `completions`.
 #[derive(Debug, Args)]
-pub struct Completions {
+struct Completions {
     /// The shell
     #[arg(value_enum)]
-    pub shell: Shell,
+    shell: Shell,
 }
 
 /// Exit status for input or settings that can't be used; clap uses the same for a wrong command line.
-pub const BAD_INPUT: u8 = 2;
+const BAD_INPUT: u8 = 2;
 
 /// The name of the program as a plugin of kubectl.
 const PLUGIN: &str = "kubectl-clusterip";
@@ -100,12 +96,7 @@ pub fn run() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             // An error may quote text from files and clusters.
-            anstream::eprintln!(
-                "{}error:{} {}",
-                style::ERROR.render(),
-                anstyle::Reset.render(),
-                harmless_lines(&text_of(&error))
-            );
+            commands::terminal::print_error(&text_of(&error));
             ExitCode::from(BAD_INPUT)
         }
     }

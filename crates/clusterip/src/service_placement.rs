@@ -132,6 +132,11 @@ impl Placement {
             verdict: decision.verdict.clone(),
         }
     }
+
+    /// Why the Service would be denied if it were created now; `None` if it would not.
+    pub fn denial(&self) -> Option<&str> {
+        self.verdict.reason().filter(|_| self.verdict.is_denied())
+    }
 }
 
 /// Whether an address may stay where it is. If the Service's pool has addresses of its family, it lies in the pool.

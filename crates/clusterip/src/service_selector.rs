@@ -2,18 +2,15 @@
 
 use std::str::FromStr;
 
-use clusterip_cluster::lookups::selectors::{self, SelectorError};
+use clusterip_cluster::lookups::selectors;
 use clusterip_cluster::lookups::snapshot::map;
 use clusterip_core::label_selector::{LabelSelector, MAX_LABELS};
 use serde_json::Value;
-use thiserror::Error;
 
-/// A label selector for Services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceSelector(LabelSelector);
 
 impl ServiceSelector {
-    /// Whether the labels of this Service match.
     pub fn matches(&self, service: &Value) -> bool {
         // A watched Service has no more labels than these, so every command selects by the same labels.
         let labels = map(service, &["metadata", "labels"]).into_iter().take(MAX_LABELS).collect();
@@ -21,18 +18,11 @@ impl ServiceSelector {
     }
 }
 
-/// A text that is not a label selector.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("at character {}: {error}", .error.position)]
-pub struct ServiceSelectorError {
-    error: SelectorError,
-}
-
 impl FromStr for ServiceSelector {
-    type Err = ServiceSelectorError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, ServiceSelectorError> {
-        selectors::labels(text).map(Self).map_err(|error| ServiceSelectorError { error })
+    fn from_str(text: &str) -> Result<Self, String> {
+        selectors::labels(text).map(Self).map_err(|error| format!("at character {}: {error}", error.position))
     }
 }
 

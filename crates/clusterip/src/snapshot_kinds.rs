@@ -29,7 +29,6 @@ pub enum IncompleteSnapshot {
     NoServices,
 }
 
-/// The kinds of the objects of a snapshot.
 #[derive(Default)]
 pub struct SnapshotKinds {
     /// The kinds of which the snapshot has objects.
@@ -49,7 +48,6 @@ impl SnapshotKinds {
         kinds
     }
 
-    /// Adds the kind of an object.
     pub fn add(&mut self, object: &Value) {
         let kind = kind_of(object);
         if (kind.0.as_str(), kind.1.as_str()) == CONTENTS {
@@ -64,18 +62,11 @@ impl SnapshotKinds {
         }
     }
 
-    /// Checks that the snapshot has any objects.
-    ///
-    /// # Errors
-    /// [`IncompleteSnapshot::Empty`] if it has none.
     pub fn check_not_empty(&self) -> Result<(), IncompleteSnapshot> {
         if self.seen.is_empty() { Err(IncompleteSnapshot::Empty) } else { Ok(()) }
     }
 
     /// Checks that the snapshot has objects of each kind that the settings have pools for.
-    ///
-    /// # Errors
-    /// [`IncompleteSnapshot`] if an object kind is missing.
     pub fn check(&self, settings: &Settings) -> Result<(), IncompleteSnapshot> {
         self.check_not_empty()?;
         let has_nodes = !settings.nodes.pools.is_empty() && self.has("v1", "Node");

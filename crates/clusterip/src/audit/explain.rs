@@ -1,11 +1,12 @@
 //! Explains why one Service has its address.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
-use clusterip_cluster::lookups::stored_cluster::StoredCluster;
+use clusterip_cluster::lookups::stored_cluster::{Addresses, StoredCluster};
 use clusterip_cluster::object::{Packed, name, namespace, text};
 use clusterip_cluster::policy::service_request::ServiceRequest;
 use clusterip_cluster::watch::control_plane_services::{Caller, MOVE_OPTION, called_by};
@@ -23,20 +24,17 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::free_addresses::FreeAddresses;
-use super::input::AuditInput;
 use super::model::{ExternalAddress, ExternalUse, Finding, WithheldReason};
-use super::services::evaluate::EvaluatedService;
-use super::{external, services};
+use super::services::{self, PlacedService};
+use super::{AuditInput, external, service_findings};
 use crate::service_placement::{Placement, Skip, Standing, as_if_created, merge, skip_reason};
+use crate::text::joined;
 
 /// The explanation of one Service. `-o json` prints this.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Explanation {
-    /// Namespace of the Service.
+pub(crate) struct Explanation {
     pub namespace: String,
-    /// Name of the Service.
     pub name: String,
     /// The addresses of the Service, and the pool and range of each.
     pub addresses: Vec<AddressLocation>,
@@ -59,22 +57,18 @@ pub struct Explanation {
     /// The Service's external addresses that lie in pools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub external: Vec<ExternalAddress>,
-    /// The problems of the Service.
     pub findings: Vec<Finding>,
     /// What `clusterip move` would do about the Service.
     #[serde(rename = "move")]
     pub moves: String,
 }
 
-/// The pool and range of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AddressLocation {
-    /// The IP address.
+pub(crate) struct AddressLocation {
     pub address: IpAddr,
     /// The pool that contains the address; `null` if there is none.
     pub pool: Option<String>,
-    /// The range of that pool.
     pub range: Option<IpNet>,
     /// Why the pool never assigns the address; `null` if it may.
     pub withheld: Option<WithheldReason>,
@@ -82,20 +76,19 @@ pub struct AddressLocation {
 
 /// A look-up of the policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Asked {
+pub(crate) struct Asked {
     /// A kind of workload, or an object by its name.
     pub what: String,
-    /// The number of objects that were found.
     pub found: usize,
 }
 
 /// Explains the Service with this namespace and name; `None` if there is none.
-pub fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Option<Explanation> {
-    let service = Snapshot::read(input.snapshot).get("v1", "Service", of.0, of.1)?;
+pub(crate) fn of(input: &AuditInput<'_>, of: (&str, &str)) -> Option<Explanation> {
+    let service = Snapshot::read(&input.cluster.snapshot).get("v1", "Service", of.0, of.1)?;
     let mut why = why(input, &service);
     // The problems of its external addresses depend on the addresses of other Services.
     let mut found = Vec::new();
-    let all = external::audit::audit(input, &mut found, &mut Vec::new());
+    let all = external::audit(input, &mut found, &mut Vec::new());
     let ranges = all.into_iter().flat_map(|all| all.pools).flat_map(|pool| pool.ranges);
     let own = |one: &ExternalUse| (one.namespace.as_str(), one.name.as_str()) == of;
     let addresses = ranges.flat_map(|range| range.addresses);
@@ -122,19 +115,18 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Explanation {
         }
         _ => as_if_created(service),
     };
-    let in_flight = input.in_flight.iter().map(|(address, _)| *address).collect();
-    let free = FreeAddresses { snapshot: input.snapshot, own: &own, in_flight };
-    let stored = StoredCluster::new(input.snapshot, service, &free);
+    let in_flight = input.cluster.in_flight.iter().map(|(address, _)| *address).collect();
+    let free = FreeAddresses { snapshot: &input.cluster.snapshot, own: &own, in_flight };
+    let stored = StoredCluster::new(&input.cluster.snapshot, service, &free);
     let recording = RecordingCluster { cluster: &stored, asked: RefCell::default() };
     let decision = decide_value(&request, settings, InUse::default(), &recording);
     let decision = input.settings.worded(decision);
     let placement = Placement::of(settings, service, &decision);
-    // `services::evaluate::one` counts all addresses as free: a full pool is not a problem of the Service.
-    let evaluation = services::evaluate::one(settings, input.snapshot, service);
-    let id = ServiceKey::of(service);
-    let evaluated = EvaluatedService { id, service: Packed::new(service), evaluation: Arc::new(evaluation) };
+    // For the findings, all addresses count as free: a full pool is not a problem of the Service.
+    let as_if_free = Arc::new(services::place(settings, &input.cluster.snapshot, service));
+    let placed = PlacedService { id: ServiceKey::of(service), service: Packed::new(service), placement: as_if_free };
     let mut found = Vec::new();
-    services::findings::of_service(settings, &evaluated, &input.called, input.refused, &mut found);
+    service_findings::of_service(settings, &placed, &input.cluster.called, input.refused, &mut found);
     for finding in &mut found {
         finding.message = input.settings.words(std::mem::take(&mut finding.message));
     }
@@ -150,13 +142,13 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Explanation {
             service,
             &decision,
             &placement,
-            (by_hand, &input.called.known_callers(&evaluated.id.namespace, &evaluated.id.name)),
+            (by_hand, &input.cluster.called.known_callers(&placed.id.namespace, &placed.id.name)),
             input.refused,
         ),
     };
     Explanation {
-        namespace: evaluated.id.namespace,
-        name: evaluated.id.name,
+        namespace: placed.id.namespace,
+        name: placed.id.name,
         addresses: own.iter().map(|address| location(settings, *address)).collect(),
         by_hand,
         decision: Some(decision.verdict.clone()),
@@ -174,8 +166,7 @@ fn why(input: &AuditInput<'_>, service: &Value) -> Explanation {
 fn location(settings: &Settings, address: IpAddr) -> AddressLocation {
     let pool = settings.pool_of(address);
     let range = pool.and_then(|pool| range_of(pool, address));
-    let spans =
-        pool.zip(range).map(|(pool, range)| services::ranges::withheld(settings, pool, range)).unwrap_or_default();
+    let spans = pool.zip(range).map(|(pool, range)| services::withheld(settings, pool, range)).unwrap_or_default();
     let withheld = spans.iter().find(|span| span.first <= address && address <= span.last).map(|span| span.why);
     AddressLocation { address, pool: pool.map(|pool| pool.name.clone()), range, withheld }
 }
@@ -212,8 +203,7 @@ fn moves(
             let Some(new) = decision.allocated() else {
                 return format!("does not move it: {}", reason(service, placement, "its pool has no address for it"));
             };
-            let to: Vec<String> =
-                merge(settings, pool, &placement.addresses, new).iter().map(ToString::to_string).collect();
+            let to = joined(merge(settings, pool, &placement.addresses, new), " and ");
             let load_balancer = text(service, &["spec", "type"]) == "LoadBalancer";
             let mut options: Vec<&str> = Vec::new();
             options.extend(load_balancer.then_some("--load-balancers"));
@@ -221,7 +211,6 @@ fn moves(
             let with = if options.is_empty() { String::new() } else { format!(" with {}", options.join(" and ")) };
             let with = if callers.is_empty() { with } else { format!("{with}, as it is {}", called_by(callers)) };
             let unless = if by_hand.is_none() { ", unless its address was set by hand" } else { "" };
-            let to = to.join(" and ");
             if refused {
                 return format!("would move it to {to}{with}{unless}, {REFUSES}");
             }
@@ -235,6 +224,25 @@ fn reason<'p>(service: &Value, placement: &'p Placement, otherwise: &'p str) -> 
     let subject = format!("Service {}/{}: ", namespace(service), name(service));
     let reason = placement.verdict.reason().unwrap_or(otherwise);
     reason.strip_prefix(&subject).unwrap_or(reason)
+}
+
+/// The addresses that are neither in use nor in flight, and those of the Service itself.
+struct FreeAddresses<'s> {
+    snapshot: &'s RwLock<Snapshot>,
+    own: &'s [IpAddr],
+    in_flight: BTreeSet<IpAddr>,
+}
+
+impl Addresses for FreeAddresses<'_> {
+    fn reserve(&self, address: IpAddr) -> Result<Reserve, LookupError> {
+        let is_used = || self.in_flight.contains(&address) || Snapshot::read(self.snapshot).has_ip_address(address);
+        let is_free = self.own.contains(&address) || !is_used();
+        Ok(if is_free { Reserve::Reserved } else { Reserve::Taken })
+    }
+
+    fn in_flight(&self, visit: &mut dyn FnMut(&str, &str, IpAddr)) {
+        self.in_flight.iter().for_each(|address| visit("", "", *address));
+    }
 }
 
 /// Records what a decision looks up, except addresses and blocks.

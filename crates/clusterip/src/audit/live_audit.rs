@@ -15,9 +15,10 @@ use kube::{Api, Client};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::cache::AuditCache;
-use super::input::{AuditInput, HoldersError};
+use super::AuditInput;
 use super::model::Audit;
+use super::services::AuditCache;
+use super::source::AuditedCluster;
 
 /// Audits what a server watches. Clones are cheap and share one cache.
 ///
@@ -50,35 +51,32 @@ impl LiveAudit {
     pub fn audit(&self) -> Audit {
         let settings = self.evaluator.settings();
         let stores = self.evaluator.stores();
-        let ranges = stores.service_cidrs().borrow().nets();
-        let input = AuditInput {
-            settings: &settings,
-            objects: self.compilation.borrow().as_ref().map(|compiled| compiled.states.clone()).unwrap_or_default(),
-            ranges,
-            snapshot: stores.snapshot(),
+        let holders = match settings.settings.external.pools.is_empty() {
+            true => Ok(HolderSnapshot::default()),
+            false => self.holders(),
+        };
+        let cluster = AuditedCluster {
+            snapshot: Arc::clone(stores.snapshot()),
+            ranges: stores.service_cidrs().borrow().clone(),
             in_flight: self.evaluator.ledger().reservations(),
             reservations: BTreeMap::new(),
-            holders: if settings.settings.external.pools.is_empty() {
-                Ok(HolderSnapshot::default())
-            } else {
-                self.holders()
-            },
+            holders,
             called: stores.control_plane_services().clone(),
-            ledger: true,
-            refused: false,
             notes: stores.lagging(),
         };
+        let objects = self.compilation.borrow().as_ref().map(|compiled| compiled.states.clone()).unwrap_or_default();
+        let input = AuditInput { settings: &settings, objects, cluster: &cluster, ledger: true, refused: false };
         // A panic while the cache was locked only loses decisions that were not stored yet.
         input.audit(&mut self.cache.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What the Leases say now, or why they can't be read.
-    fn holders(&self) -> Result<HolderSnapshot, HoldersError> {
-        let Some(leases) = &self.leases else { return Err(HoldersError::NotReadHere) };
-        let runtime = Handle::try_current()?;
+    fn holders(&self) -> Result<HolderSnapshot, String> {
+        let Some(leases) = &self.leases else { return Err("Leases are not read here".to_owned()) };
+        let runtime = Handle::try_current().map_err(|error| error.to_string())?;
         let of_agents = ListParams::default().labels(&Observer::labels());
         let leases = runtime.block_on(leases.list(&of_agents));
-        let leases = leases.map_err(|error| HoldersError::Request(error_message(&error)))?;
+        let leases = leases.map_err(|error| error_message(&error))?;
         let mut holders = HolderSnapshot::new(Some(Timestamp::now()));
         leases.items.iter().for_each(|lease| holders.apply(lease));
         Ok(holders)

@@ -2,14 +2,12 @@
 
 use std::net::IpAddr;
 
+use clap::ValueEnum;
 use ipnet::IpNet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 
-pub use self::finding::{Finding, Kind};
-use crate::nodes::block_usage;
-
-mod finding;
+use crate::usage::{self, Usage};
 
 /// The audit of a cluster at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -52,29 +50,12 @@ pub struct Range {
     /// The range in CIDR notation.
     pub cidr: IpNet,
     /// How many of the range's addresses are in each state.
-    pub counts: Counts,
+    #[serde(serialize_with = "usage::services_json")]
+    pub counts: Usage,
     /// The addresses that are not assigned to every Service, in order, as few spans as possible.
     pub withheld: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<Address>,
-}
-
-/// The number of addresses of a range in each state. `usable` is the sum of `used`, `inFlight` and `free`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Counts {
-    /// May be assigned.
-    pub usable: u128,
-    /// Usable, and used.
-    pub used: u128,
-    /// Usable, and in flight: claimed by a server, or kept by a move in progress.
-    pub in_flight: u128,
-    /// Usable, and free now.
-    pub free: u128,
-    /// Kept for addresses set by hand, or reserved for one Service.
-    pub reserved: u128,
-    /// Used, but not usable: set by hand, reserved for the Service, or older than the pool.
-    pub used_anyway: u128,
 }
 
 /// Consecutive addresses that are not assigned to every Service.
@@ -199,12 +180,37 @@ pub struct BlockRange {
     /// Prefix length of a block.
     pub block_length: u8,
     /// How many of the range's blocks are in each state.
-    pub counts: block_usage::Counts,
+    #[serde(serialize_with = "usage::nodes_json")]
+    pub counts: Usage,
     /// The blocks that are never assigned, in order, as few spans as possible.
-    pub withheld: Vec<block_usage::Span>,
+    pub withheld: Vec<BlockSpan>,
     /// Every block of a Node that has addresses of the range, in order, whatever its size. A block that several
     /// Nodes have is listed once for each Node.
     pub blocks: Vec<Block>,
+}
+
+/// Consecutive blocks that are never assigned, for the same reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockSpan {
+    /// The first block.
+    pub first: IpNet,
+    /// The last block.
+    pub last: IpNet,
+    /// Why the blocks are never assigned.
+    pub why: WithheldBlock,
+}
+
+/// Why a block is never assigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum WithheldBlock {
+    /// It has addresses of a Service range of the cluster.
+    ServiceRange,
+    /// It has addresses of a pool of Services.
+    ServicePool,
+    /// It has addresses that the pool's `exclude` lists.
+    Excluded,
 }
 
 /// A block that a Node has.
@@ -256,31 +262,12 @@ pub struct ExternalRange {
     /// The smallest CIDR that contains the range.
     pub around: IpNet,
     /// How many of the range's addresses are in each state.
-    pub counts: ExternalCounts,
+    #[serde(serialize_with = "usage::external_json")]
+    pub counts: Usage,
     /// The addresses that are never assigned, in order, as few spans as possible.
     pub withheld: Vec<Span>,
     /// Every address that is used or in flight, in order.
     pub addresses: Vec<ExternalAddress>,
-}
-
-/// The number of addresses of a range in each state. `usable` is the sum of `used`, `inFlight` and `free`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExternalCounts {
-    /// May be assigned.
-    pub usable: u128,
-    /// Usable, and a Service has it.
-    pub used: u128,
-    /// Usable, and in flight.
-    pub in_flight: u128,
-    /// Usable, and free now.
-    pub free: u128,
-    /// Never assigned.
-    pub excluded: u128,
-    /// Not usable, but a Service or a claim in flight has it.
-    pub used_anyway: u128,
-    /// Held by a node whose agent renews its heartbeat; `null` if no Leases were read.
-    pub held: Option<u128>,
 }
 
 /// An external address that is used or in flight.
@@ -317,4 +304,124 @@ pub struct Holder {
     pub node: String,
     /// Whether the node's agent renews its heartbeat, as far as one look can tell.
     pub renewed: bool,
+}
+
+/// A problem that an audit found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// The kind of problem.
+    pub kind: Kind,
+    /// Namespace of the Service with the problem; `null` if the problem is that of a pool, a Node or the settings.
+    pub namespace: Option<String>,
+    /// Name of the Service with the problem.
+    pub name: Option<String>,
+    /// Name of the Node with the problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Name of the MutatingWebhookConfiguration with the problem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_configuration: Option<String>,
+    /// The pool object or ClusterIPPolicy with the problem, such as `ServicePool windows`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// The addresses concerned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// The blocks concerned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<IpNet>,
+    /// The pool with the problem, or the pool that the Service or Node belongs to.
+    pub pool: Option<String>,
+    /// The evidence about the Service's nodes, in words.
+    pub evidence: Option<String>,
+    /// The problem in words, with the Service, Node or pool, the address, the range and the evidence.
+    pub message: String,
+    /// The remedy, in words that also fit other findings of this kind.
+    pub remedy: String,
+}
+
+impl Finding {
+    /// A finding that names no object.
+    pub fn new(kind: Kind, message: String, remedy: &str) -> Self {
+        Self {
+            kind,
+            namespace: None,
+            name: None,
+            node: None,
+            webhook_configuration: None,
+            object: None,
+            addresses: Vec::new(),
+            blocks: Vec::new(),
+            pool: None,
+            evidence: None,
+            message,
+            remedy: remedy.to_owned(),
+        }
+    }
+}
+
+/// The kinds of findings: first those of Services and their pools, then those of Nodes, then those of external
+/// addresses, each group with the worst first. The names are the values of `--fail-on`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A move of a Service has begun and has not ended
+    HalfMoved,
+    /// A Service lies in another pool than its evidence names
+    Misplaced,
+    /// A Service lies in another pool than its evidence names. Its address was set by hand: nothing moves it
+    ByHand,
+    /// A Service that belongs to a pool has an address of no pool
+    NoPool,
+    /// A Service that no pool matches has an address of a pool
+    Unmatched,
+    /// A Service would be denied if it were created now
+    Denied,
+    /// A Service selects Pods for several kinds of nodes
+    MixedNodes,
+    /// A pool object or the ClusterIPPolicy is not in use as it was written last
+    NotReady,
+    /// A pool has no free address
+    Full,
+    /// A pool lies outside of the cluster's Service ranges
+    OutsideRanges,
+    /// The API server refuses addresses of a ServiceCIDR, which is being deleted or not ready
+    UnusableRange,
+    /// A pool might hand out the address of default/kubernetes
+    OverKubernetes,
+    /// A pool might hand out the address that many installers give to the cluster's DNS
+    OverDns,
+    /// `order: lowest` without a ledger: parallel requests pick the same address
+    LowestOrder,
+    /// The webhook of another program also chooses addresses of Services
+    OtherWebhook,
+    /// Several Nodes have the same block, or parts of it
+    SharedBlock,
+    /// A Node has a block of a pool that is not its own
+    WrongNodePool,
+    /// A Node that belongs to a pool has a block outside of it
+    OutsideNodePool,
+    /// A Node has a block that is never handed out
+    WithheldBlock,
+    /// A Node has no block, although it belongs to a pool
+    NoBlock,
+    /// A pool of Nodes has no free block
+    FullNodePool,
+    /// Several Services have the same external address
+    SharedExternal,
+    /// A Service has recorded or claims an external address that the policy refuses
+    RefusedExternal,
+    /// A Service uses an address of an external pool that it was not given
+    ForeignExternal,
+    /// No living node holds the external address of a Service
+    NotHeld,
+    /// A Service has no external address, but should have one
+    NoExternal,
+    /// The status of a Service shows another external address than it has recorded
+    WrongIngress,
+    /// A node holds an external address that no Service has
+    IdleClaim,
+    /// A pool of external addresses has no free address
+    FullExternalPool,
 }

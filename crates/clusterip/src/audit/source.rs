@@ -8,6 +8,7 @@ use std::sync::{Arc, RwLock};
 use anyhow::Context;
 use clusterip_api::{GROUP, Kind as PoolKind, ObjectKey, ReservationStatus};
 use clusterip_cluster::api_error::{RequestFailure, error_message};
+use clusterip_cluster::list_pages::visit_pages;
 use clusterip_cluster::live_settings::{is_service_cidr, is_settings_object};
 use clusterip_cluster::lookups::api_server_lists::{self, ApiServerError};
 use clusterip_cluster::lookups::snapshot::Snapshot;
@@ -33,12 +34,9 @@ use kube::{Api, Client, Error as KubeError};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::audit::input::HoldersError;
-use crate::own_leases;
 use crate::snapshot_kinds::SnapshotKinds;
 
-/// A cluster at one moment.
-pub struct AuditSource {
+pub(crate) struct AuditedCluster {
     /// The objects that the policy and the audit read.
     pub snapshot: Arc<RwLock<Snapshot>>,
     /// The cluster's Service ranges; empty if unknown.
@@ -48,8 +46,7 @@ pub struct AuditSource {
     /// What the status of ServicePools says about reservations.
     pub reservations: BTreeMap<IpAddr, ReservationStatus>,
     /// Which node holds which external address, or why that is unknown.
-    pub holders: Result<HolderSnapshot, HoldersError>,
-    /// Which Services the control plane calls.
+    pub holders: Result<HolderSnapshot, String>,
     pub called: ControlPlaneServices,
     /// What could not be determined, as sentences.
     pub notes: Vec<String>,
@@ -124,9 +121,6 @@ impl Collector {
     /// Adds the claims of servers in `namespace`, and the Leases of agents in `agents_namespace`. Those of other
     /// namespaces don't count, because tenants can write such Leases. Without `agents_namespace`, the holders are
     /// unknown.
-    ///
-    /// # Errors
-    /// If the Leases can't be listed.
     async fn add_leases(
         &mut self,
         client: &Client,
@@ -134,11 +128,11 @@ impl Collector {
         agents_namespace: Option<&str>,
     ) -> Result<(), RequestFailure> {
         let leases = |namespace: &str| Api::<Lease>::namespaced(client.clone(), namespace);
-        let claims = own_leases::list(&leases(namespace), &format!("{LEASE_LABEL}={CLAIM}")).await;
+        let claims = list_leases(&leases(namespace), &format!("{LEASE_LABEL}={CLAIM}")).await;
         let of_agents = match agents_namespace {
             Some(namespace) => {
                 let labels = format!("{LEASE_LABEL} in ({EXTERNAL},{AGENT})");
-                own_leases::list(&leases(namespace), &labels).await.map(Some)
+                list_leases(&leases(namespace), &labels).await.map(Some)
             }
             None => Ok(None),
         };
@@ -149,19 +143,19 @@ impl Collector {
         Ok(())
     }
 
-    fn end(mut self, notes: Vec<String>) -> AuditSource {
-        let holders = self.holders.ok_or(HoldersError::NotRead);
+    fn end(mut self, notes: Vec<String>) -> AuditedCluster {
+        let holders = self.holders.ok_or_else(|| "no Leases were read".to_owned());
         self.in_flight.sort_by_key(|(address, _)| *address);
         let ranges = ServiceRanges::of(self.snapshot.all("networking.k8s.io/v1", "ServiceCIDR"));
         let snapshot = Arc::new(RwLock::new(self.snapshot));
         let Self { in_flight, reservations, called, .. } = self;
-        AuditSource { snapshot, ranges, in_flight, reservations, holders, called, notes }
+        AuditedCluster { snapshot, ranges, in_flight, reservations, holders, called, notes }
     }
 }
 
 /// The settings objects in the text of a snapshot, and the ServiceCIDRs that they may select; empty if the snapshot has
 /// no settings. [`of_text`] reports mistakes of the text.
-pub fn settings_objects(text: &ManifestText) -> Vec<Value> {
+pub(crate) fn settings_objects(text: &ManifestText) -> Vec<Value> {
     if !text.text.contains(GROUP) {
         return Vec::new();
     }
@@ -169,7 +163,7 @@ pub fn settings_objects(text: &ManifestText) -> Vec<Value> {
 }
 
 /// The ServiceCIDRs in the text of a snapshot. [`of_text`] reports mistakes of the text.
-pub fn service_cidrs(text: &ManifestText) -> Vec<Value> {
+pub(crate) fn service_cidrs(text: &ManifestText) -> Vec<Value> {
     objects_in(text, is_service_cidr)
 }
 
@@ -195,10 +189,7 @@ fn objects_in(text: &ManifestText, is_part: impl Fn(&Value) -> bool) -> Vec<Valu
 
 /// Reads the cluster from the text of a file as `clusterip snapshot` writes it, or `kubectl get -A -o yaml` prints it.
 /// What the file lacks is in the notes.
-///
-/// # Errors
-/// If the text is not a snapshot, or has no Services.
-pub fn of_text(text: &ManifestText, settings: &Settings) -> anyhow::Result<AuditSource> {
+pub(crate) fn of_text(text: &ManifestText, settings: &Settings) -> anyhow::Result<AuditedCluster> {
     let mut collector = collected(text, settings)?;
     if collector.kinds.was_listed("coordination.k8s.io/v1", "Lease") {
         collector.holders.get_or_insert_with(|| HolderSnapshot::new(None));
@@ -258,10 +249,7 @@ fn collect(collector: &mut Collector, object: Value) -> Result<(), serde_json::E
 }
 
 /// Adds an object of a snapshot that makes the control plane call Services. `kind` is one of [`kinds::callers`].
-///
-/// # Errors
-/// If the object can't be read.
-pub fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: Value) -> Result<(), serde_json::Error> {
+pub(crate) fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: Value) -> Result<(), serde_json::Error> {
     called.take(kind, serde_json::from_value(object)?);
     // Every cluster has APIServices: a snapshot with some was taken with all objects that refer to Services.
     if kind.1 == "APIService" {
@@ -271,15 +259,12 @@ pub fn add_caller(called: &ControlPlaneServices, kind: &Kind, object: Value) -> 
 }
 
 /// Reads a live cluster. Claims are read in `namespace`, and the Leases of agents in `agents_namespace`.
-///
-/// # Errors
-/// [`ApiServerError`] if the API server refuses a list.
-pub async fn of_cluster(
+pub(crate) async fn of_cluster(
     client: &Client,
     settings: &Settings,
     namespace: &str,
     agents_namespace: Option<&str>,
-) -> Result<AuditSource, ApiServerError> {
+) -> Result<AuditedCluster, ApiServerError> {
     let mut collector = Collector::new(settings);
     for kind in kinds::asked(settings) {
         api_server_lists::each(client, &kind, &mut |object| collector.take(&kind, object)).await?;
@@ -296,13 +281,13 @@ pub async fn of_cluster(
 }
 
 /// Reads the watched stores, and the Leases from the API server as [`of_cluster`] does.
-pub async fn of_stores(
+pub(crate) async fn of_stores(
     client: &Client,
     stores: &Stores,
     settings: &Settings,
     namespace: &str,
     agents_namespace: Option<&str>,
-) -> AuditSource {
+) -> AuditedCluster {
     let mut collector = Collector::new(settings);
     let failure = collector.add_leases(client, namespace, agents_namespace).await.err();
     let reservations = collector.add_all_reservations(client, settings).await;
@@ -314,7 +299,15 @@ pub async fn of_stores(
     let source = collector.end(failure.iter().map(note_about_leases).chain(reservations).chain(watches).collect());
     let ranges = stores.service_cidrs().borrow().clone();
     let called = stores.control_plane_services().clone();
-    AuditSource { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
+    AuditedCluster { snapshot: Arc::clone(stores.snapshot()), ranges, called, ..source }
+}
+
+/// The Leases of servers and agents with these labels, read page by page.
+pub(crate) async fn list_leases(leases: &Api<Lease>, labels: &str) -> Result<Vec<Lease>, kube::Error> {
+    let mut all = Vec::new();
+    let list = |page| async move { leases.list(&page).await };
+    visit_pages(ListParams::default().labels(labels), list, |lease| all.push(lease)).await?;
+    Ok(all)
 }
 
 /// A note about Leases that can't be listed.

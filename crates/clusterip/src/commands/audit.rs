@@ -1,14 +1,12 @@
 //! `clusterip audit`
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, RwLock};
+use std::sync::LazyLock;
 
 use anyhow::Context;
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Args, ValueEnum};
-use clusterip_api::{ObjectKey, ObjectState};
 use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::{self, LiveSettings, WrittenSettings, check_settings};
 use clusterip_cluster::lookups::snapshot::{Snapshot, addresses};
@@ -23,21 +21,18 @@ use serde_json::json;
 
 mod watch;
 
-use super::deployed::Deployed;
-use super::heartbeat::Heartbeat;
-use super::missing_permissions::{Reads, is_forbidden, list_leases};
-use super::scope::{self, Scope, ServiceName};
-use super::settings_file::{self, GivenSettings};
-use super::terminal_options::{TerminalOptions, notice, warn};
-use crate::audit::cache::AuditCache;
-use crate::audit::explain;
-use crate::audit::fail_on::FailOn;
-use crate::audit::input::AuditInput;
-use crate::audit::model;
-use crate::audit::source::{self, AuditSource};
+use super::arguments::{self, Scope, ServiceName};
+use super::given_settings::{self, GivenSettings};
+use super::leading_server::LeadingServer;
+use super::missing_permissions::{Reads, is_forbidden, may_list_leases};
+use super::terminal::{Heartbeat, TerminalOptions, notice, warn};
+use crate::audit::model::{Audit, Kind};
+use crate::audit::services::AuditCache;
+use crate::audit::source::{self, AuditedCluster};
+use crate::audit::{AuditInput, explain};
 use crate::report::columns::Layout;
 use crate::report::map::About;
-use crate::report::{audit_table, explanation_table, junit, map, markdown, names};
+use crate::report::{audit_table, explanation_table, finding, map, pipeline_reports};
 
 /// The text at the end of `clusterip audit --help`.
 pub const HELP: &str = "\
@@ -65,9 +60,8 @@ or the pools of the cluster if no server leads, and an audit of a snapshot the p
 Exit status: 0; 1 if there is a finding of a kind in --fail-on; 2 if the input, the settings or \
 the cluster can't be read. With --watch, the status is that of the last report.";
 
-/// Arguments of `audit`.
 #[derive(Debug, Args)]
-pub struct Audit {
+pub struct AuditArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// Read the objects of the cluster from this file of `clusterip snapshot` or `kubectl get -A -o yaml`; - for
@@ -106,13 +100,46 @@ pub struct Audit {
     terminal: TerminalOptions,
 }
 
+/// A value of `--fail-on`: which findings let the command fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailOn {
+    /// Any finding.
+    Any,
+    Kind(Kind),
+}
+
+impl FailOn {
+    /// Whether an audit has a finding that this value selects.
+    fn is_met(self, audit: &Audit) -> bool {
+        audit.findings.iter().any(|finding| match self {
+            Self::Any => true,
+            Self::Kind(kind) => finding.kind == kind,
+        })
+    }
+}
+
+impl ValueEnum for FailOn {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: LazyLock<Vec<FailOn>> = LazyLock::new(|| {
+            let kinds = Kind::value_variants().iter().map(|kind| FailOn::Kind(*kind));
+            std::iter::once(FailOn::Any).chain(kinds).collect()
+        });
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Any => Some(PossibleValue::new("any").help("Any finding")),
+            Self::Kind(kind) => kind.to_possible_value(),
+        }
+    }
+}
+
 /// A cluster, and where its settings are.
 struct Connection {
     client: Client,
     settings: live_settings::SettingsSource,
-    /// The namespace of the server.
     namespace: String,
-    /// The namespace of the agents, if it is known.
     agents_namespace: Option<String>,
 }
 
@@ -142,17 +169,10 @@ impl Output {
     }
 }
 
-impl Audit {
+impl AuditArguments {
     /// Audits the cluster, and prints the result.
-    ///
-    /// # Errors
-    /// If the cluster, the input or the settings can't be used. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.audit()
-    }
-
-    fn audit(&self) -> anyhow::Result<ExitCode> {
         let settings = self.settings.iter().map(|file| ("--settings", file));
         let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
         super::check_standard_input(settings.chain(snapshot))?;
@@ -162,35 +182,32 @@ impl Audit {
         let is_table = matches!(self.output, Output::Table | Output::Wide) && !self.no_headers;
         let mut announced = String::new();
         let _heartbeat = Heartbeat::start("auditing");
-        let (settings, source, about) = match &self.snapshot {
+        let (settings, cluster, about) = match &self.snapshot {
             Some(file) => {
                 let given = self.settings.as_deref().map(|file| GivenSettings::read(Some(file))).transpose()?;
                 let text = manifests::read_large_file(file).context("snapshot")?;
-                let of_objects = || settings_file::of_snapshot(&source::settings_objects(&text));
+                let of_objects = || given_settings::of_snapshot(&source::settings_objects(&text));
                 let (written, name) = match given {
                     Some(given) => (document_in_snapshot(&given, &text)?, given.name),
                     None => match of_objects() {
-                        Some(written) => (written, settings_file::OF_SNAPSHOT.to_owned()),
-                        None => (json!({}).into(), settings_file::name_of(None)),
+                        Some(written) => (written, given_settings::OF_SNAPSHOT.to_owned()),
+                        None => (json!({}).into(), given_settings::name_of(None)),
                     },
                 };
                 let checked = self.check_settings(&written, &ServiceRanges::default())?;
                 let source = source::of_text(&text, &checked.settings)?;
                 if self.settings.is_none() && written.objects.is_none() {
                     check_default_pools(&source)?;
-                    announced = settings_file::announce_default_pools(is_table && self.service.is_none());
+                    announced = given_settings::announce_default_pools(is_table && self.service.is_none());
                 }
                 let cluster = Some(format!("snapshot {}", file.display()));
                 (written, source, About { cluster, settings: Some(name), made: None })
             }
-            None => {
-                let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-                runtime.block_on(self.read_cluster())?
-            }
+            None => super::runtime()?.block_on(self.read_cluster())?,
         };
-        let (live, refused) = self.settings_in_force(&settings, &source.ranges)?;
-        let snapshot = Arc::clone(&source.snapshot);
-        let input = input(&live, refused, &snapshot, source, settings.objects.unwrap_or_default());
+        let (live, refused) = self.settings_in_force(&settings, &cluster.ranges)?;
+        let objects = settings.objects.unwrap_or_default();
+        let input = AuditInput { settings: &live, objects, cluster: &cluster, ledger: false, refused };
         let layout = Layout::of_stdout(self.no_headers);
         if self.snapshot.is_none() {
             self.scope.announce_namespace(&self.cluster, self.service.as_ref());
@@ -211,9 +228,13 @@ impl Audit {
             None => {
                 let namespace = self.namespace();
                 if let Some(namespace) = &namespace {
-                    scope::check(&Snapshot::read(&snapshot), namespace, self.scope.named_by(None))?;
+                    arguments::check_namespace(
+                        &Snapshot::read(&cluster.snapshot),
+                        namespace,
+                        self.scope.named_by(None),
+                    )?;
                 }
-                self.scope.tell_if_no_service_matches(&Snapshot::read(&snapshot), namespace.as_deref());
+                self.scope.tell_if_no_service_matches(&Snapshot::read(&cluster.snapshot), namespace.as_deref());
                 let audit = input.audit(&mut AuditCache::default());
                 let audit = input.only_of(audit, namespace.as_deref(), self.scope.selector.as_ref());
                 super::output((announced + &self.render(&audit, about)?).as_bytes())?;
@@ -223,21 +244,20 @@ impl Audit {
     }
 
     /// The audit in the output format.
-    fn render(&self, audit: &model::Audit, about: About) -> anyhow::Result<String> {
+    fn render(&self, audit: &Audit, about: About) -> anyhow::Result<String> {
         let layout = Layout::of_stdout(self.no_headers);
         Ok(match self.output {
             Output::Table => audit_table::audit(audit, layout),
             Output::Wide => audit_table::wide(audit, layout),
-            Output::Name => names::names(audit),
+            Output::Name => finding::names(audit),
             Output::Json => serde_json::to_string_pretty(audit)? + "\n",
             Output::Html => map::page(audit, &About { made: Some(Timestamp::now()), ..about })?,
-            Output::Junit => junit::junit(audit),
-            Output::Markdown => markdown::markdown(audit),
+            Output::Junit => pipeline_reports::junit(audit),
+            Output::Markdown => pipeline_reports::markdown(audit),
         })
     }
 
-    /// The exit status after this audit.
-    fn status(&self, audit: &model::Audit) -> ExitCode {
+    fn status(&self, audit: &Audit) -> ExitCode {
         let fails = self.fail_on.iter().any(|kind| kind.is_met(audit));
         if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
@@ -246,11 +266,11 @@ impl Audit {
     async fn connect(&self) -> anyhow::Result<Connection> {
         let client = self.cluster.client().await?;
         let (given, of_agents) = (self.server_namespace.as_deref(), self.agents_namespace.as_deref());
-        scope::check_in_cluster(&client, given, "--server-namespace").await?;
-        scope::check_in_cluster(&client, of_agents, "--agents-namespace").await?;
+        arguments::check_namespace_in_cluster(&client, given, "--server-namespace").await?;
+        arguments::check_namespace_in_cluster(&client, of_agents, "--agents-namespace").await?;
         // The kinds in the settings are not known yet, so they are those of the default settings.
         let defaults = Settings::default();
-        let deployed = Deployed::find(&client, given, self.settings.is_none()).await;
+        let deployed = LeadingServer::find(&client, given, self.settings.is_none()).await;
         let reads = self.reads(&defaults, given.unwrap_or(client.default_namespace()), of_agents);
         let deployed = reads.explain(&client, deployed).await?;
         let settings = deployed.settings(&client, self.settings.as_deref()).await;
@@ -267,16 +287,16 @@ impl Audit {
     /// What an audit with these settings reads, besides the settings themselves. `of_server` and `of_agents` are
     /// the namespaces of the server and the agents.
     fn reads(&self, settings: &Settings, of_server: &str, of_agents: Option<&str>) -> Reads {
-        let mut more = vec![list_leases(Some(of_server))];
-        more.extend(of_agents.map(|namespace| list_leases(Some(namespace))));
+        let mut more = vec![may_list_leases(Some(of_server))];
+        more.extend(of_agents.map(|namespace| may_list_leases(Some(namespace))));
         if self.settings.is_none() {
-            more.extend(Deployed::needs(self.server_namespace.as_deref()));
-            more.extend(settings_file::pool_needs());
+            more.extend(LeadingServer::needs(self.server_namespace.as_deref()));
+            more.extend(given_settings::pool_needs());
         }
         Reads { kinds: kinds::asked(settings).chain(kinds::callers()).collect(), more }
     }
 
-    async fn read_cluster(&self) -> anyhow::Result<(WrittenSettings, AuditSource, About)> {
+    async fn read_cluster(&self) -> anyhow::Result<(WrittenSettings, AuditedCluster, About)> {
         let Connection { client, settings, namespace, agents_namespace } = self.connect().await?;
         let reads = self.reads(&Settings::default(), &namespace, agents_namespace.as_deref());
         let written = live_settings::written(&settings, &client).await;
@@ -322,11 +342,11 @@ impl Audit {
 
     fn check_settings(&self, written: &WrittenSettings, ranges: &ServiceRanges) -> anyhow::Result<LiveSettings> {
         let name = match (&self.settings, &self.snapshot) {
-            (Some(_), _) => settings_file::name_of(self.settings.as_deref()),
-            (None, Some(_)) => settings_file::OF_SNAPSHOT.to_owned(),
+            (Some(_), _) => given_settings::name_of(self.settings.as_deref()),
+            (None, Some(_)) => given_settings::OF_SNAPSHOT.to_owned(),
             (None, None) => "the settings of the cluster".to_owned(),
         };
-        settings_file::check(written.clone(), ranges, &name)
+        given_settings::check(written.clone(), ranges, &name)
     }
 }
 
@@ -341,34 +361,11 @@ fn document_in_snapshot(given: &GivenSettings, text: &ManifestText) -> anyhow::R
 
 /// Checks that the default pools, those of K2s, fit the Service ranges of a snapshot. If the snapshot does not show the
 /// ranges, the pools must fit the address of its Service `default/kubernetes`.
-fn check_default_pools(source: &AuditSource) -> anyhow::Result<()> {
+fn check_default_pools(source: &AuditedCluster) -> anyhow::Result<()> {
     if !source.ranges.all.is_empty() {
-        return settings_file::check(json!({}), &source.ranges, &settings_file::name_of(None)).map(|_| ());
+        return given_settings::check(json!({}), &source.ranges, &given_settings::name_of(None)).map(|_| ());
     }
     let kubernetes = Snapshot::read(&source.snapshot).get("v1", "Service", "default", "kubernetes");
     let primary = kubernetes.and_then(|service| addresses(&service).first().copied());
-    primary.map_or(Ok(()), settings_file::check_default_pools)
-}
-
-/// The input of an audit of this cluster. `snapshot` is that of `source`.
-fn input<'m>(
-    settings: &'m LiveSettings,
-    refused: bool,
-    snapshot: &'m Arc<RwLock<Snapshot>>,
-    source: AuditSource,
-    objects: BTreeMap<ObjectKey, ObjectState>,
-) -> AuditInput<'m> {
-    AuditInput {
-        settings,
-        objects,
-        ranges: source.ranges.nets(),
-        snapshot,
-        in_flight: source.in_flight,
-        reservations: source.reservations,
-        holders: source.holders,
-        called: source.called,
-        ledger: false,
-        refused,
-        notes: source.notes,
-    }
+    primary.map_or(Ok(()), given_settings::check_default_pools)
 }

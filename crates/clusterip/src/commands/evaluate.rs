@@ -28,8 +28,8 @@ use clusterip_core::{InUse, decide_value};
 use clusterip_policy::kubewarden_cluster::KubewardenCluster;
 use serde_json::Value;
 
-use super::settings_file::{self, GivenSettings};
-use super::terminal_options::{TerminalOptions, warn};
+use super::given_settings::{self, GivenSettings};
+use super::terminal::{TerminalOptions, warn};
 
 /// The text at the end of `clusterip evaluate --help`.
 pub const HELP: &str = "\
@@ -59,9 +59,8 @@ labels, annotations, owners) and the fields that the policy reads. Review it bef
 Exit status: 0 if the request is allowed; 1 if it is denied (`kwctl run` exits with 0); 2 if the input or the \
 settings can't be used, or the session does not match. Then only one message is printed.";
 
-/// Arguments of `evaluate`.
 #[derive(Debug, Args)]
-pub struct Evaluate {
+pub struct EvaluateArguments {
     /// Evaluate with this build of the policy module, such as policy.wasm
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
@@ -120,24 +119,10 @@ enum LookupSource {
     Cluster(Arc<ApiServerLookups>),
 }
 
-/// The settings of an evaluation.
-struct SettingsInUse {
-    written: WrittenSettings,
-    /// Their name in messages.
-    name: String,
-}
-
-impl Evaluate {
+impl EvaluateArguments {
     /// Evaluates the request, and prints the response.
-    ///
-    /// # Errors
-    /// If input or settings can't be used, or the policy fails. Nothing is printed then.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.evaluate()
-    }
-
-    fn evaluate(&self) -> anyhow::Result<ExitCode> {
         let settings = self.settings.iter().map(|file| ("--settings", file));
         let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
         let session = self.session.iter().map(|file| ("--session", file));
@@ -149,7 +134,7 @@ impl Evaluate {
         // Mistakes are reported before the cluster is read.
         policy.check(given.document_without_cluster()?, &given.name)?;
         let (source, cluster) = self.source()?;
-        let SettingsInUse { written, name } = self.settings_in_use(&given, &source, &cluster)?;
+        let (written, name) = self.settings_in_use(&given, &source, &cluster)?;
         for warning in policy.check(written.clone(), &name)? {
             warn(&format!("{name}: {}", harmless(&warning)));
         }
@@ -194,32 +179,31 @@ impl Evaluate {
     }
 
     /// The settings of the evaluation: the given ones, or the pool objects of the cluster or of the snapshot, or those
-    /// of K2s. `cluster` are the objects of [`Self::source`].
+    /// of K2s; with their name in messages. `cluster` are the objects of [`Self::source`].
     fn settings_in_use(
         &self,
         given: &GivenSettings,
         source: &LookupSource,
         cluster: &[Value],
-    ) -> anyhow::Result<SettingsInUse> {
+    ) -> anyhow::Result<(WrittenSettings, String)> {
         let found = match source {
             _ if self.settings.is_some() => None,
             LookupSource::Cluster(lookups) => {
-                let document = settings_file::of_cluster(lookups.run(compile_cluster))?;
-                document.map(|document| (document, settings_file::OF_CLUSTER))
+                let document = given_settings::of_cluster(lookups.run(compile_cluster))?;
+                document.map(|document| (document, given_settings::OF_CLUSTER))
             }
             LookupSource::Snapshot(_) => {
-                settings_file::of_snapshot(cluster).map(|document| (document, settings_file::OF_SNAPSHOT))
+                given_settings::of_snapshot(cluster).map(|document| (document, given_settings::OF_SNAPSHOT))
             }
             LookupSource::Session(_) => None,
         };
         Ok(match found {
-            Some((written, name)) => SettingsInUse { written, name: name.to_owned() },
+            Some((written, name)) => (written, name.to_owned()),
             None => {
                 if self.settings.is_none() && matches!(source, LookupSource::Cluster(_)) {
-                    settings_file::announce_default_pools(false);
+                    given_settings::announce_default_pools(false);
                 }
-                let written = given.document(&ServiceRanges::of(cluster).only_labels())?;
-                SettingsInUse { written, name: given.name.clone() }
+                (given.document(&ServiceRanges::of(cluster).only_labels())?, given.name.clone())
             }
         })
     }
@@ -279,7 +263,7 @@ impl Policy {
     fn check(&self, written: WrittenSettings, settings: &str) -> anyhow::Result<Vec<String>> {
         match self {
             Self::Core => {
-                let live = settings_file::check(written, &ServiceRanges::default(), settings)?;
+                let live = given_settings::check(written, &ServiceRanges::default(), settings)?;
                 Ok(live.warnings.iter().map(ToString::to_string).collect())
             }
             Self::Module(module, name) => {
@@ -311,7 +295,7 @@ impl Policy {
                 // As they are written: `check` completes them for look-ups that indexes answer.
                 let written_settings = Settings::from_value(&written.document)?;
                 let decision = decide_value(request, &written_settings, InUse::default(), &cluster);
-                let live = settings_file::check(written.clone(), &ServiceRanges::default(), settings)?;
+                let live = given_settings::check(written.clone(), &ServiceRanges::default(), settings)?;
                 let decision = live.worded(decision);
                 Ok(Response::new(decision, request.get("object").cloned().unwrap_or_default()))
             }

@@ -1,7 +1,6 @@
 //! `clusterip init`
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,8 +15,8 @@ use ipnet::IpNet;
 use kube::Client;
 
 use super::missing_permissions::Reads;
-use super::terminal_options::TerminalOptions;
-use crate::starter::document::document;
+use super::terminal::TerminalOptions;
+use crate::starter::document;
 use crate::starter::facts::{self, Ranges, RangesOrigin};
 use crate::starter::pools::{Os, pools};
 
@@ -37,9 +36,8 @@ ServiceCIDRs, Nodes, and before Kubernetes 1.33 the ConfigMap kube-system/kubead
 Exit status: 0; 2 if the cluster can't be read, its Service ranges are unknown or too small, or the settings \
 can't be written.";
 
-/// Arguments of `init`.
 #[derive(Debug, Args)]
-pub struct Init {
+pub struct InitArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The Service ranges, the primary one first [default: the ServiceCIDRs of the cluster]
@@ -55,28 +53,18 @@ pub struct Init {
     terminal: TerminalOptions,
 }
 
-impl Init {
+impl InitArguments {
     /// Prints the settings, or writes them to a file.
-    ///
-    /// # Errors
-    /// If the cluster can't be read, or can't be divided into pools, or the settings can't be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let text = self.settings()?;
-        match &self.output_file {
-            Some(file) => fs::write(file, text).with_context(|| file.display().to_string())?,
-            None => super::output(text.as_bytes())?,
-        }
+        super::output_to(self.output_file.as_deref(), &self.settings()?)?;
         Ok(ExitCode::SUCCESS)
     }
 
     fn settings(&self) -> anyhow::Result<String> {
         let (ranges, systems) = match self.given() {
             Some(given) => given?,
-            None => {
-                let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-                runtime.block_on(self.read_cluster())?
-            }
+            None => super::runtime()?.block_on(self.read_cluster())?,
         };
         let text = document(&ranges, &systems, &pools(&ranges.chosen, &systems)?);
         Settings::from_value(&yaml::single(&text)?).context("the settings for this cluster have mistakes")?;
@@ -91,7 +79,7 @@ impl Init {
 
     fn given_ranges(&self) -> anyhow::Result<Ranges> {
         let ranges: Vec<String> = self.service_cidr.iter().map(ToString::to_string).collect();
-        Ok(Ranges::of(&ServiceRanges::from(ranges), RangesOrigin::User, None)?)
+        Ranges::of(&ServiceRanges::from(ranges), RangesOrigin::User, None)
     }
 
     async fn read_cluster(&self) -> anyhow::Result<(Ranges, BTreeSet<Os>)> {
@@ -116,10 +104,10 @@ impl Init {
     }
 
     async fn ranges(&self, client: &Client) -> anyhow::Result<Ranges> {
-        if self.service_cidr.is_empty() { Ok(facts::ranges(client).await?) } else { self.given_ranges() }
+        if self.service_cidr.is_empty() { facts::ranges(client).await } else { self.given_ranges() }
     }
 
     async fn systems(&self, client: &Client) -> anyhow::Result<BTreeSet<Os>> {
-        if self.os.is_empty() { Ok(facts::systems(client).await?) } else { Ok(self.os.iter().copied().collect()) }
+        if self.os.is_empty() { facts::systems(client).await } else { Ok(self.os.iter().copied().collect()) }
     }
 }

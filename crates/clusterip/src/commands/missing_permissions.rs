@@ -18,9 +18,6 @@ pub struct Reads {
 impl Reads {
     /// The result of requests of the command. If the API server has refused one of them, the error also lists all
     /// permissions that the command needs and the user lacks, as `clusterip serve` lists its own.
-    ///
-    /// # Errors
-    /// The error of `result`. It stays as it is if the missing permissions can't be found out.
     pub async fn explain<T>(self, client: &Client, result: anyhow::Result<T>) -> anyhow::Result<T> {
         let error = match result {
             Err(error) if is_forbidden(&error) => error,
@@ -57,6 +54,6 @@ pub fn is_forbidden(error: &anyhow::Error) -> bool {
 }
 
 /// The permission to list Leases, in a namespace or in the whole cluster.
-pub fn list_leases(namespace: Option<&str>) -> Need {
+pub fn may_list_leases(namespace: Option<&str>) -> Need {
     Need::read("list", "coordination.k8s.io", "leases", namespace)
 }

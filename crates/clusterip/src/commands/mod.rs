@@ -1,22 +1,21 @@
 //! The commands: each reads its arguments, calls the module that does the work, and prints the result.
 
+mod arguments;
 pub mod audit;
-pub mod deployed;
 pub mod evaluate;
-mod heartbeat;
+mod given_settings;
 pub mod init;
+mod leading_server;
 mod missing_permissions;
 pub mod move_;
 pub mod plan;
-mod scope;
-mod seamless_arguments;
 pub mod serve;
 pub mod settings;
-mod settings_file;
 pub mod snapshot;
-mod terminal_options;
+pub mod terminal;
 pub mod validate;
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -24,21 +23,16 @@ use anyhow::{Context, bail};
 use clusterip_cluster::manifests;
 use clusterip_cluster::manifests::manifest_files::{self, Namespace};
 use serde_json::Value;
+use tokio::runtime::Runtime;
 
 use crate::snapshot_kinds::SnapshotKinds;
 
 /// Writes to standard output. A reader that stopped reading (`| head`) is not an error.
-///
-/// # Errors
-/// If standard output can't be written for another reason.
 pub fn output(bytes: &[u8]) -> anyhow::Result<()> {
     output_to_reader(bytes).map(|_| ())
 }
 
 /// Writes to standard output as [`output`] does. Returns false if the reader has stopped reading.
-///
-/// # Errors
-/// As [`output`].
 fn output_to_reader(bytes: &[u8]) -> anyhow::Result<bool> {
     let written = anstream::stdout().lock().write_all(bytes).and_then(|()| io::stdout().flush());
     match written {
@@ -48,10 +42,20 @@ fn output_to_reader(bytes: &[u8]) -> anyhow::Result<bool> {
     }
 }
 
+/// Writes the result of a command to a file, or to standard output.
+fn output_to(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
+    match file {
+        Some(file) => fs::write(file, text).with_context(|| file.display().to_string()),
+        None => output(text.as_bytes()),
+    }
+}
+
+/// The runtime of a command that only sends requests.
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()
+}
+
 /// Checks that only one of these arguments, each with its name, is `-` for standard input.
-///
-/// # Errors
-/// If several are `-`: standard input can be read only once.
 fn check_standard_input<'a>(arguments: impl IntoIterator<Item = (&'a str, &'a PathBuf)>) -> anyhow::Result<()> {
     let inputs = arguments.into_iter().filter(|(_, path)| manifests::is_standard_input(path));
     let names: Vec<&str> = inputs.map(|(name, _)| name).collect();

@@ -14,7 +14,6 @@ use clusterip_cluster::live_settings::{Follower, SettingsSource};
 use clusterip_cluster::permissions::{self, Duties};
 use clusterip_cluster::reservations::ledger::Ledger;
 use clusterip_cluster::shutdown::shutdown_signal;
-use clusterip_cluster::style;
 use clusterip_cluster::terminal::harmless;
 use clusterip_cluster::watch::stores::{Change, Stores};
 use clusterip_core::service_key::ServiceKey;
@@ -28,17 +27,16 @@ mod jobs;
 mod list;
 
 use self::jobs::{Job, Run};
-use super::deployed::Deployed;
+use super::arguments::{self, DnsArguments, Scope, ServiceName};
+use super::leading_server::LeadingServer;
 use super::missing_permissions::{Reads, is_forbidden};
-use super::scope::{self, Scope, ServiceName};
-use super::seamless_arguments::SeamlessCommand;
-use super::terminal_options::{TerminalOptions, notice};
-use crate::report::columns::{Layout, paint};
-use crate::report::move_json::{self, Ended, NotMoved};
-use crate::report::move_table::{Row, table};
+use super::terminal::{TerminalOptions, notice, print_error};
+use crate::report::columns::Layout;
+use crate::report::moves::{self, Ended, NotMoved, Row};
 use crate::server_metrics::ServerMetrics;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::misplaced::Allowed;
+use crate::text::several;
 
 /// The text at the end of `clusterip help move`.
 pub const HELP: &str = "\
@@ -71,9 +69,8 @@ it finishes the moves that have begun.
 Exit status: 0; 1 if a Service could not be moved, or the command was interrupted; 2 if the command \
 can't start.";
 
-/// Arguments of `move`.
 #[derive(Debug, Args)]
-pub struct Move {
+pub struct MoveArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The settings file, or - for standard input [default: the settings of the server that leads, or else the pools of
@@ -95,8 +92,16 @@ pub struct Move {
     /// may fail during the move. May be given several times
     #[arg(long, value_name = "NAMESPACE/NAME")]
     called_by_control_plane: Vec<ServiceKey>,
+    /// Move Services with ready endpoints seamlessly: both addresses answer during the move. Needs the permissions of
+    /// deploy/seamless
+    #[arg(long)]
+    seamless: bool,
+    /// If a server carries out the moves: wait until the old addresses have stopped answering, and the temporary
+    /// Services are deleted. Without a server, the command always waits
+    #[arg(long, requires = "seamless")]
+    wait: bool,
     #[command(flatten)]
-    seamless: SeamlessCommand,
+    dns: DnsArguments,
     /// The maximum number of Services that move at once
     #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     at_once: u8,
@@ -140,11 +145,8 @@ struct Prepared {
     followed: (Follower, mpsc::UnboundedReceiver<Change>),
 }
 
-impl Move {
+impl MoveArguments {
     /// Lists the misplaced Services, asks for confirmation, and moves them.
-    ///
-    /// # Errors
-    /// If the command can't start.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -180,8 +182,8 @@ impl Move {
         let client = self.cluster.client().await?;
         let needs_server = self.settings.is_none() || !self.dry_run;
         let given = self.server_namespace.as_deref();
-        scope::check_in_cluster(&client, given, "--server-namespace").await?;
-        let deployed = Deployed::find(&client, given, needs_server).await;
+        arguments::check_namespace_in_cluster(&client, given, "--server-namespace").await?;
+        let deployed = LeadingServer::find(&client, given, needs_server).await;
         let deployed = match deployed {
             Err(error) if is_forbidden(&error) => {
                 let reads = self.reads(&client, given.unwrap_or(client.default_namespace())).await;
@@ -202,7 +204,7 @@ impl Move {
         };
         let (reconciler, followed) = self.reconciler(&client, &deployed.namespace, &source).await?;
         notice(&deployed.settings_notice(&source));
-        let seamless = self.seamless.options(&client).await;
+        let seamless = self.dns.options(&client, self.seamless).await;
         if let Some(options) = &seamless {
             notice(&format!("after a seamless move, the old address answers for {} s", options.grace_period));
         }
@@ -221,7 +223,7 @@ impl Move {
             moves: !self.dry_run,
             previews_moves: self.dry_run,
             load_balancers: self.load_balancers,
-            seamless: self.seamless.is_on() && !self.dry_run,
+            seamless: self.seamless && !self.dry_run,
             ..Duties::default()
         }
     }
@@ -231,7 +233,7 @@ impl Move {
     async fn reads(&self, client: &Client, namespace: &str) -> Reads {
         let workloads = permissions::workloads(client, &Settings::default().kinds).await.unwrap_or_default();
         let mut more = permissions::needs(&workloads.served, &self.duties(namespace));
-        more.extend(Deployed::needs(self.server_namespace.as_deref()));
+        more.extend(LeadingServer::needs(self.server_namespace.as_deref()));
         Reads { more, ..Reads::default() }
     }
 
@@ -274,7 +276,7 @@ impl Move {
         let stuck = rows.iter().any(|row| row.stuck);
         self.print(match rows {
             [] => "nothing is misplaced\n".to_owned(),
-            rows => table(rows, self.dry_run || self.seamless.is_on(), Layout::of_stdout(self.no_headers)),
+            rows => moves::table(rows, self.dry_run || self.seamless, Layout::of_stdout(self.no_headers)),
         })?;
         if self.dry_run || jobs.is_empty() {
             if !rows.is_empty() {
@@ -307,13 +309,11 @@ impl Move {
         let (not_begun, tried): (Vec<_>, Vec<_>) =
             failed.iter().partition(|(_, reason)| matches!(reason, NotMoved::Interrupted | NotMoved::Stopped));
         for (ServiceKey { namespace, name }, reason) in tried {
-            let text = harmless(&format!("{namespace}/{name} was not moved: {reason}"));
-            anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
+            print_error(&harmless(&format!("{namespace}/{name} was not moved: {reason}")));
         }
         if let Some((_, reason)) = not_begun.first() {
             let why = if matches!(reason, NotMoved::Stopped) { "stopped after a failure" } else { "interrupted" };
-            let text = format!("{why}: {} of {count} Services were moved", count - failed.len());
-            anstream::eprintln!("{} {text}", paint(style::ERROR, "error:"));
+            print_error(&format!("{why}: {} of {count} Services were moved", count - failed.len()));
         }
         Ok(if failed.is_empty() && !stuck { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -328,13 +328,13 @@ impl Move {
         if self.output == Output::Table {
             return Ok(());
         }
-        super::output(move_json::document(rows, ended, self.dry_run)?.as_bytes())
+        super::output(moves::document(rows, ended, self.dry_run)?.as_bytes())
     }
 }
 
 /// Reports a signal that arrived before the first move, and returns the exit status.
 fn interrupted_before_the_moves() -> ExitCode {
-    anstream::eprintln!("{} interrupted: no Service was moved", paint(style::ERROR, "error:"));
+    print_error("interrupted: no Service was moved");
     ExitCode::FAILURE
 }
 
@@ -345,8 +345,7 @@ async fn ask(count: usize) -> anyhow::Result<bool> {
             "standard input is not a terminal: use --yes to move without asking, or --dry-run to only list the moves"
         );
     }
-    let services = if count == 1 { "Service" } else { "Services" };
-    anstream::eprint!("\nMove {count} {services}? [y/N] ");
+    anstream::eprint!("\nMove {}? [y/N] ", several(count, "Service"));
     io::stderr().flush()?;
     let read = || {
         let mut answer = String::new();

@@ -1,7 +1,6 @@
 //! `clusterip serve`
 
-mod controllers;
-mod gauges;
+mod cluster_warnings;
 mod running;
 mod startup;
 mod webhook;
@@ -19,18 +18,19 @@ use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::live_settings::SettingsSource;
 use clusterip_cluster::logging::Logging;
 use clusterip_cluster::permissions::{self, Duties};
-use clusterip_cluster::reservations::replica_claims;
+use clusterip_cluster::reservations::replica_claims::ClaimStore;
 use clusterip_cluster::shutdown::shutdown_signal;
 use kube::Client;
 
-use self::controllers::Election;
-use self::running::Running;
-use self::startup::{Connection, Prepared, Startup};
-use self::webhook::Webhook;
-use super::seamless_arguments::SeamlessServer;
+use self::running::{Election, Listener, Running};
+use self::startup::{Inputs, Startup};
+use super::arguments::DnsArguments;
+use crate::services::mover::SeamlessOptions;
 use crate::webhook::admission::OnError;
-use crate::webhook::tls::{CertificateError, CertificateFiles};
-use crate::webhook::{authority, registration};
+use crate::webhook::authority;
+use crate::webhook::registration::{self, Registration};
+use crate::webhook::server::WebhookServer;
+use crate::webhook::tls::{Certificate, CertificateError, CertificateFiles};
 
 /// The text at the end of `clusterip help serve`.
 pub const HELP: &str = "\
@@ -53,9 +53,8 @@ const MIN_THREADS: usize = 2;
 /// The minimum number if each evaluation waits for its claim.
 const CLAIMING_THREADS: usize = 16;
 
-/// Arguments of `serve`.
 #[derive(Debug, Args)]
-pub struct Serve {
+pub struct ServeArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The address for HTTPS
@@ -108,16 +107,20 @@ pub struct Serve {
     no_webhook: bool,
     /// Where addresses in flight are recorded; several replicas need `lease`
     #[arg(long, value_enum, value_name = "WHERE", default_value_t)]
-    claims: replica_claims::ClaimStore,
+    claims: ClaimStore,
     /// Which misplaced Services are moved
     #[arg(long = "move", value_enum, value_name = "WHICH", default_value_t)]
     moves: Moves,
     /// Also move Services of type LoadBalancer: their cloud may remove the load balancer during the move
     #[arg(long)]
     move_load_balancers: bool,
+    /// Move Services with ready endpoints seamlessly: both addresses answer during the move. Needs the permissions of
+    /// deploy/seamless
+    #[arg(id = "seamless", long = "seamless-moves")]
+    seamless_moves: bool,
     #[command(flatten)]
-    seamless: SeamlessServer,
-    /// Serve the map of all pools over plain HTTP. Without an address, only this machine can connect
+    dns: DnsArguments,
+    /// ServeArguments the map of all pools over plain HTTP. Without an address, only this machine can connect
     #[arg(
         long,
         value_name = "ADDR:PORT",
@@ -128,6 +131,22 @@ pub struct Serve {
     ui: Option<SocketAddr>,
     #[command(flatten)]
     logging: Logging,
+}
+
+/// A server that has read its settings and listens, but takes no part in the leader election and answers no request
+/// yet.
+struct Prepared<'a> {
+    // The first field is dropped first: if the start is given up, the tasks are aborted before the server is dropped.
+    startup: Startup<'a>,
+    inputs: Inputs,
+    /// The client of the task that gives Nodes their pod CIDRs.
+    nodes_client: Client,
+    server: WebhookServer,
+    certificate: Certificate,
+    /// The registration of the webhook, if this server looks after one.
+    registration: Option<Registration>,
+    /// The options of seamless moves; `None` for plain moves.
+    seamless: Option<SeamlessOptions>,
 }
 
 /// Parses the value of `--listen`.
@@ -152,11 +171,8 @@ pub enum Moves {
     Always,
 }
 
-impl Serve {
+impl ServeArguments {
     /// Serves until SIGTERM or SIGINT.
-    ///
-    /// # Errors
-    /// If the server can't start or can't go on.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if let Some(url) = &self.register_url {
             registration::url_host(url)?;
@@ -165,7 +181,7 @@ impl Serve {
         self.logging.start()?;
         // Evaluations are bound by the CPU, so more threads than this make them no faster. But the allocator keeps
         // some megabytes of freed memory for each thread: in a large cluster more than the cluster itself takes.
-        let fewest = if self.claims == replica_claims::ClaimStore::Lease { CLAIMING_THREADS } else { MIN_THREADS };
+        let fewest = if self.claims == ClaimStore::Lease { CLAIMING_THREADS } else { MIN_THREADS };
         let threads = fewest.max(available_parallelism().map_or(1, usize::from));
         let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(threads).enable_all().build()?;
         let done = runtime.block_on(self.serve(files));
@@ -199,69 +215,35 @@ impl Serve {
     /// All steps of the start that wait for the API server. They may be dropped at any point: no Lease is taken and no
     /// request is answered before [`Self::start`].
     async fn prepare(&self, files: Option<CertificateFiles>) -> anyhow::Result<Prepared<'_>> {
-        let connection = Connection::open(self).await?;
-        let mut candidate = connection.candidate();
-        // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
-        let _ = candidate.look().await;
-        let (stores, changes) = connection.stores().await;
-        let duties = self.duties(&connection.namespace);
-        let follower = connection.settings(&stores, &duties).await?;
-        let mut startup = Startup::new(connection, stores, follower.subscribe());
-
         // From here on requests may be in progress: each task below ends by itself after `stop`.
-        let compilation = follower.subscribe_compilation();
-        startup.follow_settings(follower);
-        startup.report_missing_permissions(duties);
-        startup.warn_about_dns_address();
-        startup.warn_about_unused_pools();
-        startup.report_other_webhooks();
-        startup.serve_map(compilation.clone()).await?;
+        let (mut startup, inputs) = Startup::begin(self).await?;
+        startup.warn_about_the_cluster();
+        startup.serve_map().await?;
         let server = startup.listen().await?;
         let (certificate, registration) = startup.certificate(files).await?;
         startup.trust_clients(&certificate)?;
-        let seamless = self.seamless.options(&self.cluster.client().await?).await;
+        let seamless = self.dns.options(&self.cluster.client().await?, self.seamless_moves).await;
         // The controller of Nodes runs in a thread of its own, and its connections live there.
         let nodes_client = self.cluster.client().await?;
-        Ok(Prepared {
-            startup,
-            candidate,
-            changes,
-            compilation,
-            nodes_client,
-            server,
-            certificate,
-            registration,
-            seamless,
-        })
+        Ok(Prepared { startup, inputs, nodes_client, server, certificate, registration, seamless })
     }
 
     /// Takes part in the leader election, and starts the duties that depend on it.
     fn start(&self, prepared: Prepared<'_>) -> anyhow::Result<Running> {
-        let Prepared {
-            mut startup,
-            candidate,
-            changes,
-            compilation,
-            nodes_client,
-            server,
-            certificate,
-            registration,
-            seamless,
-        } = prepared;
-        let mut election = Election::start(candidate);
+        let Prepared { mut startup, inputs, nodes_client, server, certificate, registration, seamless } = prepared;
+        let mut election = Election::start(inputs.candidate);
         let reconciler = startup.reconciler().seamless(seamless);
         let reconciler = Arc::new(startup.claim_addresses(reconciler, &mut election));
         startup.assign_pod_cidrs(nodes_client, &election)?;
         startup.assign_external_addresses(&election);
-        startup.write_status(Arc::clone(&reconciler), compilation, &election);
-        startup.move_services(Arc::clone(&reconciler), changes, &election);
+        startup.write_status(Arc::clone(&reconciler), &election);
+        startup.move_services(Arc::clone(&reconciler), inputs.changes, &election);
         let backend = startup.backend(reconciler, &certificate, &election);
-        let webhook = Webhook::start(server, backend, certificate);
+        let listener = Listener::start(server, backend, certificate);
         startup.register(registration, &election);
-        Ok(Running { tasks: startup.into_tasks(), webhook, election, unregisters: self.register_url.is_some() })
+        Ok(Running { tasks: startup.tasks, listener, election, unregisters: self.register_url.is_some() })
     }
 
-    /// Where the settings are.
     fn settings_source(&self, client: &Client) -> SettingsSource {
         SettingsSource::chosen(self.settings.as_deref(), self.policy.as_deref(), client)
     }
@@ -273,12 +255,12 @@ impl Serve {
             moves: true,
             previews_moves: false,
             load_balancers: self.move_load_balancers,
-            seamless: self.seamless.is_on(),
+            seamless: self.seamless_moves,
             nodes: true,
             external: true,
             agents_namespace: self.agents_namespace.clone(),
             agent: false,
-            claims: self.claims == replica_claims::ClaimStore::Lease,
+            claims: self.claims == ClaimStore::Lease,
             authority: self.tls_cert.is_none().then(|| authority::SECRET.to_owned()),
             registration: registers.then(|| permissions::Registration {
                 name: self.webhook_configuration.clone(),

@@ -1,6 +1,5 @@
 //! `clusterip settings`
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,14 +9,13 @@ use clusterip_api::{ObjectKey, not_in_document, not_in_objects, objects};
 use clusterip_cluster::live_settings::{SettingsFile, document_of_objects, in_lines, is_settings_object};
 use clusterip_cluster::manifests;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
-use clusterip_core::settings::Settings as CheckedSettings;
+use clusterip_cluster::yaml::{self, YamlError};
+use clusterip_core::settings::Settings;
+use clusterip_core::workload::WorkloadKind;
 use serde_json::{Map, Value, json};
 
-mod policy;
-
-use self::policy::policy;
-use super::settings_file;
-use super::terminal_options::{TerminalOptions, warn};
+use super::given_settings;
+use super::terminal::{TerminalOptions, warn};
 
 /// The text at the end of `clusterip settings --help`.
 pub const HELP: &str = "\
@@ -42,9 +40,8 @@ Objects have no evidence.lookups and no unusableServiceCIDRs. A warning names ea
 
 Exit status: 0; 2 if the settings can't be read or have mistakes, or the result can't be written.";
 
-/// Arguments of `settings`.
 #[derive(Debug, Args)]
-pub struct Settings {
+pub struct SettingsArguments {
     /// The settings to convert, or - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -64,7 +61,6 @@ pub struct Settings {
     terminal: TerminalOptions,
 }
 
-/// A form of settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
     /// Objects of clusterip-policy.io, one for each pool
@@ -84,18 +80,11 @@ pub enum Output {
     Json,
 }
 
-impl Settings {
+impl SettingsArguments {
     /// Prints the settings in the other form, or writes them to a file.
-    ///
-    /// # Errors
-    /// If the settings can't be read or have mistakes, or the result can't be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        let text = self.converted()?;
-        match &self.output_file {
-            Some(file) => fs::write(file, text).with_context(|| file.display().to_string())?,
-            None => super::output(text.as_bytes())?,
-        }
+        super::output_to(self.output_file.as_deref(), &self.converted()?)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -105,7 +94,7 @@ impl Settings {
             bail!("--module needs --to policy");
         }
         let source = manifests::read_file(&self.file).context("settings")?;
-        let unusable = |error| settings_file::unusable(&source.name, &error);
+        let unusable = |error| given_settings::unusable(&source.name, &error);
         let written = SettingsFile::read(&source.text).map_err(unusable)?;
         let document = match &written {
             SettingsFile::Document(Value::Null) => json!({}),
@@ -114,7 +103,7 @@ impl Settings {
                 document_of_objects(objects, &ServiceRanges::default()).map_err(unusable)?.document
             }
         };
-        let settings = CheckedSettings::from_value(&document)
+        let settings = Settings::from_value(&document)
             .map_err(|invalid| anyhow::anyhow!("{}", in_lines(&source.name, invalid)))?;
         let lost: Vec<String> = match (&written, self.to) {
             (SettingsFile::Document(document), Form::Objects) => not_in_objects(document)
@@ -159,7 +148,6 @@ impl Settings {
         })
     }
 
-    /// The text of several objects.
     fn text_of_all(&self, objects: Vec<Value>) -> anyhow::Result<String> {
         match self.output {
             Output::Yaml => {
@@ -193,4 +181,117 @@ fn as_written(object: &Value) -> Value {
         "metadata": metadata,
         "spec": object.get("spec").cloned().unwrap_or_else(|| json!({})),
     })
+}
+
+/// The policy as it is deployed, with settings that are examples.
+const DEPLOYED: &str = include_str!("../../../../deploy/kubewarden/policy/policy.yaml");
+
+/// The ClusterAdmissionPolicy with this settings document. Without `module`, it names the module of the deployed
+/// policy.
+///
+/// What depends on the settings is adapted: the namespaces that are not sent to the policy, and the kinds that the
+/// policy may look up.
+fn policy(document: &Value, settings: &Settings, module: Option<&str>) -> Result<Value, YamlError> {
+    let mut policy = yaml::single(DEPLOYED)?;
+    let spec = &mut policy["spec"];
+    if let Some(module) = module {
+        spec["module"] = json!(module);
+    }
+    let granted = spec["contextAwareResources"].take();
+    spec["contextAwareResources"] = context_aware_resources(granted, &settings.kinds);
+    // A requirement without values is invalid.
+    spec["namespaceSelector"] = match settings.exempt_namespaces.as_slice() {
+        [] => json!({}),
+        exempt => json!({"matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": exempt},
+        ]}),
+    };
+    spec["settings"] = document.clone();
+    Ok(policy)
+}
+
+/// The resources of the deployed policy with these kinds of workloads in place of its own.
+fn context_aware_resources(deployed: Value, kinds: &[WorkloadKind]) -> Value {
+    let resource = |api_version: &str, kind: &str| json!({"apiVersion": api_version, "kind": kind});
+    let known: Vec<Value> =
+        WorkloadKind::known().iter().map(|known| resource(&known.api_version, &known.kind)).collect();
+    let mut workloads: Vec<Value> = kinds.iter().map(|kind| resource(&kind.api_version, &kind.kind)).collect();
+    if workloads.contains(&resource("v1", "Pod")) {
+        // A Pod names its Node.
+        workloads.insert(0, resource("v1", "Node"));
+    }
+    let deployed = deployed.as_array().cloned().unwrap_or_default();
+    let place = deployed.iter().position(|resource| known.contains(resource)).unwrap_or(deployed.len());
+    let mut resources: Vec<Value> = deployed.into_iter().filter(|resource| !known.contains(resource)).collect();
+    let behind = resources.split_off(place);
+    resources.extend(workloads);
+    resources.extend(behind);
+    Value::Array(resources)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn with(settings: Value) -> Value {
+        let read = Settings::from_value(&settings).unwrap();
+        policy(&settings, &read, None).unwrap()
+    }
+
+    #[test]
+    fn policy_with_its_own_settings_is_the_deployed_one() {
+        let deployed = yaml::single(DEPLOYED).unwrap();
+        assert_eq!(with(deployed["spec"]["settings"].clone()), deployed);
+    }
+
+    #[test]
+    fn policy_may_look_up_the_kinds_of_its_settings() {
+        struct Case {
+            name: &'static str,
+            kinds: Value,
+            expected: &'static str,
+        }
+        let cases = [
+            Case {
+                name: "all kinds",
+                kinds: Value::Null,
+                expected: "Service Namespace Node Deployment StatefulSet DaemonSet ReplicaSet ReplicationController \
+                           Job CronJob Pod RuntimeClass IPAddress",
+            },
+            Case {
+                name: "a custom resource",
+                kinds: json!(["example.com/v1/Rollout", "Deployment"]),
+                expected: "Service Namespace Rollout Deployment RuntimeClass IPAddress",
+            },
+            Case { name: "none", kinds: json!([]), expected: "Service Namespace RuntimeClass IPAddress" },
+        ];
+        for Case { name, kinds, expected } in cases {
+            let policy = with(json!({"services": {"evidence": {"kinds": kinds}}}));
+            let resources = policy["spec"]["contextAwareResources"].as_array().unwrap();
+            let found: Vec<&str> = resources.iter().map(|resource| resource["kind"].as_str().unwrap()).collect();
+            assert_eq!(found.join(" "), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn exempt_namespaces_are_not_sent_to_the_policy() {
+        let selector = |exempt: Value| {
+            with(json!({"services": {"exemptNamespaces": exempt}}))["spec"]["namespaceSelector"].clone()
+        };
+        assert_eq!(
+            selector(json!(["kube-system", "own"])),
+            json!({"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "own"]},
+            ]})
+        );
+        assert_eq!(selector(json!([])), json!({}));
+    }
+
+    #[test]
+    fn module_of_another_registry_is_used() {
+        let module = "registry://registry.example.com/clusterip-policy:v0.1.0";
+        let policy = policy(&json!({}), &Settings::default(), Some(module)).unwrap();
+        assert_eq!((&policy["spec"]["module"], &policy["spec"]["settings"]), (&json!(module), &json!({})));
+    }
 }

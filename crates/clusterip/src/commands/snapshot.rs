@@ -29,11 +29,11 @@ use kube::api::ObjectMeta;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::heartbeat::Heartbeat;
-use super::missing_permissions::{Reads, list_leases};
-use super::settings_file::GivenSettings;
-use super::terminal_options::{TerminalOptions, warn};
-use crate::{own_leases, snapshot_kinds};
+use super::given_settings::GivenSettings;
+use super::missing_permissions::{Reads, may_list_leases};
+use super::terminal::{Heartbeat, TerminalOptions, warn};
+use crate::audit::source::list_leases;
+use crate::snapshot_kinds;
 
 /// The text at the end of `clusterip snapshot --help`.
 pub const HELP: &str = "\
@@ -52,9 +52,8 @@ be used without --settings.
 
 Exit status: 0; 2 if the cluster can't be read, or the snapshot can't be written.";
 
-/// Arguments of `snapshot`.
 #[derive(Debug, Args)]
-pub struct Snapshot {
+pub struct SnapshotArguments {
     #[command(flatten)]
     cluster: ClusterArguments,
     /// The settings file, or - for standard input: the snapshot then also contains the custom resources that
@@ -87,27 +86,19 @@ struct Contents {
     objects: Vec<Value>,
 }
 
-impl Snapshot {
+impl SnapshotArguments {
     /// Reads the cluster, and writes the snapshot.
-    ///
-    /// # Errors
-    /// If the cluster can't be read, or the snapshot can't be written. Nothing is written if the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
         let _heartbeat = Heartbeat::start("reading the cluster");
-        self.write()
-    }
-
-    fn write(&self) -> anyhow::Result<ExitCode> {
         let given = GivenSettings::read(self.settings.as_deref())?;
         let settings = Settings::from_value(&given.document_without_cluster()?.document)
             .map_err(|invalid| anyhow::anyhow!("{}", in_lines(&given.name, invalid)))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let contents = runtime.block_on(async {
+        let contents = super::runtime()?.block_on(async {
             let client = self.cluster.client().await?;
             let contents = read(&client, &settings).await;
             let kinds = evidence_kinds(&settings).into_iter().chain(kinds::callers()).collect();
-            Reads { kinds, more: vec![list_leases(None)] }.explain(&client, contents).await
+            Reads { kinds, more: vec![may_list_leases(None)] }.explain(&client, contents).await
         })?;
         let text = contents.render(self.output);
         match &self.output_file {
@@ -195,7 +186,7 @@ impl Contents {
     /// Adds the Leases of servers and agents.
     async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
         let own = format!("{LEASE_LABEL} in ({CLAIM},{EXTERNAL},{AGENT})");
-        for lease in own_leases::list(&Api::all(client.clone()), &own).await? {
+        for lease in list_leases(&Api::all(client.clone()), &own).await? {
             self.objects.push(serde_json::to_value(reduced_lease(lease)).map_err(kube::Error::SerdeError)?);
         }
         self.kinds.push(("coordination.k8s.io/v1".to_owned(), "Lease".to_owned()));

@@ -18,7 +18,7 @@ use clusterip_cluster::manifests::{self, ManifestText};
 use clusterip_cluster::object::Packed;
 use clusterip_cluster::permissions::Need;
 use clusterip_cluster::style;
-use clusterip_cluster::terminal::{harmless, harmless_lines};
+use clusterip_cluster::terminal::harmless;
 use clusterip_cluster::watch::control_plane_services::ControlPlaneServices;
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
 use clusterip_core::settings::{DnsAddress, Mistake};
@@ -27,14 +27,15 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use super::given_settings;
 use super::missing_permissions::Reads;
-use super::settings_file;
-use super::terminal_options::{TerminalOptions, warn};
+use super::terminal::{TerminalOptions, print_error, warn};
+use crate::audit::misplaced::{MisplacedService, MisplacedServices};
 use crate::audit::model::Finding;
-use crate::audit::services::misplaced::{MisplacedService, MisplacedServices};
 use crate::report::columns::paint;
-use crate::reservation_holder;
 use crate::starter::facts;
+use crate::text::several;
+use crate::usage::reservation_holder;
 
 /// The text at the end of `clusterip validate --help`.
 pub const HELP: &str = "\
@@ -65,9 +66,8 @@ const UNREADABLE: u8 = 2;
 /// How many Services a warning names.
 const SHOWN: usize = 3;
 
-/// Arguments of `validate`.
 #[derive(Debug, Args)]
-pub struct Validate {
+pub struct ValidateArguments {
     /// Settings files in YAML or JSON, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -88,17 +88,10 @@ struct Cluster {
     ranges: ServiceRanges,
 }
 
-impl Validate {
+impl ValidateArguments {
     /// Checks all files, and prints their mistakes and warnings.
-    ///
-    /// # Errors
-    /// If the cluster can't be read.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.terminal.apply();
-        self.validate()
-    }
-
-    fn validate(&self) -> anyhow::Result<ExitCode> {
         super::check_standard_input(self.files.iter().map(|file| ("FILE", file)))?;
         let has_cluster = self.cluster || self.connection.name_a_cluster();
         let cluster = has_cluster.then(|| self.read_cluster()).transpose()?;
@@ -108,8 +101,7 @@ impl Validate {
                 Ok(source) => has_mistakes |= !is_valid(&source, cluster.as_ref())?,
                 Err(error) => {
                     is_unread = true;
-                    let error = harmless_lines(&error.to_string());
-                    anstream::eprintln!("{} {error}", paint(style::ERROR, "error:"));
+                    print_error(&error.to_string());
                 }
             }
         }
@@ -121,7 +113,7 @@ impl Validate {
     }
 
     fn read_cluster(&self) -> anyhow::Result<Cluster> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime = super::runtime()?;
         let client = runtime.block_on(self.connection.client())?;
         let ranges = runtime.block_on(async {
             let ranges = facts::service_cidrs(&client).await;
@@ -141,7 +133,7 @@ impl Validate {
 fn reads() -> Reads {
     let need = |verb, resource| Need::read(verb, "networking.k8s.io", resource, None);
     let mut more = vec![need("list", "servicecidrs"), need("get", "ipaddresses")];
-    more.extend(settings_file::pool_needs());
+    more.extend(given_settings::pool_needs());
     Reads { more, ..Reads::default() }
 }
 
@@ -194,7 +186,7 @@ impl Cluster {
     fn objects(&self) -> anyhow::Result<Vec<Value>> {
         self.runtime.block_on(async {
             let objects = list_if_defined(&self.client).await.map_err(|error| RequestFailure::from(&error));
-            let objects = objects.with_context(|| format!("{} can't be read", settings_file::OF_CLUSTER));
+            let objects = objects.with_context(|| format!("{} can't be read", given_settings::OF_CLUSTER));
             reads().explain(&self.client, objects).await
         })
     }
@@ -212,7 +204,7 @@ impl Cluster {
         let mut warnings = Vec::new();
         for (index, pool) in live.settings.pools.iter().enumerate() {
             for (place, reservation) in pool.reservations.iter().enumerate() {
-                if let (ReservationHolder::Other, other) = reservation_holder::of(&snapshot, reservation) {
+                if let (ReservationHolder::Other, other) = reservation_holder(&snapshot, reservation) {
                     let path = format!("services.pools[{index}].reservations[{place}]");
                     let other = other.map_or("another object".to_owned(), |other| format!("Service {other}"));
                     let reason = format!("{} is in use by {other}", reservation.address);
@@ -227,7 +219,6 @@ impl Cluster {
     }
 }
 
-/// One warning about all Services that would be misplaced.
 fn misplaced_warning(misplaced: &MisplacedServices) -> Option<String> {
     let services = &misplaced.services;
     let name = |service: &MisplacedService| {
@@ -236,7 +227,7 @@ fn misplaced_warning(misplaced: &MisplacedServices) -> Option<String> {
     };
     let names: Vec<String> = services.iter().take(SHOWN).map(name).collect();
     let more = if services.len() > SHOWN { format!(" and {} more", services.len() - SHOWN) } else { String::new() };
-    let are = if services.len() == 1 { "1 Service".to_owned() } else { format!("{} Services", services.len()) };
+    let are = several(services.len(), "Service");
     (!services.is_empty()).then(|| {
         format!(
             "{are} of the cluster would be misplaced: {}{more}; `clusterip move --settings FILE --dry-run` lists them",

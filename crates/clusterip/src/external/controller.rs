@@ -43,13 +43,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 mod assign;
 
-use super::address_usage;
 use super::holder_reports::{Assigned, HolderReport, HolderReports};
 use crate::external::external_metrics::ExternalMetrics;
-use crate::joined::joined;
 use crate::leader::Leadership;
 use crate::leader::activation::wait_until_active;
 use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
+use crate::text::joined;
+use crate::usage;
 
 /// How long changes are collected before they are handled, because many Services may change at once.
 const GATHER_TIME: Duration = Duration::from_millis(300);
@@ -187,8 +187,9 @@ impl Controller {
         let Some((services, assigned)) = self.assigned_addresses(&settings).await else { return };
         let ids: BTreeSet<ServiceKey> = services.iter().map(ServiceKey::of).collect();
         term.waiting.retain(|id, _| ids.contains(id));
-        let held = assigned.keys().map(|address| (*address, term.holders.contains_key(address))).collect();
-        self.metrics.pools(&address_usage::of(external, &held));
+        let used: Vec<IpAddr> = assigned.keys().copied().collect();
+        let held = used.iter().copied().filter(|address| term.holders.contains_key(address)).collect();
+        self.metrics.pools(&usage::of_external(external, &used, Some(&held)));
         for service in &services {
             let has = recorded(service, external);
             if is_served(service, external) {

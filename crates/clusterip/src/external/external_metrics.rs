@@ -2,12 +2,13 @@
 
 use clusterip_cluster::label_values;
 use clusterip_cluster::metrics::{Component, Number, ScrapeLock, length};
-use clusterip_core::address::Family;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use crate::usage::PoolUsage;
 
 label_values! {
     /// The result of assigning external addresses to a Service that did not get them at admission.
@@ -21,21 +22,6 @@ label_values! {
         /// The policy does not assign an address. This is counted once until the policy answers differently.
         Refused = "refused",
     }
-}
-
-/// The addresses of one family in the ranges of a pool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ExternalFill {
-    /// The name of the pool.
-    pub pool: String,
-    /// The address family.
-    pub family: Family,
-    /// How many addresses the pool may hand out, used or not.
-    pub usable: u128,
-    /// How many addresses Services have.
-    pub assigned: u64,
-    /// How many of those a node holds.
-    pub held: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -96,15 +82,14 @@ impl ExternalMetrics {
     }
 
     /// Sets the usage of all pools. Pools that are not in the list are removed.
-    pub fn pools(&self, pools: &[ExternalFill]) {
+    pub fn pools(&self, pools: &[PoolUsage]) {
         let _lock = self.lock.hold();
         self.addresses.clear();
-        for fill in pools {
-            let counts =
-                [("usable", fill.usable as f64), ("assigned", fill.assigned as f64), ("held", fill.held as f64)];
-            for (state, count) in counts {
-                let labels = AddressLabels { pool: fill.pool.clone(), family: fill.family.to_string(), state };
-                self.addresses.get_or_create(&labels).set(count);
+        for PoolUsage { pool, family, usage } in pools {
+            let held = usage.held.unwrap_or_default();
+            for (state, count) in [("usable", usage.usable), ("assigned", usage.occupied()), ("held", held)] {
+                let labels = AddressLabels { pool: pool.clone(), family: family.to_string(), state };
+                self.addresses.get_or_create(&labels).set(count as f64);
             }
         }
     }

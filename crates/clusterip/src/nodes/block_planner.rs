@@ -17,8 +17,8 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::block_usage;
 use super::held_blocks::{HeldBlocks, fields_of};
+use crate::usage::Usage;
 
 /// The planned result for a Node.
 #[derive(Clone, Debug, Serialize)]
@@ -43,13 +43,13 @@ pub struct NodeRow {
 
 /// How the blocks of a range are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RangeUse {
+pub struct RangeUsage {
     /// The name of the pool.
     pub pool: String,
     /// The range.
     pub cidr: IpNet,
     /// How many blocks are in which state.
-    pub counts: block_usage::Counts,
+    pub usage: Usage,
 }
 
 /// The planned results for all Nodes.
@@ -60,7 +60,7 @@ pub struct NodePlan {
     /// For each row: the index of its manifest.
     pub manifests: Vec<usize>,
     /// How full each range of each pool is after the plan.
-    pub ranges: Vec<RangeUse>,
+    pub ranges: Vec<RangeUsage>,
 }
 
 /// A Node that exists already, and its origin: a manifest, or `None` for the cluster.
@@ -165,13 +165,13 @@ impl<'m> NodePlanner<'m> {
         self.snapshot.write().unwrap_or_else(PoisonError::into_inner).insert(node);
     }
 
-    fn ranges(&self) -> Vec<RangeUse> {
+    fn ranges(&self) -> Vec<RangeUsage> {
         let held = || self.held.nodes().flat_map(|(_, blocks)| blocks.iter().copied());
         let range = |pool: &NodePool, cidr: IpNet| {
             // Checked settings have no range that can't be cut into blocks.
             let blocks = pool.blocks(cidr).ok()?;
-            let counts = block_usage::counts(self.settings, pool, &blocks, held());
-            Some(RangeUse { pool: pool.name.clone(), cidr, counts })
+            let usage = Usage::of_blocks(self.settings, pool, &blocks, held());
+            Some(RangeUsage { pool: pool.name.clone(), cidr, usage })
         };
         let pools = self.settings.nodes.pools.iter();
         pools.flat_map(|pool| pool.cidrs.iter().filter_map(move |cidr| range(pool, *cidr))).collect()

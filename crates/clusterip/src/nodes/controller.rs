@@ -35,11 +35,11 @@ use super::block_placement::Belonging;
 use super::node_events::{EventQueue, Reason};
 use super::patch::{BlockWrite, WriteOutcome, Writer};
 use super::watched_node::WatchedNode;
-use crate::joined::joined;
 use crate::leader::Leadership;
 use crate::leader::activation::wait_until_active;
 use crate::nodes::node_metrics::NodeMetrics;
 use crate::nodes::node_metrics::{Assignment, Misplaced};
+use crate::text::joined;
 
 /// The number of Nodes that are written at once, each over a connection of its own. etcd commits concurrent writes
 /// together: with only 10 at once, the API server and etcd need a tenth more processor time for each Node. More than

@@ -2,7 +2,6 @@
 //!
 //! - [`held_blocks`] records which Node has which block, as the policy needs it.
 //! - [`block_placement`] compares the blocks of a Node with the pool that the policy names.
-//! - [`block_usage`] counts the blocks of a range, and [`pool_blocks`] those of a pool.
 //! - [`block_planner`] plans blocks for the Nodes of manifests.
 //!
 //! [`controller`] is the control loop, which gives Nodes their blocks. [`watched_node`] is a watched Node,
@@ -12,11 +11,9 @@
 pub mod allocation_state;
 pub mod block_placement;
 pub mod block_planner;
-pub mod block_usage;
 pub mod controller;
 pub mod held_blocks;
 pub mod node_events;
 pub mod node_metrics;
 pub mod patch;
-pub mod pool_blocks;
 pub mod watched_node;

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use clusterip_cluster::label_values;
 use clusterip_cluster::metrics::{Component, Number, ScrapeLock, length, whole};
-use clusterip_core::address::Family;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use crate::usage::PoolUsage;
 
 label_values! {
     /// The result of assigning blocks to a Node.
@@ -39,21 +40,6 @@ label_values! {
         /// The blocks are in another pool than that of the Node.
         WrongPool = "wrong_pool",
     }
-}
-
-/// The blocks of one family in the ranges of a pool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BlockFill {
-    /// The name of the pool.
-    pub pool: String,
-    /// The address family.
-    pub family: Family,
-    /// How many blocks the pool may hand out, used or not.
-    pub usable: u128,
-    /// How many blocks Nodes have, completely or in part.
-    pub used: u128,
-    /// How many blocks the pool can hand out now.
-    pub free: u128,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -115,12 +101,12 @@ impl NodeMetrics {
     }
 
     /// Sets the usage of all pools. Pools that are not in the list are removed.
-    pub fn blocks(&self, pools: &[BlockFill]) {
+    pub fn blocks(&self, pools: &[PoolUsage]) {
         let _lock = self.lock.hold();
         self.blocks.clear();
-        for fill in pools {
-            for (state, count) in [("usable", fill.usable), ("used", fill.used), ("free", fill.free)] {
-                let labels = BlockLabels { pool: fill.pool.clone(), family: fill.family.to_string(), state };
+        for PoolUsage { pool, family, usage } in pools {
+            for (state, count) in [("usable", usage.usable), ("used", usage.occupied()), ("free", usage.free)] {
+                let labels = BlockLabels { pool: pool.clone(), family: family.to_string(), state };
                 self.blocks.get_or_create(&labels).set(count as f64);
             }
         }

@@ -13,7 +13,7 @@ use clusterip_cluster::live_settings::LiveSettings;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
-use super::usage::Usage;
+use super::counts::PoolCounts;
 
 /// The time after which the status of an object is written again although nothing in it has changed.
 const CHECKED_EVERY: Duration = Duration::from_secs(300);
@@ -21,7 +21,7 @@ const CHECKED_EVERY: Duration = Duration::from_secs(300);
 /// The status of each object. `before` is the status that the objects have now.
 pub(super) fn of(
     compilation: &Compilation,
-    usage: &Usage,
+    counts: &PoolCounts,
     settings: &LiveSettings,
     before: &BTreeMap<ObjectKey, Value>,
     now: &Time,
@@ -40,7 +40,7 @@ pub(super) fn of(
         let mut conditions: Vec<Condition> = [ready].into_iter().chain(stalled).chain(warned).collect();
         if key.kind == Kind::ClusterIPPolicy {
             let in_pools = before.and_then(|before| condition(before, ADDRESSES_IN_POOLS));
-            conditions.push(addresses_in_pools_condition(generation, &usage.outside, in_pools.as_ref(), now.clone()));
+            conditions.push(addresses_in_pools_condition(generation, &counts.outside, in_pools.as_ref(), now.clone()));
         }
         let mut status = json!({"observedGeneration": generation, "conditions": conditions});
         let used = compilation.in_use.get(key);
@@ -50,7 +50,7 @@ pub(super) fn of(
             status["inUse"] = used.clone();
         }
         if key.kind == Kind::ServicePool
-            && let Some(holders) = usage.reservations.get(&key.name).filter(|holders| !holders.is_empty())
+            && let Some(holders) = counts.reservations.get(&key.name).filter(|holders| !holders.is_empty())
         {
             status["reservations"] = json!(reservations(holders, before, now));
         }
@@ -69,9 +69,9 @@ pub(super) fn of(
             status["for"] = json!(state.selects);
         }
         let counts = match key.kind {
-            Kind::ServicePool => usage.services.get(&key.name).map(|counts| ("addresses", json!(counts))),
-            Kind::ExternalPool => usage.external.get(&key.name).map(|counts| ("addresses", json!(counts))),
-            Kind::NodeBlockPool => usage.nodes.get(&key.name).map(|counts| ("blocks", json!(counts))),
+            Kind::ServicePool => counts.services.get(&key.name).map(|counts| ("addresses", json!(counts))),
+            Kind::ExternalPool => counts.external.get(&key.name).map(|counts| ("addresses", json!(counts))),
+            Kind::NodeBlockPool => counts.nodes.get(&key.name).map(|counts| ("blocks", json!(counts))),
             Kind::ClusterIPPolicy => None,
         };
         if let Some((field, counts)) = counts {

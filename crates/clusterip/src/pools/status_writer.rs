@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{desired_status, usage};
+use super::{counts, desired_status};
 use crate::leader::Leadership;
 use crate::leader::event_recorder::{CONTROLLER, EventContent, publish_event};
 use crate::services::controller::reconcile::Reconciler;
@@ -95,14 +95,14 @@ impl StatusWriter {
         let reconciler = Arc::clone(&self.reconciler);
         let counted = background::run_long(move || {
             let (evaluator, misplaced) = (reconciler.evaluator(), reconciler.misplaced_services());
-            (usage::count(evaluator, &misplaced), evaluator.settings())
+            (counts::count(evaluator, &misplaced), evaluator.settings())
         });
         // The next round tries again.
-        let Ok((usage, settings)) = counted.await else { return };
+        let Ok((counts, settings)) = counted.await else { return };
         // An object that was deleted and created again has no status.
         written.uids.retain(|key, uid| compilation.states.get(key).is_some_and(|state| state.uid == *uid));
         written.statuses.retain(|key, _| written.uids.contains_key(key));
-        let desired = desired_status::of(compilation, &usage, &settings, &written.statuses, &Time(Timestamp::now()));
+        let desired = desired_status::of(compilation, &counts, &settings, &written.statuses, &Time(Timestamp::now()));
         let changed = desired.into_iter().filter(|(key, status)| written.statuses.get(key) != Some(status));
         let changed = changed.map(|(key, status)| {
             let problems = desired_status::new_problems(written.statuses.get(&key), &status);

@@ -8,15 +8,15 @@ use clusterip_cluster::terminal::harmless;
 
 use super::columns::{self, Layout, paint};
 use super::finding::{Severity, Subject, belongs_to, kind_help, kind_name, places, problem};
-use super::plan_table::count;
-use crate::audit::model::{
-    Audit, BlockRange, Counts, ExternalCounts, ExternalPool, ExternalRange, Finding, Kind, NodePool, Pool, Range,
-    Reservation, ReservationState,
-};
-use crate::nodes::block_usage;
+use super::pool_table::{self, PoolRows, RangeRow};
+use crate::audit::model::{Audit, Finding, Kind, Reservation, ReservationState};
+use crate::text::{rounded, several};
+use crate::usage::Usage;
 
 /// The length of a fill bar, in characters, if there is room for it.
 const BAR: usize = 20;
+/// The title of the column that only external addresses have.
+const HELD: &str = "HELD";
 /// The percentage from which a pool counts as nearly full.
 const NEARLY_FULL: u128 = 90;
 
@@ -46,9 +46,10 @@ pub fn wide(audit: &Audit, layout: Layout) -> String {
     if !audit.findings.is_empty() {
         separate(&mut table);
         let titles = ["KIND", "OBJECT", "ADDRESSES", "BELONGS TO", "EVIDENCE", "PROBLEM"];
-        let head: Option<Vec<String>> =
-            (!layout.no_headers).then(|| titles.map(|title| paint(style::HEAD, title)).to_vec());
-        put_lines(&mut table, columns::lines(head.into_iter().chain(audit.findings.iter().map(wide_row)), 0, layout));
+        put_lines(
+            &mut table,
+            columns::lines(layout.head(&titles).into_iter().chain(audit.findings.iter().map(wide_row)), 0, layout),
+        );
     }
     end(&mut table, audit, layout);
     table
@@ -60,45 +61,24 @@ fn pools(audit: &Audit, layout: Layout) -> String {
     // If the settings have only node pools or external pools, the table of Service pools is left out.
     if (audit.nodes.is_none() && audit.external.is_none()) || !audit.pools.is_empty() {
         let titles = ["POOL", "RANGE", "USABLE", "USED", "IN FLIGHT", "FREE", "RESERVED", "USED ANYWAY", "FILL"];
-        put(&mut table, &titles, layout, |bar| {
-            audit.pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| cells(pool, range, bar))).collect()
-        });
+        put_pools(&mut table, &titles, &pool_table::of_services(audit), layout);
     }
     if !audit.reservations.is_empty() {
         separate(&mut table);
-        let mut titles = vec!["RESERVED", "POOL", "FOR", "STATE"];
         let with_time = audit.reservations.iter().any(|reservation| reservation.since.is_some());
-        if with_time {
-            titles.push("SINCE");
-        }
-        let head = (!layout.no_headers).then(|| titles.iter().map(|title| paint(style::HEAD, title)).collect());
+        let titles = ["RESERVED", "POOL", "FOR", "STATE", "SINCE"];
+        let head = layout.head(if with_time { &titles } else { &titles[..4] });
         let rows = audit.reservations.iter().map(|reservation| reservation_cells(reservation, with_time));
         put_lines(&mut table, columns::lines(head.into_iter().chain(rows), 0, layout));
     }
     if let Some(nodes) = &audit.nodes {
         let titles = ["NODE POOL", "RANGE", "BLOCKS", "USABLE", "USED", "FREE", "WITHHELD", "USED ANYWAY", "FILL"];
-        put(&mut table, &titles, layout, |bar| {
-            let pools = nodes.pools.iter();
-            pools.flat_map(|pool| pool.ranges.iter().map(move |range| node_cells(pool, range, bar))).collect()
-        });
+        put_pools(&mut table, &titles, &pool_table::of_nodes(nodes), layout);
     }
     if let Some(external) = &audit.external {
-        let titles = [
-            "EXTERNAL POOL",
-            "RANGE",
-            "USABLE",
-            "USED",
-            "HELD",
-            "IN FLIGHT",
-            "FREE",
-            "EXCLUDED",
-            "USED ANYWAY",
-            "FILL",
-        ];
-        put(&mut table, &titles, layout, |bar| {
-            let pools = external.pools.iter();
-            pools.flat_map(|pool| pool.ranges.iter().map(move |range| external_cells(pool, range, bar))).collect()
-        });
+        const TITLES: [&str; 10] =
+            ["EXTERNAL POOL", "RANGE", "USABLE", "USED", HELD, "IN FLIGHT", "FREE", "EXCLUDED", "USED ANYWAY", "FILL"];
+        put_pools(&mut table, &TITLES, &pool_table::of_external(external), layout);
     }
     table
 }
@@ -116,12 +96,15 @@ fn end(table: &mut String, audit: &Audit, layout: Layout) {
     put_lines(table, [columns::paragraph(&totals(audit), 0, 2, layout)]);
 }
 
-/// Adds a table whose last column is a bar. `rows` returns the rows for a bar of a given length.
-fn put(table: &mut String, titles: &[&str], layout: Layout, rows: impl Fn(usize) -> Vec<Vec<String>>) {
+/// Adds a table of pools, whose last column is a bar.
+fn put_pools(table: &mut String, titles: &[&str], pools: &[PoolRows<'_>], layout: Layout) {
     separate(table);
-    let head = || titles.iter().map(|title| paint(style::HEAD, title)).collect::<Vec<String>>();
-    let rows =
-        |bar: usize| -> Vec<Vec<String>> { (!layout.no_headers).then(head).into_iter().chain(rows(bar)).collect() };
+    let with_held = titles.contains(&HELD);
+    let rows = |bar: usize| -> Vec<Vec<String>> {
+        let ranges = pools.iter().flat_map(|pool| pool.ranges.iter().map(move |range| (pool.name, range)));
+        let rows = ranges.map(|(pool, range)| cells(pool, range, with_held, bar));
+        layout.head(titles).into_iter().chain(rows).collect()
+    };
     put_lines(table, columns::lines_with_bar(rows, BAR, layout));
 }
 
@@ -164,60 +147,23 @@ pub(super) fn reservation_state(reservation: &Reservation) -> String {
     }
 }
 
-fn node_cells(pool: &NodePool, range: &BlockRange, bar: usize) -> Vec<String> {
-    let block_usage::Counts { usable, used, free, withheld, used_anyway } = range.counts;
-    let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
-    vec![
-        harmless(&pool.name),
-        range.cidr.to_string(),
-        format!("/{}", range.block_length),
-        count(usable),
-        count(used),
-        left,
-        quiet(withheld),
-        quiet(used_anyway),
-        fill(used, free, usable, bar),
-    ]
-}
-
-fn external_cells(pool: &ExternalPool, range: &ExternalRange, bar: usize) -> Vec<String> {
-    let ExternalCounts { usable, used, in_flight, free, excluded, used_anyway, held } = range.counts;
-    let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
-    vec![
-        harmless(&pool.name),
-        range.range.clone(),
-        count(usable),
-        count(used),
-        // An unknown number is not zero.
-        held.map_or_else(|| paint(style::FAINT, "?"), count),
-        quiet(in_flight),
-        left,
-        quiet(excluded),
-        quiet(used_anyway),
-        fill(used.saturating_add(in_flight), free, usable, bar),
-    ]
-}
-
 fn quiet(number: u128) -> String {
-    if number == 0 { paint(style::FAINT, "0") } else { count(number) }
+    if number == 0 { paint(style::FAINT, "0") } else { rounded(number) }
 }
 
-fn cells(pool: &Pool, range: &Range, bar: usize) -> Vec<String> {
-    let Counts { usable, used, in_flight, free, reserved, used_anyway } = range.counts;
-    let left = if free == 0 { paint(style::ERROR, "0") } else { count(free) };
-    let name = harmless(&pool.name);
-    let cidr = range.cidr.to_string();
-    vec![
-        name,
-        cidr,
-        count(usable),
-        count(used),
-        quiet(in_flight),
-        left,
-        quiet(reserved),
-        quiet(used_anyway),
-        fill(used.saturating_add(in_flight), free, usable, bar),
-    ]
+fn cells(pool: &str, row: &RangeRow, with_held: bool, bar: usize) -> Vec<String> {
+    let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = row.usage;
+    let mut cells = vec![harmless(pool), row.range.clone()];
+    cells.extend(row.block_length.map(|length| format!("/{length}")));
+    cells.extend([rounded(usable), rounded(used)]);
+    // An unknown number is not zero.
+    cells.extend(with_held.then(|| held.map_or_else(|| paint(style::FAINT, "?"), rounded)));
+    // A block is never in flight.
+    cells.extend(row.block_length.is_none().then(|| quiet(in_flight)));
+    let left = if free == 0 { paint(style::ERROR, "0") } else { rounded(free) };
+    let taken = used.saturating_add(in_flight);
+    cells.extend([left, quiet(withheld), quiet(used_anyway), fill(taken, free, usable, bar)]);
+    cells
 }
 
 /// A bar of this length such as `######..............  31 %`: the used and in-flight share of the usable addresses.
@@ -299,7 +245,6 @@ fn row(finding: &Finding) -> Vec<String> {
 }
 
 fn totals(audit: &Audit) -> String {
-    let several = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
     let mut services = several(audit.services, "Service");
     if let Some(nodes) = &audit.nodes {
         let _ = write!(services, ", {}", several(nodes.count, "Node"));
@@ -313,10 +258,9 @@ fn totals(audit: &Audit) -> String {
     if audit.findings.is_empty() {
         return format!("{services}, {}", paint(style::GOOD, "nothing found"));
     }
-    let findings = if audit.findings.len() == 1 { "finding" } else { "findings" };
     let count = |kind: Kind| audit.findings.iter().filter(|finding| finding.kind == kind).count();
     let kinds = Kind::value_variants().iter().map(|kind| (count(*kind), kind_name(*kind)));
     let counts: Vec<String> =
         kinds.filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
-    format!("{services}, {} {findings}: {}", audit.findings.len(), counts.join(", "))
+    format!("{services}, {}: {}", several(audit.findings.len(), "finding"), counts.join(", "))
 }

@@ -1,6 +1,7 @@
 //! Aligns rows of cells in columns, and folds text at the width of the terminal.
 
 use anstyle::Style;
+use clusterip_cluster::style;
 use console::{Term, measure_text_width};
 
 /// The number of blanks between two columns.
@@ -23,7 +24,11 @@ impl Layout {
         Self { width: Term::stdout().size_checked().map(|(_, columns)| usize::from(columns)), no_headers }
     }
 
-    /// Whether all lines fit.
+    /// The row of titles, unless it is omitted.
+    pub fn head(self, titles: &[&str]) -> Option<Vec<String>> {
+        (!self.no_headers).then(|| titles.iter().map(|title| paint(style::HEAD, title)).collect())
+    }
+
     fn holds(self, lines: &[String]) -> bool {
         self.width.is_none_or(|width| lines.iter().all(|line| measure_text_width(line) <= width))
     }
@@ -51,7 +56,6 @@ pub fn paragraph(text: &str, indent: usize, hanging: usize, layout: Layout) -> S
     format!("{}{}", " ".repeat(indent), folded(text, room).join(&format!("\n{}", " ".repeat(hanging))))
 }
 
-/// The text in a colour.
 pub fn paint(style: Style, text: &str) -> String {
     format!("{}{text}{}", style.render(), style.render_reset())
 }
@@ -109,8 +113,6 @@ fn folded(text: &str, room: Option<usize>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use clusterip_cluster::style;
-
     use super::*;
 
     fn row(cells: &[&str]) -> Vec<String> {

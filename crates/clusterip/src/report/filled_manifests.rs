@@ -3,23 +3,17 @@
 use std::collections::BTreeMap;
 use std::slice;
 
+use anyhow::anyhow;
 use clusterip_cluster::manifests::manifest_edit::{Edit, Fields, apply};
-use clusterip_cluster::manifests::{self, Manifest, ManifestText, Origin};
+use clusterip_cluster::manifests::{self, Manifest, ManifestText};
 use clusterip_core::annotations::{RECORD_ANNOTATION, in_record};
 use clusterip_core::decision::RecordChange;
 use serde_json::{Map, Value};
-use thiserror::Error;
 
-use crate::manifest_planner::Plan;
+use crate::planner::Plan;
 
-/// A manifest whose text has no place for an address or block.
-#[derive(Debug, Error)]
-#[error("{origin}: the {what} can't be filled in: {reason}")]
-pub struct FillError {
-    origin: Origin,
-    what: &'static str,
-    reason: &'static str,
-}
+/// What is filled in, in errors.
+const EXTERNAL: &str = "external address";
 
 /// What is filled into a manifest.
 struct Filling {
@@ -35,8 +29,8 @@ struct Filling {
 /// remove stays in the text.
 ///
 /// # Errors
-/// [`FillError`] for an object whose `spec` comes from an anchor or merge key, or for a Service without one.
-pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) -> Result<String, FillError> {
+/// For an object whose `spec` comes from an anchor or merge key, or for a Service without one.
+pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) -> anyhow::Result<String> {
     let mut edits: Vec<Vec<Edit>> = sources.iter().map(|_| Vec::new()).collect();
     let line_ends = sources.iter().map(|source| if source.text.contains("\r\n") { "\r\n" } else { "\n" });
     let line_ends: Vec<&str> = line_ends.collect();
@@ -48,11 +42,12 @@ pub fn manifests(sources: &[ManifestText], manifests: &[Manifest], plan: &Plan) 
         if !values.is_empty() {
             let reason = "its spec is missing, or an alias or merge key brings it in; write it out";
             let found = manifest.slot.as_ref().and_then(|slot| slot.edits(values, line_end));
-            edits.extend(found.ok_or_else(|| FillError::of(manifest, reason))?);
+            edits.extend(found.ok_or_else(|| no_place(manifest, value_of(manifest), reason))?);
         }
         if let Some(record) = record {
+            let reason = "an alias or merge key brings its metadata or annotations in; write them out";
             let found = manifest.slot.as_ref().and_then(|slot| slot.record_edits(record, line_end));
-            edits.extend(found.ok_or_else(|| FillError::of_record(manifest))?);
+            edits.extend(found.ok_or_else(|| no_place(manifest, EXTERNAL, reason))?);
         }
     }
     let mut stream = String::new();
@@ -86,20 +81,18 @@ fn fillings(plan: &Plan) -> BTreeMap<usize, Filling> {
     services.chain(nodes).collect()
 }
 
-impl FillError {
-    fn of(manifest: &Manifest, reason: &'static str) -> Self {
-        let what = if manifest.is_node() { "block" } else { "address" };
-        Self { origin: manifest.origin.clone(), what, reason }
-    }
+/// The error about a manifest whose text has no place for an address or block.
+fn no_place(manifest: &Manifest, what: &str, reason: &str) -> anyhow::Error {
+    anyhow!("{}: the {what} can't be filled in: {reason}", manifest.origin)
+}
 
-    fn of_record(manifest: &Manifest) -> Self {
-        let reason = "an alias or merge key brings its metadata or annotations in; write them out";
-        Self { what: "external address", ..Self::of(manifest, reason) }
-    }
+/// What is filled into the spec of a manifest.
+fn value_of(manifest: &Manifest) -> &'static str {
+    if manifest.is_node() { "block" } else { "address" }
 }
 
 /// Parses the filled text again: a text that came out wrong must not be printed.
-fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize, Filling>) -> Result<(), FillError> {
+fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize, Filling>) -> anyhow::Result<()> {
     let (mut next, mut unlike) = (0, None);
     let read = manifests::each(slice::from_ref(stream), "", &mut |written| {
         if unlike.is_none() && manifests.get(next).is_some_and(|manifest| !same(&written, manifest, filled.get(&next)))
@@ -111,16 +104,12 @@ fn verify(stream: &ManifestText, manifests: &[Manifest], filled: &BTreeMap<usize
     let unlike = if read.is_ok() { unlike.unwrap_or(next) } else { 0 };
     let Some(manifest) = manifests.get(unlike) else { return Ok(()) };
     let alone = |filling: &&Filling| filling.values.is_empty() && filling.record.is_some();
-    Err(match filled.get(&unlike).filter(alone) {
-        Some(_) => FillError {
-            what: "external address",
-            ..FillError::of(manifest, "the text around it is too unusual; set the annotation by hand")
-        },
-        None if manifest.is_node() => {
-            FillError::of(manifest, "the text around it is too unusual; set podCIDR and podCIDRs by hand")
-        }
-        None => FillError::of(manifest, "the text around it is too unusual; set clusterIP by hand"),
-    })
+    let (what, by_hand) = match filled.get(&unlike).filter(alone) {
+        Some(_) => (EXTERNAL, "the annotation"),
+        None if manifest.is_node() => ("block", "podCIDR and podCIDRs"),
+        None => ("address", "clusterIP"),
+    };
+    Err(no_place(manifest, what, &format!("the text around it is too unusual; set {by_hand} by hand")))
 }
 
 /// Whether the written manifest equals the original with its addresses or blocks filled in.

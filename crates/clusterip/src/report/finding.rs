@@ -1,42 +1,35 @@
 //! The parts of a finding that all reports show: its kind, its object and its severity.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use anstyle::Style;
 use clap::ValueEnum;
 use clusterip_cluster::style;
+use clusterip_cluster::terminal::harmless;
 
 use crate::audit::model::{Audit, Finding, Kind};
 
 /// What a finding is about. Its text is the kind and name of an object, such as `service/shop/web`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject<'f> {
-    /// A Service.
     Service {
-        /// Namespace of the Service.
         namespace: &'f str,
-        /// Name of the Service.
         name: &'f str,
     },
-    /// A Node.
     Node(&'f str),
-    /// A pool.
     Pool {
         /// `pool`, `node-pool` or `external-pool`, because pools of different kinds may have the same name.
         sort: &'static str,
-        /// Name of the pool.
         name: &'f str,
     },
-    /// A MutatingWebhookConfiguration.
     WebhookConfiguration(&'f str),
     /// A pool object or ClusterIPPolicy, such as `ServicePool windows`.
     Object(&'f str),
-    /// The settings as a whole.
     Settings,
 }
 
 impl<'f> Subject<'f> {
-    /// What this finding is about.
     pub fn of(finding: &'f Finding) -> Self {
         match (&finding.namespace, &finding.name, &finding.node, &finding.pool) {
             (Some(namespace), Some(name), ..) => Self::Service { namespace, name },
@@ -61,7 +54,6 @@ impl fmt::Display for Subject<'_> {
     }
 }
 
-/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// Something does not work, or an address or a block lies in the wrong pool.
@@ -156,4 +148,19 @@ fn sort(kind: Kind) -> &'static str {
     } else {
         "external-pool"
     }
+}
+
+/// A line for each object that a finding is about, such as `service/shop/web`, in the order of the first findings.
+pub fn names(audit: &Audit) -> String {
+    let mut printed: HashSet<String> = HashSet::new();
+    let mut text = String::new();
+    for finding in &audit.findings {
+        let name = harmless(&Subject::of(finding).to_string());
+        if !printed.contains(&name) {
+            text.push_str(&name);
+            text.push('\n');
+            printed.insert(name);
+        }
+    }
+    text
 }

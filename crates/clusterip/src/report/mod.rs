@@ -1,15 +1,13 @@
 //! Output of results: tables, JSON, YAML, reports for pipelines, and the HTML map.
 
-pub mod audit_table;
-pub mod columns;
-pub mod explanation_table;
+pub(crate) mod audit_table;
+pub(crate) mod columns;
+pub(crate) mod explanation_table;
 pub mod filled_manifests;
-pub mod finding;
-pub mod junit;
+pub(crate) mod finding;
 pub mod map;
-pub mod markdown;
-pub mod move_json;
-pub mod move_table;
-pub mod names;
-pub mod plan_json;
-pub mod plan_table;
+pub(crate) mod moves;
+pub(crate) mod pipeline_reports;
+pub(crate) mod plan_json;
+pub(crate) mod plan_table;
+mod pool_table;

@@ -6,10 +6,10 @@ use clusterip_core::decision::RecordChange;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use crate::audit::services::misplaced::MisplacedService;
-use crate::manifest_planner::{Plan, Row};
-use crate::nodes::block_planner::{NodeRow, RangeUse};
-use crate::pool_use::PoolUse;
+use crate::audit::misplaced::MisplacedService;
+use crate::nodes::block_planner::{NodeRow, RangeUsage};
+use crate::planner::{Plan, Row};
+use crate::usage::PoolUsage;
 
 #[derive(Serialize)]
 struct Document<'p> {
@@ -61,20 +61,20 @@ impl<'p> Pools<'p> {
 }
 
 impl<'p> PoolRow<'p> {
-    fn all(pools: &'p [PoolUse]) -> Vec<Self> {
-        let row = |PoolUse { name, family, used, usable, .. }: &'p PoolUse| Self {
-            name,
+    fn all(pools: &'p [PoolUsage]) -> Vec<Self> {
+        let row = |PoolUsage { pool, family, usage }: &'p PoolUsage| Self {
+            name: pool,
             family: *family,
-            used: *used,
-            usable: *usable,
+            used: usage.used,
+            usable: usage.usable,
         };
         pools.iter().map(row).collect()
     }
 }
 
 impl<'p> NodeRangeRow<'p> {
-    fn of(RangeUse { pool, cidr, counts }: &'p RangeUse) -> Self {
-        Self { name: pool, cidr: *cidr, used: counts.used, usable: counts.usable }
+    fn of(RangeUsage { pool, cidr, usage }: &'p RangeUsage) -> Self {
+        Self { name: pool, cidr: *cidr, used: usage.used, usable: usage.usable }
     }
 }
 
@@ -96,7 +96,6 @@ pub struct Summary {
     pub allocated: usize,
     /// Objects that stay as they are.
     pub unchanged: usize,
-    /// Objects that are denied.
     pub denied: usize,
 }
 
@@ -151,9 +150,6 @@ impl ExternalSummary {
 
 /// The plan as indented JSON with a final line break. `misplaced` are the existing Services that are misplaced with the
 /// settings of the plan.
-///
-/// # Errors
-/// If the plan can't be serialized.
 pub fn plan(plan: &Plan, misplaced: &[MisplacedService]) -> Result<String, serde_json::Error> {
     let nodes = plan.nodes.as_ref().map(|nodes| nodes.rows.as_slice());
     let summary = All {

@@ -13,12 +13,12 @@ use clusterip_core::decision::Report;
 use super::audit_table;
 use super::columns::{self, Layout, paint};
 use super::plan_json::{ExternalSummary, Summary};
+use crate::audit::misplaced::MisplacedService;
 use crate::audit::model::Finding;
-use crate::audit::services::misplaced::MisplacedService;
-use crate::joined::joined;
-use crate::manifest_planner::{AddressSource, ExternalRow, Plan, Row};
-use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUse};
-use crate::pool_use::PoolUse;
+use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUsage};
+use crate::planner::{AddressSource, ExternalRow, Plan, Row};
+use crate::text::{joined, rounded, several};
+use crate::usage::PoolUsage;
 
 /// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with
 /// their denials and warnings below them, then the existing Services that are misplaced with the settings of the plan, as
@@ -31,7 +31,14 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> Stri
     let nodes = plan.nodes.as_ref().filter(|nodes| !nodes.rows.is_empty() || !plan.rows.is_empty());
     if nodes.is_none() || !plan.rows.is_empty() {
         let head = ["NAMESPACE", "SERVICE", "BELONGS TO", "CLUSTER-IP", "EVIDENCE"];
-        put(&mut table, &head, plan.rows.iter().map(|row| (line(row).to_vec(), Remarks::of(row))), layout);
+        put(
+            &mut table,
+            &head,
+            plan.rows
+                .iter()
+                .map(|row| (line(row).to_vec(), Remarks::of(&row.decision, row.message.as_deref(), &row.warnings))),
+            layout,
+        );
         sums.push(totals(plan));
     }
     if let Some(pools) = &plan.external {
@@ -51,7 +58,10 @@ pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> Stri
             table.push('\n');
         }
         let head = ["NODE", "BELONGS TO", "BLOCKS", "EVIDENCE"];
-        let rows = nodes.rows.iter().map(|row| (node_line(row).to_vec(), Remarks::of_node(row)));
+        let rows = nodes
+            .rows
+            .iter()
+            .map(|row| (node_line(row).to_vec(), Remarks::of(&row.decision, row.message.as_deref(), &row.warnings)));
         put(&mut table, &head, rows, layout);
     }
     sums.extend(nodes.map(node_totals));
@@ -76,20 +86,13 @@ struct Remarks<'r> {
 impl<'r> Remarks<'r> {
     const NONE: Self = Self { denied: None, warnings: &[] };
 
-    fn of(row: &'r Row) -> Self {
-        let denied = row.message.as_deref().filter(|_| row.decision.is_denied());
-        Self { denied, warnings: &row.warnings }
-    }
-
-    fn of_node(row: &'r NodeRow) -> Self {
-        let denied = row.message.as_deref().filter(|_| row.decision.is_denied());
-        Self { denied, warnings: &row.warnings }
+    fn of(decision: &Verdict, message: Option<&'r str>, warnings: &'r [String]) -> Self {
+        Self { denied: message.filter(|_| decision.is_denied()), warnings }
     }
 }
 
 fn put<'r>(table: &mut String, head: &[&str], rows: impl Iterator<Item = (Vec<String>, Remarks<'r>)>, layout: Layout) {
-    let head =
-        (!layout.no_headers).then(|| head.iter().map(|title| paint(style::HEAD, title)).collect::<Vec<String>>());
+    let head = layout.head(head);
     let heads = usize::from(head.is_some());
     let (cells, remarks): (Vec<Vec<String>>, Vec<Remarks<'r>>) = rows.unzip();
     let mut lines = columns::lines(head.into_iter().chain(cells), 0, layout).into_iter();
@@ -197,36 +200,32 @@ fn totals(plan: &Plan) -> String {
     line
 }
 
-fn put_pools(line: &mut String, pools: &[PoolUse]) {
-    for PoolUse { name, family, used, usable, .. } in pools {
-        let several = pools.iter().filter(|pool| pool.name == *name).count() > 1 || *family == Family::V6;
+fn put_pools(line: &mut String, pools: &[PoolUsage]) {
+    for PoolUsage { pool: name, family, usage } in pools {
+        let several = pools.iter().filter(|pool| pool.pool == *name).count() > 1 || *family == Family::V6;
         let family = if several { format!(" {family}") } else { String::new() };
         // `write!` to a `String` never fails.
-        let _ = write!(line, "; {name}{family} {used} of {} used", count(*usable));
+        let _ = write!(line, "; {name}{family} {} of {} used", usage.used, rounded(usage.usable));
     }
 }
 
-fn external_totals(plan: &Plan, pools: &[PoolUse]) -> String {
+fn external_totals(plan: &Plan, pools: &[PoolUsage]) -> String {
     let summary = ExternalSummary::of(&plan.rows);
     let ExternalSummary { recorded, removed, unchanged, denied } = summary;
-    let services = if summary.all() == 1 { "Service" } else { "Services" };
     let removed = if removed == 0 { String::new() } else { format!(", {removed} removed") };
-    let denied_text = format!("{denied} denied");
-    let denied = if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) };
-    let all = summary.all();
-    let mut line = format!(
-        "{all} {services} about external addresses: {recorded} recorded{removed}, {unchanged} unchanged, {denied}"
-    );
+    let (services, denied) = (several(summary.all(), "Service"), painted_denied(denied));
+    let mut line =
+        format!("{services} about external addresses: {recorded} recorded{removed}, {unchanged} unchanged, {denied}");
     put_pools(&mut line, pools);
     line
 }
 
 fn node_totals(plan: &NodePlan) -> String {
     let mut line = decisions(plan.rows.len(), "Node", Summary::of_nodes(&plan.rows));
-    for RangeUse { pool, cidr, counts } in &plan.ranges {
+    for RangeUsage { pool, cidr, usage } in &plan.ranges {
         let several = plan.ranges.iter().filter(|range| range.pool == *pool).count() > 1;
         let range = if several { format!(" {cidr}") } else { String::new() };
-        let _ = write!(line, "; {pool}{range} {} of {} blocks used", count(counts.used), count(counts.usable));
+        let _ = write!(line, "; {pool}{range} {} of {} blocks used", rounded(usage.used), rounded(usage.usable));
     }
     line
 }
@@ -240,14 +239,11 @@ fn misplaced_totals(misplaced: &[MisplacedService]) -> String {
 
 /// The totals, such as `20 Services: 16 allocated, 4 unchanged, 0 denied`.
 fn decisions(all: usize, one: &str, Summary { allocated, unchanged, denied }: Summary) -> String {
-    let plural = if all == 1 { "" } else { "s" };
-    let denied_text = format!("{denied} denied");
-    let denied = if denied == 0 { denied_text } else { paint(style::ERROR, &denied_text) };
-    format!("{all} {one}{plural}: {allocated} allocated, {unchanged} unchanged, {denied}")
+    let (objects, denied) = (several(all, one), painted_denied(denied));
+    format!("{objects}: {allocated} allocated, {unchanged} unchanged, {denied}")
 }
 
-/// A number, rounded to a power of two if it is too long to read.
-pub fn count(number: u128) -> String {
-    const ROUNDED_FROM: u128 = 1 << 32;
-    if number < ROUNDED_FROM { number.to_string() } else { format!("2^{:.0}", (number as f64).log2()) }
+fn painted_denied(denied: usize) -> String {
+    let text = format!("{denied} denied");
+    if denied == 0 { text } else { paint(style::ERROR, &text) }
 }

@@ -8,13 +8,14 @@ use clusterip_cluster::host_metrics::ClaimResult;
 use clusterip_core::address::Family;
 
 use super::ServerMetrics;
-use crate::external::external_metrics::{AssignmentResult, ExternalFill};
-use crate::nodes::node_metrics::{Assignment, BlockFill, Misplaced};
-use crate::services::service_metrics::{FamilyFill, MoveResult, PoolFill, StayReason};
+use crate::external::external_metrics::AssignmentResult;
+use crate::nodes::node_metrics::{Assignment, Misplaced};
+use crate::services::service_metrics::{MoveResult, StayReason};
+use crate::usage::{PoolUsage, Usage};
 use crate::webhook::admission_metrics::{AdmissionResult, ResourceKind};
 
-fn fill(family: Family, usable: u128, used: u128, free: u128) -> FamilyFill {
-    FamilyFill { family, usable, used, free }
+fn fill(pool: &str, family: Family, usable: u128, used: u128, free: u128) -> PoolUsage {
+    PoolUsage { pool: pool.into(), family, usage: Usage { usable, used, free, ..Usage::default() } }
 }
 
 /// A server with a value for each metric.
@@ -48,16 +49,15 @@ fn filled() -> ServerMetrics {
     metrics.admission.answered(ResourceKind::Service, AdmissionResult::Error, None, Duration::from_secs(2));
     metrics.evaluation.took(Duration::from_micros(600));
     metrics.evaluation.error();
-    let gone = PoolFill { pool: "gone".into(), families: vec![fill(Family::V4, 1, 1, 0)], unmatched: 1 };
     metrics.admission.begin_pool(ResourceKind::Service, &[AdmissionResult::Allocated, AdmissionResult::Denied], "gone");
-    metrics.services.pools(&[gone]);
-    let families = vec![fill(Family::V4, 204, 7, 200), fill(Family::V6, 1 << 62, 0, 1 << 62)];
+    metrics.services.pools(&[fill("gone", Family::V4, 1, 1, 0)], &[("gone".to_owned(), 1)].into());
+    let linux = [fill("linux", Family::V4, 204, 7, 200), fill("linux", Family::V6, 1 << 62, 0, 1 << 62)];
     metrics.admission.begin_pool(
         ResourceKind::Service,
         &[AdmissionResult::Allocated, AdmissionResult::Denied],
         "linux",
     );
-    metrics.services.pools(&[PoolFill { pool: "linux".into(), families, unmatched: 2 }]);
+    metrics.services.pools(&linux, &[("linux".to_owned(), 2)].into());
     metrics.services.ledger(3);
     metrics.claims.attempt(ClaimResult::Claimed);
     metrics.claims.attempt(ClaimResult::Taken);
@@ -76,7 +76,7 @@ fn filled() -> ServerMetrics {
     metrics.cluster.watch_error("Node");
     metrics.admission.certificate_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000));
     metrics.cluster.api_server_contact(SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_500));
-    let blocks = |pool: &str, family| BlockFill { pool: pool.into(), family, usable: 256, used: 7, free: 250 };
+    let blocks = |pool: &str, family| fill(pool, family, 256, 7, 250);
     metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], "gone");
     metrics.nodes.blocks(&[blocks("gone", Family::V4)]);
     metrics.admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], "nodes");
@@ -85,7 +85,10 @@ fn filled() -> ServerMetrics {
     metrics.nodes.none_waiting();
     metrics.nodes.waiting(3);
     metrics.nodes.misplaced(&[(Misplaced::Shared, 2)].into());
-    let external = |pool: &str, family| ExternalFill { pool: pool.into(), family, usable: 31, assigned: 3, held: 2 };
+    let external = |pool: &str, family| {
+        let usage = Usage { usable: 31, used: 3, held: Some(2), ..Usage::default() };
+        PoolUsage { pool: pool.into(), family, usage }
+    };
     metrics.external.pools(&[external("gone", Family::V4)]);
     metrics.external.pools(&[external("edge", Family::V4), external("edge", Family::V6)]);
     metrics.external.assigned(AssignmentResult::Refused);

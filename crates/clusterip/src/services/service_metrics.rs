@@ -1,13 +1,16 @@
 //! The metrics of Services: the usage of their pools, moves, and replicas.
 
+use std::collections::BTreeMap;
+
 use clusterip_cluster::label_values;
 use clusterip_cluster::metrics::{Component, Number, ScrapeLock, length, whole};
-use clusterip_core::address::Family;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family as Labelled;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use crate::usage::PoolUsage;
 
 label_values! {
     /// The result of a move.
@@ -53,30 +56,6 @@ label_values! {
         /// The Service is so large that its move would take too much memory.
         TooLarge = "too_large",
     }
-}
-
-/// The usage of a pool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PoolFill {
-    /// The name of the pool.
-    pub pool: String,
-    /// The usage by family; families without a range are missing.
-    pub families: Vec<FamilyFill>,
-    /// How many Services have an address of the pool although no pool matches them.
-    pub unmatched: u64,
-}
-
-/// The usage of a pool's ranges of one family.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FamilyFill {
-    /// The address family.
-    pub family: Family,
-    /// How many addresses the pool may hand out, used or not.
-    pub usable: u128,
-    /// How many addresses are in use, including those set by hand in the reserved part.
-    pub used: u128,
-    /// How many addresses the pool can hand out now.
-    pub free: u128,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -127,22 +106,21 @@ impl ServiceMetrics {
         Self { lock, ..Self::default() }
     }
 
-    /// Sets the usage of all pools. Pools that are not in the list are removed.
-    pub fn pools(&self, pools: &[PoolFill]) {
+    /// Sets the usage of all pools, and how many Services have an address of each pool although no pool matches them.
+    /// Pools that are not in the list are removed.
+    pub fn pools(&self, pools: &[PoolUsage], unmatched: &BTreeMap<String, u64>) {
         let _lock = self.lock.hold();
         for family in [&self.usable, &self.used, &self.free] {
             family.clear();
         }
         self.unmatched.clear();
-        for fill in pools {
-            let pool = || fill.pool.clone();
-            self.unmatched.get_or_create(&PoolLabels { pool: pool() }).set(whole(fill.unmatched));
-            for family in &fill.families {
-                let labels = PoolFamilyLabels { pool: pool(), family: family.family.to_string() };
-                self.usable.get_or_create(&labels).set(family.usable as f64);
-                self.used.get_or_create(&labels).set(family.used as f64);
-                self.free.get_or_create(&labels).set(family.free as f64);
-            }
+        for PoolUsage { pool, family, usage } in pools {
+            let unmatched = unmatched.get(pool).copied().unwrap_or_default();
+            self.unmatched.get_or_create(&PoolLabels { pool: pool.clone() }).set(whole(unmatched));
+            let labels = PoolFamilyLabels { pool: pool.clone(), family: family.to_string() };
+            self.usable.get_or_create(&labels).set(usage.usable as f64);
+            self.used.get_or_create(&labels).set(usage.occupied() as f64);
+            self.free.get_or_create(&labels).set(usage.free as f64);
         }
     }
 

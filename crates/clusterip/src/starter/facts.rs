@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use anyhow::{Error, anyhow};
 use clusterip_cluster::api_error::RequestFailure;
 use clusterip_cluster::lookups::api_server_lists::{self, ApiServerError};
 use clusterip_cluster::watch::service_ranges::ServiceRanges;
@@ -14,7 +15,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
-use thiserror::Error;
 
 use super::pools::{Os, used_part};
 
@@ -40,33 +40,10 @@ pub struct Ranges {
     pub origin: RangesOrigin,
 }
 
-/// Why there are no facts about a cluster.
-#[derive(Debug, Error)]
-pub enum FactsError {
-    /// A list failed.
-    #[error(transparent)]
-    List(#[from] ApiServerError),
-    /// The Nodes can't be listed.
-    #[error("Nodes can't be listed: {0}; name the operating systems with --os")]
-    Nodes(#[source] RequestFailure),
-    /// The API does not show the Service ranges.
-    #[error(
-        "the cluster does not show its Service ranges, which Kubernetes does since 1.33: use --service-cidr, with the \
-         value of --service-cluster-ip-range of the API server{0}"
-    )]
-    RangesUnknown(String),
-    /// The API server allocates addresses of no range.
-    #[error("the API server allocates addresses of no Service range at the moment: {0}")]
-    NoUsableRange(String),
-}
-
 impl Ranges {
     /// The ranges of a cluster, of which the first usable one of each family is chosen. `minor` is the minor version of
     /// Kubernetes, if it is known.
-    ///
-    /// # Errors
-    /// [`FactsError::NoUsableRange`] if no range is usable.
-    pub fn of(ranges: &ServiceRanges, origin: RangesOrigin, minor: Option<u32>) -> Result<Self, FactsError> {
+    pub fn of(ranges: &ServiceRanges, origin: RangesOrigin, minor: Option<u32>) -> anyhow::Result<Self> {
         let all: Vec<IpNet> = ranges.nets().iter().map(IpNet::trunc).collect();
         let mut chosen: Vec<IpNet> = Vec::new();
         for range in all.iter().map(|range| used_part(*range, minor)) {
@@ -78,16 +55,16 @@ impl Ranges {
         }
         if chosen.is_empty() {
             let why: Vec<&str> = ranges.unusable.iter().map(|range| range.why.as_str()).collect();
-            return Err(FactsError::NoUsableRange(why.join("; ")));
+            return Err(anyhow!(
+                "the API server allocates addresses of no Service range at the moment: {}",
+                why.join("; ")
+            ));
         }
         Ok(Self { all, chosen, origin })
     }
 }
 
 /// Reads the ServiceCIDRs of a cluster; no ranges if the cluster has none, as before Kubernetes 1.33.
-///
-/// # Errors
-/// [`ApiServerError`] if they can't be listed.
 pub async fn service_cidrs(client: &Client) -> Result<ServiceRanges, ApiServerError> {
     let mut objects = Vec::new();
     let kind = ("networking.k8s.io/v1".to_owned(), "ServiceCIDR".to_owned());
@@ -96,10 +73,7 @@ pub async fn service_cidrs(client: &Client) -> Result<ServiceRanges, ApiServerEr
 }
 
 /// Reads the Service ranges of a cluster, from its ServiceCIDRs or from the configuration of kubeadm.
-///
-/// # Errors
-/// [`FactsError`] if the ranges can't be read, or are known nowhere.
-pub async fn ranges(client: &Client) -> Result<Ranges, FactsError> {
+pub async fn ranges(client: &Client) -> anyhow::Result<Ranges> {
     let minor = minor_version(client).await;
     let ranges = service_cidrs(client).await?;
     if !ranges.all.is_empty() {
@@ -115,7 +89,7 @@ pub async fn ranges(client: &Client) -> Result<Ranges, FactsError> {
     let services: Api<Service> = Api::namespaced(client.clone(), "default");
     let kubernetes = services.get_opt("kubernetes").await.ok().flatten();
     let address = kubernetes.and_then(|service| service.spec?.cluster_ip?.parse().ok());
-    Err(FactsError::RangesUnknown(address.map(hint).unwrap_or_default()))
+    Err(unknown_ranges(address))
 }
 
 /// The Service ranges in the ConfigMap of kubeadm.
@@ -125,6 +99,15 @@ fn service_subnets(config: &ConfigMap) -> Vec<String> {
     let subnets = document.pointer("/networking/serviceSubnet").and_then(Value::as_str).unwrap_or_default();
     let is_range = |part: &&str| part.parse::<IpNet>().is_ok();
     subnets.split(',').map(str::trim).filter(is_range).map(str::to_owned).collect()
+}
+
+/// The error if the API does not show the Service ranges.
+fn unknown_ranges(kubernetes: Option<IpAddr>) -> anyhow::Error {
+    anyhow!(
+        "the cluster does not show its Service ranges, which Kubernetes does since 1.33: use --service-cidr, with the \
+         value of --service-cluster-ip-range of the API server{}",
+        kubernetes.map(hint).unwrap_or_default()
+    )
 }
 
 /// What the address of `default/kubernetes` says about the range of which it is the first address.
@@ -146,12 +129,13 @@ async fn minor_version(client: &Client) -> Option<u32> {
 }
 
 /// Reads the operating systems of the Nodes of a cluster. Nodes without a known one do not count.
-///
-/// # Errors
-/// [`FactsError::Nodes`] if the Nodes can't be listed.
-pub async fn systems(client: &Client) -> Result<BTreeSet<Os>, FactsError> {
+pub async fn systems(client: &Client) -> anyhow::Result<BTreeSet<Os>> {
     let nodes = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default()).await;
-    let nodes = nodes.map_err(|error| FactsError::Nodes(RequestFailure::from(&error)))?;
+    let nodes = nodes.map_err(|error| {
+        let failure = RequestFailure::from(&error);
+        let text = format!("Nodes can't be listed: {failure}; name the operating systems with --os");
+        Error::new(failure).context(text)
+    })?;
     let labels = nodes.items.iter().filter_map(|node| node.metadata.labels.as_ref()?.get(OS_LABEL));
     Ok(labels.filter_map(|os| Os::of_label(os)).collect())
 }
@@ -274,7 +258,7 @@ mod tests {
 
     #[test]
     fn error_about_unknown_ranges_shows_what_default_kubernetes_says() {
-        let text = |address: &str| FactsError::RangesUnknown(hint(address.parse().unwrap())).to_string();
+        let text = |address: &str| unknown_ranges(Some(address.parse().unwrap())).to_string();
         assert!(text("10.96.0.1").ends_with(
             "of the API server (default/kubernetes has its first address, 10.96.0.1; the default of kubeadm is \
              10.96.0.0/12)"

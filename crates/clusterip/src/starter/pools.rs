@@ -33,18 +33,14 @@ impl Os {
     }
 }
 
-/// A pool of starter settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StarterPool {
-    /// The name.
     pub name: String,
     /// The operating system of the pool's Services; `None` for a pool that is for every Service.
     pub os: Option<Os>,
     /// The ranges, one of each family.
     pub cidrs: Vec<IpNet>,
-    /// `reserved` of the pool.
     pub reserved: u64,
-    /// `bands` of the pool.
     pub bands: bool,
 }
 
@@ -52,9 +48,7 @@ pub struct StarterPool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the Service range {range} has only {addresses} addresses: too few for {pools}; write the pools by hand")]
 pub struct TooSmall {
-    /// The range.
     pub range: IpNet,
-    /// How many addresses it has.
     pub addresses: u128,
     /// What it would be divided into.
     pub pools: &'static str,
@@ -80,9 +74,6 @@ pub const THROUGH_DNS: u64 = 11;
 ///
 /// The static band of a Service range (KEP-3070) is used last, as in Kubernetes. Where the band of the lower half is
 /// smaller than that of the whole range, the latter is reserved.
-///
-/// # Errors
-/// [`TooSmall`] if a range has too few addresses.
 pub fn pools(ranges: &[IpNet], systems: &BTreeSet<Os>) -> Result<Vec<StarterPool>, TooSmall> {
     let is_divided = systems.len() > 1;
     let (pools, fewest) = if is_divided { ("two pools", FEWEST_TO_DIVIDE) } else { ("one pool", FEWEST) };

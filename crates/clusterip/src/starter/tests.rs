@@ -9,7 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::document::document;
+use super::document;
 use super::facts::{Ranges, RangesOrigin};
 use super::pools::{Os, StarterPool, TooSmall, pools};
 

@@ -18,8 +18,8 @@ use serde_json::Value;
 use super::no_decision::NoDecision;
 use super::node_review;
 use super::review::{Reviewer, resource_kind};
-use crate::joined::joined;
 use crate::service_placement::{fits, noted_reason};
+use crate::text::joined;
 use crate::webhook::admission_metrics::{AdmissionMetrics, AdmissionResult, ResourceKind};
 
 /// How old the cached state of the cluster may be. After this long without contact to the API server, requests are

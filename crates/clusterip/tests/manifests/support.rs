@@ -1,6 +1,6 @@
 //! Plans manifests, and fills the addresses in.
 
-use clusterip::manifest_planner::{Plan, Planner};
+use clusterip::planner::{Plan, Planner};
 use clusterip::report::filled_manifests;
 use clusterip_cluster::manifests::{self, ManifestText};
 use clusterip_core::settings::Settings;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clusterip::audit::model::Audit;
+use clusterip::map_server::{Limits, MapServer, Source};
 use clusterip::report::map::{self, About};
-use clusterip::ui::map_server::{Limits, MapServer, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;

@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -18,11 +17,13 @@ use jiff::Timestamp;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
-use super::{Audit, Connection, Output, input};
-use crate::audit::cache::AuditCache;
-use crate::audit::{model, source};
-use crate::commands::scope;
-use crate::commands::terminal_options::warn_lines;
+use super::{AuditArguments, Connection, Output};
+use crate::audit::AuditInput;
+use crate::audit::model::Audit;
+use crate::audit::services::AuditCache;
+use crate::audit::source;
+use crate::commands::arguments::check_namespace;
+use crate::commands::terminal::warn_lines;
 use crate::report::map::About;
 
 /// How long changes are collected before the next audit, so that a rollout is not reported in a hundred steps.
@@ -32,10 +33,7 @@ const COLLECT: Duration = Duration::from_secs(1);
 const REFRESH: Duration = Duration::from_secs(10);
 
 /// Prints the report, and again each time it changes, until SIGINT or SIGTERM. Returns the status of the last report.
-///
-/// # Errors
-/// If the cluster or the settings can't be used.
-pub fn run(command: &Audit) -> anyhow::Result<ExitCode> {
+pub fn run(command: &AuditArguments) -> anyhow::Result<ExitCode> {
     if !matches!(command.output, Output::Table | Output::Wide | Output::Name | Output::Json) {
         bail!("--watch can't be printed as {}: use -o table, wide, name or json", command.output.name());
     }
@@ -46,11 +44,11 @@ pub fn run(command: &Audit) -> anyhow::Result<ExitCode> {
     done
 }
 
-async fn watch(command: &Audit) -> anyhow::Result<ExitCode> {
+async fn watch(command: &AuditArguments) -> anyhow::Result<ExitCode> {
     let namespace = command.namespace();
     let (mut cluster, mut changes) = WatchedCluster::start(command).await?;
     if let Some(namespace) = &namespace {
-        scope::check(&cluster.stores.read_snapshot(), namespace, command.scope.named_by(None))?;
+        check_namespace(&cluster.stores.read_snapshot(), namespace, command.scope.named_by(None))?;
     }
     let mut shutdown = pin!(shutdown_signal());
     let (mut shown, mut status): (Option<String>, _) = (None, ExitCode::SUCCESS);
@@ -86,7 +84,7 @@ async fn next_change(changes: &mut UnboundedReceiver<Change>) {
 }
 
 /// The report of an audit. In JSON each report is on a line of its own, for programs that read line by line.
-fn report(command: &Audit, audit: &model::Audit) -> anyhow::Result<String> {
+fn report(command: &AuditArguments, audit: &Audit) -> anyhow::Result<String> {
     match command.output {
         Output::Json => Ok(serde_json::to_string(audit)? + "\n"),
         _ => command.render(audit, About::default()),
@@ -107,13 +105,11 @@ struct SettingsInForce {
     written: WrittenSettings,
     ranges: ServiceRanges,
     live: LiveSettings,
-    /// Whether a server refuses them.
     refused: bool,
 }
 
-/// A cluster that is watched and audited.
 struct WatchedCluster<'c> {
-    command: &'c Audit,
+    command: &'c AuditArguments,
     connection: Connection,
     stores: Stores,
     settings: SettingsInForce,
@@ -124,7 +120,7 @@ struct WatchedCluster<'c> {
 
 impl<'c> WatchedCluster<'c> {
     /// Connects to the cluster, and waits until all objects are known.
-    async fn start(command: &'c Audit) -> anyhow::Result<(Self, UnboundedReceiver<Change>)> {
+    async fn start(command: &'c AuditArguments) -> anyhow::Result<(Self, UnboundedReceiver<Change>)> {
         let connection = command.connect().await?;
         let metrics = ClusterMetrics::default();
         let (stores, changes) = Stores::new(connection.client.clone(), metrics.clone(), |_| ());
@@ -139,14 +135,14 @@ impl<'c> WatchedCluster<'c> {
     }
 
     /// Audits the cluster as it is now.
-    async fn audit(&mut self, namespace: Option<&str>) -> anyhow::Result<model::Audit> {
+    async fn audit(&mut self, namespace: Option<&str>) -> anyhow::Result<Audit> {
         self.update_settings().await;
         let SettingsInForce { written, live, refused, .. } = &self.settings;
         let Connection { client, namespace: of_server, agents_namespace, .. } = &self.connection;
-        let source =
+        let cluster =
             source::of_stores(client, &self.stores, &live.settings, of_server, agents_namespace.as_deref()).await;
-        let snapshot = Arc::clone(&source.snapshot);
-        let input = input(live, *refused, &snapshot, source, written.objects.clone().unwrap_or_default());
+        let objects = written.objects.clone().unwrap_or_default();
+        let input = AuditInput { settings: live, objects, cluster: &cluster, ledger: false, refused: *refused };
         let audit = input.audit(&mut self.cache);
         Ok(input.only_of(audit, namespace, self.command.scope.selector.as_ref()))
     }
@@ -183,7 +179,7 @@ impl<'c> WatchedCluster<'c> {
 
 /// Checks settings, and watches the kinds that they need until all objects are known.
 async fn prepare(
-    command: &Audit,
+    command: &AuditArguments,
     connection: &Connection,
     stores: &Stores,
     written: WrittenSettings,

@@ -1,6 +1,5 @@
 //! The moves of `clusterip move`: it carries them out itself, or asks the server that leads.
 
-use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,19 +16,17 @@ use clusterip_failover::leases::election::Timing;
 use clusterip_failover::leases::identity::{Identity, Role};
 use futures::StreamExt;
 use futures::future::{self, Either};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kube::Client;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::{Interrupt, Move};
-use crate::commands::deployed::Deployed;
-use crate::commands::terminal_options::{is_quiet, notice};
-use crate::joined::joined;
+use super::{Interrupt, MoveArguments};
+use crate::commands::leading_server::LeadingServer;
+use crate::commands::terminal::{Progress, is_quiet, notice};
 use crate::leader::{Acquisition, Candidate};
 use crate::report::columns::paint;
-use crate::report::move_json::{Ended, NotMoved};
+use crate::report::moves::{Ended, NotMoved};
 use crate::services::controller::hand_over;
 use crate::services::controller::reconcile::Reconciler;
 use crate::services::controller::requests::Request;
@@ -37,6 +34,7 @@ use crate::services::misplaced::Misplaced;
 use crate::services::mover::journal::Journal;
 use crate::services::mover::outcome::{Outcome, Unmoved};
 use crate::services::mover::{MoveError, SeamlessOptions};
+use crate::text::joined;
 
 /// How often the records of the moves are looked up until the server has deleted them.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,7 +44,7 @@ const MAX_AFTER_GRACE: Duration = Duration::from_secs(150);
 /// What the moves need.
 pub(super) struct Run {
     pub(super) client: Client,
-    pub(super) deployed: Deployed,
+    pub(super) deployed: LeadingServer,
     pub(super) source: SettingsSource,
     pub(super) reconciler: Arc<Reconciler>,
     /// The options of seamless moves; `None` for plain moves.
@@ -69,7 +67,6 @@ impl Job {
         }
     }
 
-    /// The UID of the Service.
     fn uid(&self) -> &str {
         match self {
             Self::Move { misplaced, .. } => &misplaced.uid,
@@ -81,9 +78,6 @@ impl Job {
 impl Run {
     /// Checks that the server that leads uses the settings of this command. Without a server in its namespace, checks
     /// that no server leads in another namespace.
-    ///
-    /// # Errors
-    /// If this command may not move Services.
     pub(super) async fn check(&self, by_server: bool) -> anyhow::Result<()> {
         if by_server {
             let version = self.reconciler.evaluator().settings().version.clone();
@@ -94,12 +88,9 @@ impl Run {
     }
 
     /// Moves the Services, and returns the result of each move. Gives the Lease back at the end, also after a signal.
-    ///
-    /// # Errors
-    /// If no Service may be moved. Then none was.
     pub(super) async fn carry_out(
         &self,
-        command: &Move,
+        command: &MoveArguments,
         jobs: Vec<Job>,
         interrupt: Interrupt,
     ) -> anyhow::Result<Ended> {
@@ -161,9 +152,18 @@ impl Run {
 
     /// Moves the Services. After SIGINT or SIGTERM no further move begins, but the moves that have begun are finished:
     /// without the rest of its move, a Service would have no address.
-    async fn carry_out_all(&self, command: &Move, jobs: Vec<Job>, by_server: bool, interrupt: Interrupt) -> Ended {
+    async fn carry_out_all(
+        &self,
+        command: &MoveArguments,
+        jobs: Vec<Job>,
+        by_server: bool,
+        interrupt: Interrupt,
+    ) -> Ended {
         let ids: Vec<(ServiceKey, String)> = jobs.iter().map(|job| (job.id(), job.uid().to_owned())).collect();
-        let bar = bar(jobs.len() as u64);
+        let mut progress =
+            Progress::new(jobs.len() as u64, Duration::ZERO, "{wide_bar} {pos} of {len} Services, {eta} left");
+        progress.show();
+        let bar = progress.bar;
         let has_failed = AtomicBool::new(false);
         let has_failed = &has_failed;
         let moves = jobs.into_iter().map(|job| {
@@ -204,7 +204,7 @@ impl Run {
     /// itself.
     async fn end_seamless_moves(
         &self,
-        command: &Move,
+        command: &MoveArguments,
         ids: &[(ServiceKey, String)],
         ended: &mut Ended,
         by_server: bool,
@@ -212,26 +212,21 @@ impl Run {
         let begun =
             |id: &ServiceKey| !matches!(ended.get(id), None | Some(Err(NotMoved::Interrupted | NotMoved::Stopped)));
         let begun: Vec<&(ServiceKey, String)> = ids.iter().filter(|(id, _)| begun(id)).collect();
-        let waits = if by_server {
-            command.seamless.wait
-        } else {
-            begun.iter().any(|(_, uid)| self.reconciler.due(uid).is_some())
-        };
+        let waits =
+            if by_server { command.wait } else { begun.iter().any(|(_, uid)| self.reconciler.due(uid).is_some()) };
         if !waits {
             return;
         }
         notice("waiting until the old addresses may stop answering");
         for (id, uid) in begun {
-            let end = if by_server { self.wait_for_server(uid).await } else { self.wait_for_end(uid).await };
+            let end = match by_server {
+                true => self.wait_for_server(uid).await,
+                false => self.reconciler.wait_for_end(uid).await.map_err(NotMoved::from),
+            };
             if let Err(reason) = end {
                 ended.insert(id.clone(), Err(reason));
             }
         }
-    }
-
-    /// Finishes the seamless move of a Service after its grace period.
-    async fn wait_for_end(&self, uid: &str) -> Result<(), NotMoved> {
-        Ok(self.reconciler.wait_for_end(uid).await?)
     }
 
     /// Waits until the server has finished the seamless move of a Service, and so deleted its record.
@@ -249,7 +244,7 @@ impl Run {
     }
 
     /// Asks the server to move a Service: returns what happened, or why the Service was not moved.
-    async fn hand_over(&self, command: &Move, job: Job) -> Result<String, NotMoved> {
+    async fn hand_over(&self, command: &MoveArguments, job: Job) -> Result<String, NotMoved> {
         let id = job.id();
         let (from, uid) = match &job {
             Job::Move { misplaced, .. } => (misplaced.from.clone(), misplaced.uid.clone()),
@@ -280,8 +275,7 @@ impl Run {
         }
     }
 
-    /// The request of the command to move a Service.
-    pub(super) fn request(&self, command: &Move, id: &ServiceKey, uid: &str) -> Request {
+    pub(super) fn request(&self, command: &MoveArguments, id: &ServiceKey, uid: &str) -> Request {
         Request {
             namespace: id.namespace.clone(),
             name: id.name.clone(),
@@ -298,15 +292,4 @@ fn print_result(ServiceKey { namespace, name }: &ServiceKey, ended: &Result<Stri
         Err(reason) => (paint(style::ERROR, "failed"), reason.to_string()),
     };
     anstream::eprintln!("{mark} {}", harmless(&format!("{namespace}/{name}: {text}")));
-}
-
-/// A progress bar, shown only on a terminal.
-fn bar(count: u64) -> ProgressBar {
-    let is_shown = io::stderr().is_terminal() && !is_quiet();
-    let target = if is_shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-    let bar = ProgressBar::with_draw_target(Some(count), target);
-    match ProgressStyle::with_template("{wide_bar} {pos} of {len} Services, {eta} left") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }

@@ -10,19 +10,18 @@ use clusterip_cluster::object::text;
 use clusterip_core::service_key::ServiceKey;
 use serde_json::Value;
 
-use super::Move;
+use super::MoveArguments;
 use super::jobs::{Job, Run};
-use crate::commands::scope;
-use crate::report::move_table::Row;
+use crate::commands::arguments::check_namespace;
+use crate::report::moves::Row;
 use crate::services::controller::reconcile::{BY_HAND, Movable, Reconciler};
 use crate::services::endpoints;
 use crate::services::misplaced::{self, Inspection, Verdict};
-use crate::services::mover::journal::Journal;
 use crate::services::mover::outcome::Unmoved;
 use crate::services::mover::seamless::method::{Method, WhyPlain, method};
 use crate::services::service_metrics::StayReason;
 
-impl Move {
+impl MoveArguments {
     /// The misplaced Services in order, and the moves that are possible.
     pub(super) async fn list(
         &self,
@@ -36,7 +35,7 @@ impl Move {
         let ids = {
             let snapshot = stores.read_snapshot();
             if let Some(namespace) = namespace {
-                scope::check(&snapshot, namespace, self.scope.named_by(self.service.as_ref()))?;
+                check_namespace(&snapshot, namespace, self.scope.named_by(self.service.as_ref()))?;
             }
             self.scope.tell_if_no_service_matches(&snapshot, namespace);
             snapshot.services(namespace)
@@ -65,7 +64,7 @@ impl Move {
             let inspection = inspection.with_context(|| format!("Service {}/{}", id.namespace, id.name))?;
             let Some((mut row, job)) = row(reconciler, &id, service.clone(), inspection).await? else { continue };
             if let Some(Job::Move { to, .. }) = &job {
-                row.method = Some(method_of(reconciler, &service, to, self.seamless.is_on()));
+                row.method = Some(method_of(reconciler, &service, to, self.seamless));
             }
             jobs.extend(job);
             rows.push(row);
@@ -77,8 +76,9 @@ impl Move {
                 && !rows.iter().any(|row| row.namespace == id.namespace && row.name == id.name)
                 && let Some(journal) = reconciler.recorded(&uid).await?.filter(|journal| journal.seamless.is_some())
             {
-                rows.push(unfinished_row(&id, &journal));
-                let from = journal.from.clone();
+                // It has moved, and its temporary Services are not deleted yet.
+                let (from, why) = (journal.from.clone(), "a seamless move of it has not ended".to_owned());
+                rows.push(Row { to: Some(Vec::new()), why, ..new_row(&id, from.clone()) });
                 jobs.push(Job::Finish { journal: Box::new(journal), from });
             }
         }
@@ -91,21 +91,11 @@ impl Move {
     }
 }
 
-/// The row of a Service that has moved, and whose temporary Services are not deleted yet.
-fn unfinished_row(id: &ServiceKey, journal: &Journal) -> Row {
-    Row {
-        namespace: id.namespace.clone(),
-        name: id.name.clone(),
-        from: journal.from.clone(),
-        to: Some(Vec::new()),
-        why: "a seamless move of it has not ended".to_owned(),
-        stays: None,
-        stuck: false,
-        method: None,
-    }
+fn new_row(id: &ServiceKey, from: Vec<IpAddr>) -> Row {
+    let (namespace, name) = (id.namespace.clone(), id.name.clone());
+    Row { namespace, name, from, to: None, why: String::new(), stays: None, stuck: false, method: None }
 }
 
-/// How a Service is moved.
 fn method_of(reconciler: &Reconciler, service: &Value, to: &[IpAddr], is_seamless: bool) -> Method {
     let evaluator = reconciler.evaluator();
     let endpoints = endpoints::stored(evaluator.stores(), &evaluator.settings().settings, service);
@@ -123,16 +113,7 @@ async fn row(
     service: Value,
     inspection: Inspection,
 ) -> anyhow::Result<Option<(Row, Option<Job>)>> {
-    let mut row = Row {
-        namespace: id.namespace.clone(),
-        name: id.name.clone(),
-        from: addresses(&service),
-        to: None,
-        why: String::new(),
-        stays: None,
-        stuck: false,
-        method: None,
-    };
+    let mut row = new_row(id, addresses(&service));
     let misplaced = match inspection {
         Inspection::InPlace => return Ok(None),
         Inspection::HalfMoved => {

@@ -12,20 +12,16 @@ use clusterip_cluster::watch::kinds;
 use clusterip_core::service_key::ServiceKey;
 use serde_json::{Value, json};
 
-use crate::audit::services::misplaced::MisplacedServices;
+use crate::audit::misplaced::MisplacedServices;
 use crate::audit::source;
 use crate::service_selector::ServiceSelector;
 
 /// The fields of `metadata` that decide where a Service belongs, and whether it moves.
 const METADATA: [&str; 2] = ["labels", "annotations"];
-/// The fields of `spec` that do.
 const SPEC: [&str; 2] = ["selector", "type"];
 
 /// The existing Services that are misplaced with these settings: those of the cluster, and those among the manifests
 /// that come from a cluster. The workloads of the manifests are evidence about them, too.
-///
-/// # Errors
-/// If an object of the cluster can't be read.
 pub(super) fn misplaced(
     settings: &LiveSettings,
     cluster: &[Value],

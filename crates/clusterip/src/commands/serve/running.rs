@@ -1,17 +1,21 @@
-//! The running server: its tasks, and the order in which they end.
+//! The running server: its tasks, its Leases, its listener, and the order in which they end.
 
 use std::future::Future;
 use std::time::Duration;
 
 use anyhow::Context;
+use clusterip_cluster::http::server::ServerError;
 use clusterip_cluster::shutdown::until;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout};
 
 use super::LOG_TARGET;
-use super::controllers::Election;
-use super::webhook::Webhook;
+use crate::leader::competing_server::CompetingServer;
+use crate::leader::contact::Contact;
+use crate::leader::{Candidate, Leadership};
+use crate::webhook::server::{Backend, WebhookServer};
+use crate::webhook::tls::Certificate;
 
 /// How long the tasks may take to end after the stop. Moves that have begun are finished in this time, unless the API
 /// server is away. It is less than the grace period of the deployment, 60 s, so that the Lease is given back.
@@ -32,7 +36,6 @@ impl Tasks {
         Self { spawned: JoinSet::new(), stopped, stop }
     }
 
-    /// Completes at the stop.
     pub(super) fn until_stop(&self) -> impl Future<Output = ()> + Send + use<> {
         until(self.stopped.clone())
     }
@@ -90,10 +93,65 @@ impl Tasks {
     }
 }
 
+/// The tasks that keep the Leases of this process: the leader's Lease, and that of the replica. They end last, because
+/// all other tasks rely on the leadership.
+pub(super) struct Election {
+    /// Keeps the Lease of this replica; `None` if addresses in flight are recorded in memory only.
+    pub(super) replica: Option<JoinHandle<()>>,
+    /// Keeps the leader's Lease whenever possible.
+    candidate: JoinHandle<()>,
+    /// Until when this process leads without another renewal.
+    pub(super) term: watch::Receiver<Option<Instant>>,
+    /// Whether another server is at work.
+    pub(super) competing_server: watch::Receiver<CompetingServer>,
+    /// When the API server last answered a request for the leader's Lease.
+    pub(super) contact: watch::Receiver<Contact>,
+    /// Whether this process leads.
+    pub(super) leadership: watch::Receiver<Leadership>,
+    pub(super) ended: watch::Receiver<bool>,
+    end: watch::Sender<bool>,
+}
+
+impl Election {
+    /// Takes part in the leader election.
+    pub(super) fn start(candidate: Candidate) -> Self {
+        let (end, ended) = watch::channel(false);
+        let (leadership, competing_server) = (candidate.subscribe(), candidate.competing_server());
+        let (term, contact) = (candidate.term(), candidate.contact());
+        let candidate = tokio::spawn(candidate.run(until(ended.clone())));
+        Self { replica: None, candidate, term, competing_server, contact, leadership, ended, end }
+    }
+
+    /// Gives the leader's Lease back, and removes that of the replica.
+    pub(super) async fn leave(self) {
+        self.end.send_replace(true);
+        let _ = self.candidate.await;
+        if let Some(replica) = self.replica {
+            let _ = replica.await;
+        }
+    }
+}
+
+/// The running HTTPS server.
+pub(super) struct Listener {
+    pub(super) server: JoinHandle<Result<(), ServerError>>,
+    /// Stops the server.
+    pub(super) close: watch::Sender<bool>,
+}
+
+impl Listener {
+    /// Answers requests.
+    pub(super) fn start(server: WebhookServer, backend: Backend, certificate: Certificate) -> Self {
+        let (close, closed) = watch::channel(false);
+        let end = until(closed);
+        Self { server: tokio::spawn(async move { server.run(backend, &certificate, end).await }), close }
+    }
+}
+
 /// The server with all its duties.
 pub(super) struct Running {
     pub(super) tasks: Tasks,
-    pub(super) webhook: Webhook,
+    pub(super) listener: Listener,
     pub(super) election: Election,
     /// Whether the tasks remove the registration of the webhook at the end.
     pub(super) unregisters: bool,
@@ -103,7 +161,7 @@ impl Running {
     /// Serves until `shutdown`, or until a task ends early. Then the tasks end first, the webhook after them, and the
     /// leadership last.
     pub(super) async fn until_shutdown(self, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
-        let Self { mut tasks, webhook: Webhook { mut server, close }, election, unregisters } = self;
+        let Self { mut tasks, listener: Listener { mut server, close }, election, unregisters } = self;
         let mut failed = tokio::select! {
             () = shutdown => {
                 tracing::info!(target: LOG_TARGET, "stopping");

@@ -1,51 +1,70 @@
-//! The startup of the server: the connection to the cluster, the policy, the stores and the settings, and the values
-//! that all later steps share.
+//! The steps of the startup: the connection to the cluster, and the duties of the server, each of which one method
+//! starts.
 
 use std::sync::Arc;
 
+use anyhow::Context;
 use clusterip_api::Compilation;
 use clusterip_cluster::evaluator::Evaluator;
 use clusterip_cluster::live_settings::startup::{report_missing_permissions, start_following};
-use clusterip_cluster::live_settings::{Follower, LiveSettings, list_if_defined};
+use clusterip_cluster::live_settings::{Follower, LiveSettings};
 use clusterip_cluster::permissions::Duties;
 use clusterip_cluster::reservations::ledger::Ledger;
-use clusterip_cluster::reservations::replica_claims::{self, Claims};
+use clusterip_cluster::reservations::replica_claims::{ClaimStore, Claims};
+use clusterip_cluster::shutdown::until;
 use clusterip_cluster::watch::stores::{Change, Stores};
 use clusterip_failover::leases::election::Timing;
 use clusterip_failover::leases::identity::{Identity, Role};
 use kube::Client;
 use tokio::sync::{mpsc, watch};
 
-use super::running::Tasks;
-use super::{LOG_TARGET, Serve};
+use super::running::{Election, Tasks};
+use super::{LOG_TARGET, Moves, ServeArguments, cluster_warnings};
 use crate::audit::live_audit::LiveAudit;
-use crate::dns_address;
+use crate::external;
 use crate::leader::Candidate;
-use crate::other_webhooks;
+use crate::map_server::{Limits, MapServer};
+use crate::nodes;
+use crate::pools::status_writer::StatusWriter;
 use crate::report::map::About;
 use crate::server_metrics::ServerMetrics;
-use crate::services::mover::SeamlessOptions;
-use crate::ui::map_server::{Limits, MapServer};
-use crate::webhook::registration::Registration;
-use crate::webhook::server::WebhookServer;
-use crate::webhook::tls::Certificate;
+use crate::services;
+use crate::services::controller::reconcile::Reconciler;
+use crate::services::controller::replicas::Replicas;
+use crate::services::controller::settings_in_use::SettingsOrigin;
+use crate::services::misplaced::Allowed;
 
-/// The connection to the cluster, and the values of the server that depend on no settings.
-pub(super) struct Connection<'a> {
-    arguments: &'a Serve,
-    client: Client,
-    /// The namespace of the server.
-    pub(super) namespace: String,
-    agents_namespace: String,
-    metrics: Arc<ServerMetrics>,
+/// The values that the steps of the startup share.
+pub(super) struct Startup<'a> {
+    // The first field is dropped first: if a step fails, the tasks are aborted before anything else is dropped.
+    pub(super) tasks: Tasks,
+    pub(super) evaluator: Evaluator,
+    /// The claims of this replica, until [`Self::claim_addresses`] takes them; `None` if addresses in flight are
+    /// recorded in memory only.
+    claims: Option<Claims>,
+    pub(super) settings: watch::Receiver<Arc<LiveSettings>>,
+    /// What the settings were compiled from; `None` if they do not come from objects.
+    compilation: watch::Receiver<Option<Arc<Compilation>>>,
+    pub(super) stores: Stores,
     /// The identity of this process in Leases.
     me: Identity,
-    ledger: Ledger,
+    pub(super) metrics: Arc<ServerMetrics>,
+    agents_namespace: String,
+    pub(super) namespace: String,
+    pub(super) client: Client,
+    pub(super) arguments: &'a ServeArguments,
 }
 
-impl<'a> Connection<'a> {
-    /// Connects to the cluster.
-    pub(super) async fn open(arguments: &'a Serve) -> anyhow::Result<Self> {
+/// What the startup hands to the duties of the leader.
+pub(super) struct Inputs {
+    pub(super) candidate: Candidate,
+    /// The changes that the stores see.
+    pub(super) changes: mpsc::UnboundedReceiver<Change>,
+}
+
+impl<'a> Startup<'a> {
+    /// Connects to the cluster, reads the settings, checks the permissions, and starts to watch the cluster.
+    pub(super) async fn begin(arguments: &'a ServeArguments) -> anyhow::Result<(Self, Inputs)> {
         let client = arguments.cluster.client().await?;
         let namespace = arguments.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         // Outside of a cluster, the namespace may be `default` without a decision of the administrator. The line
@@ -56,163 +75,76 @@ impl<'a> Connection<'a> {
                  this server are in namespace default, where other users may have permissions"
             );
         }
-        let agents_namespace = arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone());
         let metrics = Arc::new(ServerMetrics::new());
         let me = Identity::new(Role::Serve);
-        Ok(Self { arguments, client, namespace, agents_namespace, metrics, me, ledger: Ledger::default() })
-    }
-
-    /// This process as a candidate in the leader election.
-    pub(super) fn candidate(&self) -> Candidate {
-        let candidate = Candidate::new(self.client.clone(), &self.namespace, self.me.clone(), Timing::default());
+        let candidate = Candidate::new(client.clone(), &namespace, me.clone(), Timing::default());
         // A server with `--register-url` leaves nothing behind.
-        if self.arguments.register_url.is_some() { candidate.temporary() } else { candidate }
-    }
-
-    /// The stores, which know the Service ranges of the cluster and watch nothing yet, and the receiver of the changes
-    /// that they will see.
-    pub(super) async fn stores(&self) -> (Stores, mpsc::UnboundedReceiver<Change>) {
-        let ledger = self.ledger.clone();
+        let mut candidate = if arguments.register_url.is_some() { candidate.temporary() } else { candidate };
+        // The Lease that a dead leader left behind expires while everything else starts. An error is reported later.
+        let _ = candidate.look().await;
+        let ledger = Ledger::default();
+        let seen = ledger.clone();
         let (stores, changes) =
-            Stores::new(self.client.clone(), self.metrics.cluster.clone(), move |address| ledger.mark_seen(address));
+            Stores::new(client.clone(), metrics.cluster.clone(), move |address| seen.mark_seen(address));
         stores.ask_for_service_cidrs().await;
-        (stores, changes)
-    }
-
-    /// Reads the settings, and checks the permissions for these duties.
-    pub(super) async fn settings(&self, stores: &Stores, duties: &Duties) -> anyhow::Result<Follower> {
-        let source = self.arguments.settings_source(&self.client);
-        Ok(start_following(source, stores.service_cidrs(), &self.metrics.cluster, &self.client, duties).await?)
-    }
-}
-
-/// A server that has read its settings and listens, but takes no part in the leader election and answers no request
-/// yet.
-pub(super) struct Prepared<'a> {
-    // The first field is dropped first: if the start is given up, the tasks are aborted before the server is dropped.
-    pub(super) startup: Startup<'a>,
-    pub(super) candidate: Candidate,
-    /// The changes that the stores see.
-    pub(super) changes: mpsc::UnboundedReceiver<Change>,
-    /// What the settings were compiled from; `None` if they do not come from objects.
-    pub(super) compilation: watch::Receiver<Option<Arc<Compilation>>>,
-    /// The client of the task that gives Nodes their pod CIDRs.
-    pub(super) nodes_client: Client,
-    pub(super) server: WebhookServer,
-    pub(super) certificate: Certificate,
-    /// The registration of the webhook, if this server looks after one.
-    pub(super) registration: Option<Registration>,
-    /// The options of seamless moves; `None` for plain moves.
-    pub(super) seamless: Option<SeamlessOptions>,
-}
-
-/// The values that the steps of the startup share. Each step is a method that starts one duty of the server.
-pub(super) struct Startup<'a> {
-    // The first field is dropped first: if a step fails, the tasks are aborted before anything else is dropped.
-    pub(super) tasks: Tasks,
-    pub(super) evaluator: Evaluator,
-    /// The claims of this replica, until [`Self::claim_addresses`] takes them; `None` if addresses in flight are
-    /// recorded in memory only.
-    pub(super) claims: Option<Claims>,
-    /// The settings in force.
-    pub(super) settings: watch::Receiver<Arc<LiveSettings>>,
-    pub(super) stores: Stores,
-    /// The identity of this process in Leases.
-    pub(super) me: Identity,
-    pub(super) metrics: Arc<ServerMetrics>,
-    pub(super) agents_namespace: String,
-    /// The namespace of the server.
-    pub(super) namespace: String,
-    pub(super) client: Client,
-    pub(super) arguments: &'a Serve,
-}
-
-impl<'a> Startup<'a> {
-    /// Starts to watch the cluster, and makes the evaluator, which claims addresses if there may be several replicas.
-    pub(super) fn new(
-        connection: Connection<'a>,
-        stores: Stores,
-        settings: watch::Receiver<Arc<LiveSettings>>,
-    ) -> Self {
-        let Connection { arguments, client, namespace, agents_namespace, metrics, me, ledger } = connection;
+        let (source, duties) = (arguments.settings_source(&client), arguments.duties(&namespace));
+        let follower = start_following(source, stores.service_cidrs(), &metrics.cluster, &client, &duties).await?;
+        let settings = follower.subscribe();
         stores.watch(&settings.borrow().settings);
-        let claims = (arguments.claims == replica_claims::ClaimStore::Lease)
+        let claims = (arguments.claims == ClaimStore::Lease)
             .then(|| Claims::new(client.clone(), &namespace, me.as_str(), ledger.clone(), metrics.claims.clone()));
         let evaluator = Evaluator::new(settings.clone(), stores.clone(), ledger, metrics.evaluation.clone());
         let evaluator = match &claims {
             Some(claims) => evaluator.claiming(claims.clone()),
             None => evaluator,
         };
-        Self {
+        let mut startup = Self {
             tasks: Tasks::new(),
             evaluator,
             claims,
             settings,
+            compilation: follower.subscribe_compilation(),
             stores,
             me,
             metrics,
-            agents_namespace,
+            agents_namespace: arguments.agents_namespace.clone().unwrap_or_else(|| namespace.clone()),
             namespace,
             client,
             arguments,
-        }
+        };
+        startup.follow_settings(follower, duties);
+        Ok((startup, Inputs { candidate, changes }))
     }
 
-    /// Follows changes of the settings.
-    pub(super) fn follow_settings(&mut self, follower: Follower) {
+    /// Follows changes of the settings, and reports the permissions that later settings require and this identity
+    /// lacks.
+    fn follow_settings(&mut self, follower: Follower, duties: Duties) {
         let end = self.tasks.until_stop();
         self.tasks.spawn(async move { follower.run(end).await });
-    }
-
-    /// Reports the permissions that later settings require and this identity lacks.
-    pub(super) fn report_missing_permissions(&mut self, duties: Duties) {
         let missing = report_missing_permissions(self.client.clone(), self.settings.clone(), duties);
         self.tasks.spawn_until_stop(missing);
     }
 
-    /// Warns if the server reads its settings from a file, although the cluster has pool objects.
-    pub(super) fn warn_about_unused_pools(&mut self) {
-        if self.arguments.settings.is_none() {
-            return;
-        }
-        let client = self.client.clone();
-        self.tasks.spawn_until_stop(async move {
-            // Without the permission to list them, the cluster may have any.
-            let count = list_if_defined(&client).await.map_or(0, |objects| objects.len());
-            if count > 0 {
-                let objects = if count == 1 { "object" } else { "objects" };
-                tracing::warn!(
-                    target: LOG_TARGET,
-                    "the cluster has {count} pool {objects}, which this server does not follow: omit --settings to use \
-                     them"
-                );
-            }
-        });
-    }
-
-    /// Warns if a pool may hand out the address that many installers give to the cluster's DNS.
-    pub(super) fn warn_about_dns_address(&mut self) {
-        let warned = dns_address::warn(self.stores.clone(), self.settings.clone());
+    /// Warns about what the cluster has beside this server: an address that a pool should not hand out, webhooks of
+    /// other programs, and pool objects that are not used.
+    pub(super) fn warn_about_the_cluster(&mut self) {
+        let warned = cluster_warnings::dns_address(self.stores.clone(), self.settings.clone());
         self.tasks.spawn_until_stop(warned);
-    }
-
-    /// Reports webhooks of other programs that also choose the addresses of Services.
-    pub(super) fn report_other_webhooks(&mut self) {
-        let reported = other_webhooks::report(self.stores.clone(), self.metrics.services.clone());
+        if self.arguments.settings.is_some() {
+            self.tasks.spawn_until_stop(cluster_warnings::unused_pools(self.client.clone()));
+        }
+        let reported = cluster_warnings::other_webhooks(self.stores.clone(), self.metrics.services.clone());
         self.tasks.spawn_until_stop(reported);
     }
 
     /// Serves the map of all pools, if `--ui` asks for it.
-    pub(super) async fn serve_map(
-        &mut self,
-        compilation: watch::Receiver<Option<Arc<Compilation>>>,
-    ) -> anyhow::Result<()> {
+    pub(super) async fn serve_map(&mut self) -> anyhow::Result<()> {
         let Some(address) = self.arguments.ui else { return Ok(()) };
         let cluster = self.arguments.cluster.name().await;
         let settings = self.arguments.settings_source(&self.client).to_string();
         let about = About { cluster, settings: Some(settings), made: None };
         let ui = MapServer::bind(address, Limits::default()).await?.about(about);
-        let audit = LiveAudit::new(self.evaluator.clone(), compilation);
+        let audit = LiveAudit::new(self.evaluator.clone(), self.compilation.clone());
         let audit = audit.reading_leases(self.client.clone(), &self.agents_namespace);
         tracing::info!(target: LOG_TARGET, url = %format_args!("http://{}/", ui.local_addr()), "showing the map");
         let end = self.tasks.until_stop();
@@ -220,8 +152,95 @@ impl<'a> Startup<'a> {
         Ok(())
     }
 
-    /// Ends the startup. Only the tasks remain.
-    pub(super) fn into_tasks(self) -> Tasks {
-        self.tasks
+    /// The reconciler, which moves what the arguments allow.
+    pub(super) fn reconciler(&self) -> Reconciler {
+        let allowed = Allowed {
+            any: self.arguments.moves != Moves::Never,
+            ready: self.arguments.moves == Moves::Always,
+            seamless: false,
+            load_balancers: self.arguments.move_load_balancers,
+        };
+        let metrics = self.metrics.services.clone();
+        Reconciler::new(self.evaluator.clone(), self.client.clone(), &self.namespace, metrics, allowed)
+    }
+
+    /// If there may be several replicas: follows the other replicas and their claims, and makes the reconciler move
+    /// nothing while they use other settings.
+    pub(super) fn claim_addresses(&mut self, reconciler: Reconciler, election: &mut Election) -> Reconciler {
+        let Some(claims) = self.claims.take() else { return reconciler };
+        let (me, settings, metrics) = (self.me.clone(), self.settings.clone(), self.metrics.services.clone());
+        let replicas = Replicas::new(self.client.clone(), &self.namespace, me, settings, metrics);
+        let reconciler = reconciler.agreeing(replicas.subscribe());
+        let (leadership, ended) = (election.leadership.clone(), until(election.ended.clone()));
+        election.replica = Some(tokio::spawn(replicas.run(move || leadership.borrow().leads(), ended)));
+        let (leadership, end) = (election.leadership.clone(), self.tasks.until_stop());
+        self.tasks.spawn(async move { claims.run(|| leadership.borrow().leads(), end).await });
+        reconciler
+    }
+
+    /// Gives Nodes their pod CIDRs, with a client of its own.
+    pub(super) fn assign_pod_cidrs(&mut self, client: Client, election: &Election) -> anyhow::Result<()> {
+        let controller = nodes::controller::Controller {
+            stores: self.stores.clone(),
+            client,
+            settings: self.settings.clone(),
+            leadership: election.leadership.clone(),
+            term: election.term.clone(),
+            metrics: self.metrics.nodes.clone(),
+            evaluation: self.metrics.evaluation.clone(),
+        };
+        let ended = controller.run_in_thread(self.tasks.until_stop())?;
+        self.tasks.try_spawn(async move { ended.await.context("the node CIDR controller") });
+        Ok(())
+    }
+
+    /// Assigns external addresses, and writes the status of Services that have them.
+    pub(super) fn assign_external_addresses(&mut self, election: &Election) {
+        let controller = external::controller::Controller {
+            evaluator: self.evaluator.clone(),
+            client: self.client.clone(),
+            namespace: self.agents_namespace.clone(),
+            settings: self.settings.clone(),
+            leadership: election.leadership.clone(),
+            metrics: self.metrics.external.clone(),
+        };
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move { controller.run(end).await });
+    }
+
+    /// Writes the status of the objects that the settings consist of, if they do.
+    pub(super) fn write_status(&mut self, reconciler: Arc<Reconciler>, election: &Election) {
+        let writer = StatusWriter {
+            client: self.client.clone(),
+            reconciler,
+            compilation: self.compilation.clone(),
+            leadership: election.leadership.clone(),
+        };
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move { writer.run(end).await });
+    }
+
+    /// Finds misplaced Services and moves them.
+    pub(super) fn move_services(
+        &mut self,
+        reconciler: Arc<Reconciler>,
+        changes: mpsc::UnboundedReceiver<Change>,
+        election: &Election,
+    ) {
+        let controller = services::controller::Controller {
+            reconciler,
+            changes,
+            settings: self.settings.clone(),
+            leadership: election.leadership.clone(),
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            identity: self.me.to_string(),
+            source: SettingsOrigin::from(&self.arguments.settings_source(&self.client)),
+            agents_namespace: self.agents_namespace.clone(),
+            // A server with `--register-url` leaves nothing behind.
+            temporary: self.arguments.register_url.is_some(),
+        };
+        let end = self.tasks.until_stop();
+        self.tasks.spawn(async move { controller.run(end).await });
     }
 }

@@ -1,24 +1,27 @@
-//! The webhook of the server: its listener, its certificate, its answers, and its registration with the API server.
+//! The webhook of the server: its listener, its certificate, its answers, its metrics, and its registration with the API
+//! server.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use clusterip_cluster::http::server::ServerError;
-use clusterip_cluster::reservations::replica_claims;
-use clusterip_cluster::shutdown::until;
+use clusterip_cluster::object::blocks_of;
+use clusterip_cluster::reservations::replica_claims::ClaimStore;
 use jiff::Timestamp;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::controllers::Election;
-use super::gauges::Gauges;
+use super::running::Election;
 use super::startup::Startup;
 use super::{CLAIMING_THREADS, LOG_TARGET};
+use crate::leader::Leadership;
 use crate::leader::competing_server::CompetingServer;
-use crate::leader::contact;
+use crate::leader::contact::{self, Contact, MAX_SILENCE};
+use crate::server_metrics::ServerMetrics;
 use crate::services::controller::reconcile::Reconciler;
+use crate::usage;
 use crate::webhook::admission::Admission;
+use crate::webhook::admission_metrics::{AdmissionResult, ResourceKind};
 use crate::webhook::authority::{self, Authority};
 use crate::webhook::client_ca::ClientCaFile;
 use crate::webhook::reachability;
@@ -29,27 +32,11 @@ use crate::webhook::tls::{Certificate, CertificateFiles};
 /// The interval at which certificate files are checked for changes.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The running HTTPS server.
-pub(super) struct Webhook {
-    pub(super) server: JoinHandle<Result<(), ServerError>>,
-    /// Stops the server.
-    pub(super) close: watch::Sender<bool>,
-}
-
-impl Webhook {
-    /// Answers requests.
-    pub(super) fn start(server: WebhookServer, backend: Backend, certificate: Certificate) -> Self {
-        let (close, closed) = watch::channel(false);
-        let end = until(closed);
-        Self { server: tokio::spawn(async move { server.run(backend, &certificate, end).await }), close }
-    }
-}
-
 impl Startup<'_> {
     /// Listens for HTTPS connections, and answers none yet.
     pub(super) async fn listen(&self) -> anyhow::Result<WebhookServer> {
         let mut limits = Limits::default();
-        if self.arguments.claims == replica_claims::ClaimStore::Lease {
+        if self.arguments.claims == ClaimStore::Lease {
             // A review mostly waits for its claim.
             limits.reviews = limits.reviews.max(CLAIMING_THREADS);
         }
@@ -175,7 +162,67 @@ impl Startup<'_> {
     /// Tells whether another server is at work, beside which this server must not serve; `None` if several replicas
     /// may run. They may run if each one claims the addresses that it assigns, or if they serve no webhook.
     fn competing_server(&self, election: &Election) -> Option<watch::Receiver<CompetingServer>> {
-        let alone = self.arguments.claims == replica_claims::ClaimStore::Memory && !self.arguments.no_webhook;
+        let alone = self.arguments.claims == ClaimStore::Memory && !self.arguments.no_webhook;
         alone.then(|| election.competing_server.clone())
+    }
+}
+
+/// The gauges that are computed for each scrape.
+struct Gauges {
+    metrics: Arc<ServerMetrics>,
+    reconciler: Arc<Reconciler>,
+    leadership: watch::Receiver<Leadership>,
+    certificate: Certificate,
+    /// When the API server last answered a request for the leader's Lease.
+    last_contact: watch::Receiver<Contact>,
+}
+
+impl Gauges {
+    /// The metrics in the OpenMetrics text format, with the gauges as they are now.
+    fn encode(&self) -> String {
+        let evaluator = self.reconciler.evaluator();
+        let settings = evaluator.settings();
+        let mut used: Vec<_> = evaluator.stores().read_snapshot().addresses().collect();
+        let in_flight = evaluator.ledger().reservations();
+        used.extend(in_flight.iter().map(|(address, _)| *address));
+        used.sort_unstable();
+        used.dedup();
+        let unmatched =
+            if self.leadership.borrow().leads() { self.reconciler.unmatched() } else { BTreeMap::default() };
+        let pools = usage::of_services(&settings.settings, &used);
+        let admission = &self.metrics.admission;
+        for pool in &pools {
+            admission.begin_pool(
+                ResourceKind::Service,
+                &[AdmissionResult::Allocated, AdmissionResult::Denied],
+                &pool.pool,
+            );
+        }
+        self.metrics.services.pools(&pools, &unmatched);
+        let blocks = {
+            let snapshot = evaluator.stores().read_snapshot();
+            usage::of_nodes(&settings.settings, || {
+                snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect()
+            })
+        };
+        for pool in &blocks {
+            admission.begin_pool(ResourceKind::Node, &[AdmissionResult::Denied], &pool.pool);
+        }
+        self.metrics.nodes.blocks(&blocks);
+        self.metrics.services.ledger(in_flight.len());
+        let leads = self.leadership.borrow().leads();
+        self.metrics.services.leader(leads);
+        if !leads {
+            // Only the leader reports misplaced Services.
+            self.metrics.services.misplaced(&[]);
+        }
+        evaluator.stores().update_metrics();
+        let stale = evaluator.stores().stale_since().map(|since| since.elapsed()).unwrap_or_default();
+        let silence = self.last_contact.borrow().last.elapsed();
+        if silence > MAX_SILENCE.max(stale) {
+            self.metrics.cluster.api_server_contact(SystemTime::now() - silence);
+        }
+        self.metrics.admission.certificate_expiry(self.certificate.not_after());
+        self.metrics.encode()
     }
 }

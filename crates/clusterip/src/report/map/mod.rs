@@ -1,29 +1,19 @@
 //! The map of an audit: a single HTML page that loads no other file.
 
-mod about;
-mod assets;
-mod embedded;
-mod number;
 mod pools;
 
+use std::fmt;
+use std::sync::LazyLock;
+
+use anyhow::Context;
 use askama::Template;
-use thiserror::Error;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
 
 use crate::audit::model::Audit;
-
-pub use about::About;
-pub use assets::content_security_policy;
-
-/// The page can't be rendered.
-#[derive(Debug, Error)]
-pub enum PageError {
-    /// The audit can't be serialized as JSON.
-    #[error("the map can't be written: the audit as JSON: {0}")]
-    Json(#[from] serde_json::Error),
-    /// The template failed.
-    #[error("the map can't be written: {0}")]
-    Template(#[from] askama::Error),
-}
+use crate::text::grouped;
 
 #[derive(Template)]
 #[template(path = "map/page.html")]
@@ -68,13 +58,13 @@ const fn states(excluded: &'static str) -> [StateName; 6] {
 ///
 /// # Errors
 /// If the audit can't be serialized or the template fails.
-pub fn page(audit: &Audit, about: &About) -> Result<String, PageError> {
+pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
     let findings = audit.findings.len();
     let with_nodes = audit.nodes.is_some();
     let page = Page {
         policy: content_security_policy(),
-        style: assets::STYLE,
-        script: assets::SCRIPT,
+        style: STYLE,
+        script: SCRIPT,
         title: match (with_nodes, audit.external.is_some()) {
             (false, false) => "Addresses of Services",
             (true, false) => "Addresses of Services, blocks of Nodes",
@@ -87,10 +77,94 @@ pub fn page(audit: &Audit, about: &About) -> Result<String, PageError> {
         findings,
         findings_text: match findings {
             1 => "1 finding.".to_owned(),
-            many => format!("{} findings.", number::grouped(many as u128)),
+            many => format!("{} findings.", grouped(many as u128)),
         },
         notes: &audit.notes,
-        audit: embedded::json(audit)?,
+        // JSON that can't end the HTML element around it: in JSON, `<` occurs only in strings. Anyone who may create a
+        // workload chooses text in it, such as labels and evidence.
+        audit: serde_json::to_string(audit).context("the map can't be written")?.replace('<', "\\u003c"),
     };
-    Ok(page.render()?)
+    page.render().context("the map can't be written")
+}
+
+/// The contents of the style sheet.
+const STYLE: &str = include_str!("../../../templates/map/map.css");
+
+/// The contents of the script: its files, each after those that it depends on.
+const SCRIPT: &str = concat!(
+    "\n",
+    include_str!("../../../templates/map/address.js"),
+    include_str!("../../../templates/map/words.js"),
+    include_str!("../../../templates/map/range.js"),
+    include_str!("../../../templates/map/card.js"),
+    include_str!("../../../templates/map/grid.js"),
+    include_str!("../../../templates/map/search.js"),
+    include_str!("../../../templates/map/findings.js"),
+    include_str!("../../../templates/map/place.js"),
+    include_str!("../../../templates/map/main.js"),
+);
+
+/// The content security policy of the page: it allows the page's own style and script, by their hashes. It is in
+/// the page itself, and in the response header when the page is served.
+pub fn content_security_policy() -> &'static str {
+    static POLICY: LazyLock<String> = LazyLock::new(|| {
+        format!(
+            "default-src 'none'; script-src '{}'; style-src '{}'; base-uri 'none'; form-action 'none'; \
+             require-trusted-types-for 'script'; trusted-types 'none'",
+            hash(SCRIPT),
+            hash(STYLE)
+        )
+    });
+    &POLICY
+}
+
+fn hash(text: &str) -> String {
+    format!("sha256-{}", STANDARD.encode(Sha256::digest(text.as_bytes())))
+}
+
+/// Where the contents of a map come from. Unknown fields are not shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The context and the API server of the cluster, or the snapshot.
+    pub cluster: Option<String>,
+    /// When the audit was made.
+    pub made: Option<Timestamp>,
+    /// The source of the settings.
+    pub settings: Option<String>,
+}
+
+impl About {
+    /// Whether all fields are empty.
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cluster = self.cluster.as_ref().map(|cluster| format!("Cluster: {cluster}"));
+        let made = self.made.map(|made| format!("Audited: {}", made.strftime("%Y-%m-%d %H:%M:%S UTC")));
+        let settings = self.settings.as_ref().map(|settings| format!("Settings: {settings}"));
+        let parts: Vec<String> = [cluster, made, settings].into_iter().flatten().collect();
+        f.write_str(&parts.join(" · "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_is_shown() {
+        let all = About {
+            cluster: Some("prod (https://10.0.0.1:6443)".to_owned()),
+            made: Some(Timestamp::UNIX_EPOCH),
+            settings: Some("settings.yaml".to_owned()),
+        };
+        let expected =
+            "Cluster: prod (https://10.0.0.1:6443) · Audited: 1970-01-01 00:00:00 UTC · Settings: settings.yaml";
+        assert_eq!(all.to_string(), expected);
+        assert_eq!(About { cluster: None, made: None, ..all }.to_string(), "Settings: settings.yaml");
+        assert!(About::default().is_empty());
+    }
 }

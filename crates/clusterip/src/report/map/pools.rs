@@ -1,11 +1,10 @@
 //! The pools as rows of the tables at the top of the page.
 
-use clusterip_core::address::{Blocks, Occupancy};
+use crate::audit::model::Audit;
+use crate::report::pool_table::{self, PoolRows, RangeRow};
+use crate::text::{grouped, thousandths};
+use crate::usage::Usage;
 
-use super::number::{grouped, thousandths};
-use crate::audit::model::{self, Audit, State};
-
-/// A pool and its ranges.
 pub(super) struct Pool<'a> {
     pub(super) name: &'a str,
     /// The title of the pool's section: a pool of Services and one of Nodes may have the same name.
@@ -46,31 +45,20 @@ pub(super) struct Range {
     pub(super) in_flight_width: String,
 }
 
-pub(super) fn pools(audit: &Audit) -> Pools<'_> {
+pub(super) fn pools<'a>(audit: &'a Audit) -> Pools<'a> {
     let mut numbers = 0..;
-    let mut number = || numbers.next().unwrap_or_default();
-    let services = audit.pools.iter().map(|pool| Pool {
-        name: &pool.name,
-        title: pool.name.clone(),
-        ranges: pool.ranges.iter().map(|range| Range::of_services(number(), range)).collect(),
-    });
-    let services = services.collect();
-    let nodes = audit.nodes.as_ref().map(|nodes| {
-        let pools = nodes.pools.iter().map(|pool| Pool {
-            name: &pool.name,
-            title: format!("{}: blocks of Nodes", pool.name),
-            ranges: pool.ranges.iter().map(|range| Range::of_nodes(number(), range)).collect(),
-        });
-        pools.collect()
-    });
-    let external = audit.external.as_ref().map(|external| {
-        let pools = external.pools.iter().map(|pool| Pool {
-            name: &pool.name,
-            title: format!("{}: external addresses", pool.name),
-            ranges: pool.ranges.iter().map(|range| Range::of_external(number(), range)).collect(),
-        });
-        pools.collect()
-    });
+    let mut pools = |rows: Vec<PoolRows<'a>>, what: &str| -> Vec<Pool<'a>> {
+        let pool = |rows: PoolRows<'a>| Pool {
+            name: rows.name,
+            title: format!("{}{what}", rows.name),
+            ranges: rows.ranges.into_iter().map(|row| Range::of(numbers.next().unwrap_or_default(), row)).collect(),
+        };
+        rows.into_iter().map(pool).collect()
+    };
+    let services = pools(pool_table::of_services(audit), "");
+    let nodes = audit.nodes.as_ref().map(|nodes| pools(pool_table::of_nodes(nodes), ": blocks of Nodes"));
+    let external = audit.external.as_ref();
+    let external = external.map(|external| pools(pool_table::of_external(external), ": external addresses"));
     Pools { services, nodes, external }
 }
 
@@ -82,80 +70,26 @@ impl<'a> Pools<'a> {
 }
 
 impl Range {
-    fn of_services(number: usize, range: &model::Range) -> Self {
-        let counts = range.counts;
-        let misplaced = range.addresses.iter().filter(|address| address.state == State::Misplaced).count();
-        let fill = Fill::of(counts.used, counts.in_flight, counts.usable);
+    fn of(number: usize, RangeRow { range, block_length, usage, misplaced }: RangeRow) -> Self {
+        let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = usage;
+        let fill = Fill::of(used, in_flight, usable);
         Self {
             number,
-            cidr: range.cidr.to_string(),
-            block_length: None,
-            used: grouped(counts.used),
-            in_flight: grouped(counts.in_flight),
-            free: grouped(counts.free),
-            usable: grouped(counts.usable),
-            withheld: grouped(counts.reserved),
-            held: String::new(),
-            used_anyway: grouped(counts.used_anyway),
-            misplaced: grouped(misplaced as u128),
+            cidr: range,
+            block_length,
+            used: grouped(used),
+            in_flight: grouped(in_flight),
+            free: grouped(free),
+            usable: grouped(usable),
+            withheld: grouped(withheld),
+            held: held.map_or_else(|| "not known".to_owned(), grouped),
+            used_anyway: grouped(used_anyway),
+            misplaced: grouped(misplaced),
             share: fill.share,
             used_width: fill.used,
             in_flight_width: fill.in_flight,
         }
     }
-
-    fn of_nodes(number: usize, range: &model::BlockRange) -> Self {
-        let counts = range.counts;
-        let fill = Fill::of(counts.used, 0, counts.usable);
-        Self {
-            number,
-            cidr: range.cidr.to_string(),
-            block_length: Some(range.block_length),
-            used: grouped(counts.used),
-            in_flight: grouped(0),
-            free: grouped(counts.free),
-            usable: grouped(counts.usable),
-            withheld: grouped(counts.withheld),
-            held: String::new(),
-            used_anyway: grouped(counts.used_anyway),
-            misplaced: grouped(misplaced_blocks(range)),
-            share: fill.share,
-            used_width: fill.used,
-            in_flight_width: fill.in_flight,
-        }
-    }
-
-    fn of_external(number: usize, range: &model::ExternalRange) -> Self {
-        let counts = range.counts;
-        let misplaced = range.addresses.iter().filter(|address| address.state == State::Misplaced).count();
-        let fill = Fill::of(counts.used, counts.in_flight, counts.usable);
-        Self {
-            number,
-            cidr: range.range.clone(),
-            block_length: None,
-            used: grouped(counts.used),
-            in_flight: grouped(counts.in_flight),
-            free: grouped(counts.free),
-            usable: grouped(counts.usable),
-            withheld: grouped(counts.excluded),
-            held: counts.held.map_or_else(|| "not known".to_owned(), grouped),
-            used_anyway: grouped(counts.used_anyway),
-            misplaced: grouped(misplaced as u128),
-            share: fill.share,
-            used_width: fill.used,
-            in_flight_width: fill.in_flight,
-        }
-    }
-}
-
-/// The number of blocks of the range's own block length of which a misplaced block has addresses: several Nodes may
-/// have the same block.
-fn misplaced_blocks(range: &model::BlockRange) -> u128 {
-    let Ok(blocks) = Blocks::new(range.cidr, range.block_length) else { return 0 };
-    let mut found = Occupancy::default();
-    let misplaced = range.blocks.iter().filter(|block| block.state == State::Misplaced);
-    misplaced.filter_map(|block| blocks.indices(block.block)).for_each(|indices| found.insert(indices));
-    found.len()
 }
 
 /// The widths of a bar in per cent, and its share in words.

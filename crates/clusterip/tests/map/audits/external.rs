@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use clusterip::audit::external::ranges;
+use clusterip::audit::external;
 use clusterip::audit::model::{
     Audit, External, ExternalAddress, ExternalPool, ExternalUse, Finding, Holder, Kind, State,
 };
@@ -39,7 +39,7 @@ pub fn external() -> Audit {
     let held = BTreeSet::from(["10.0.9.25", "fd00:10::1234"].map(ip));
     let pool = |pool: &clusterip_core::settings::ExternalPool| ExternalPool {
         name: pool.name.clone(),
-        ranges: pool.ranges.iter().map(|range| ranges::range(pool, range, &used, Some(&held))).collect(),
+        ranges: pool.ranges.iter().map(|range| external::range(pool, range, &used, Some(&held))).collect(),
     };
     let twin = |own: &str, other: &str| {
         let message = format!(

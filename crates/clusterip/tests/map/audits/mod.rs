@@ -6,7 +6,8 @@ mod services;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use clusterip::audit::model::{Address, Audit, Counts, Finding, Kind, Range, Span, State, WithheldReason};
+use clusterip::audit::model::{Address, Audit, Finding, Kind, Range, Span, State, WithheldReason};
+use clusterip::usage::Usage;
 pub use external::external;
 use ipnet::IpNet;
 pub use nodes::nodes;
@@ -79,7 +80,7 @@ fn range(cidr: &str, withheld: Vec<Span>, addresses: Vec<Address>) -> Range {
     let reserved = withheld.iter().filter(|span| span.why == WithheldReason::Reserved).map(size).sum();
     Range {
         cidr,
-        counts: Counts { usable, used, in_flight: in_flight as u128, free, reserved, used_anyway },
+        counts: Usage { usable, used, in_flight: in_flight as u128, free, withheld: reserved, used_anyway, held: None },
         withheld,
         addresses,
     }

@@ -1,7 +1,9 @@
 //! Audits of clusters whose Nodes get their blocks from pools.
 
-use clusterip::audit::model::{Audit, Block, BlockRange, Finding, Kind, NodePool, Nodes, Pool, State, WithheldReason};
-use clusterip::nodes::block_usage;
+use clusterip::audit::model::{
+    Audit, Block, BlockRange, BlockSpan, Finding, Kind, NodePool, Nodes, Pool, State, WithheldBlock, WithheldReason,
+};
+use clusterip::usage::Usage;
 
 use super::{finding, net, number, range, span, used};
 
@@ -15,10 +17,10 @@ fn held(block: &str, node: &str, pool: Option<&str>, state: State) -> Block {
 }
 
 /// A range of a pool of Nodes with its counted blocks: each Node has whole blocks, and none of them is withheld.
-fn blocks(cidr: &str, length: u8, withheld: Vec<block_usage::Span>, blocks: Vec<Block>) -> BlockRange {
+fn blocks(cidr: &str, length: u8, withheld: Vec<BlockSpan>, blocks: Vec<Block>) -> BlockRange {
     let cidr = net(cidr);
     let size = 1_u128 << (cidr.max_prefix_len() - length);
-    let count = |span: &block_usage::Span| (number(span.last.network()) - number(span.first.network())) / size + 1;
+    let count = |span: &BlockSpan| (number(span.last.network()) - number(span.first.network())) / size + 1;
     let withheld_count: u128 = withheld.iter().map(count).sum();
     let usable = (1_u128 << (length - cidr.prefix_len())) - withheld_count;
     let indices = |block: &Block| number(block.block.network()) / size..=number(block.block.broadcast()) / size;
@@ -26,7 +28,7 @@ fn blocks(cidr: &str, length: u8, withheld: Vec<block_usage::Span>, blocks: Vec<
     used.sort_unstable();
     used.dedup();
     let used = used.len() as u128;
-    let counts = block_usage::Counts { usable, used, free: usable - used, withheld: withheld_count, used_anyway: 0 };
+    let counts = Usage { usable, used, free: usable - used, withheld: withheld_count, ..Usage::default() };
     BlockRange { cidr, block_length: length, counts, withheld, blocks }
 }
 
@@ -92,7 +94,7 @@ fn node_findings() -> Vec<Finding> {
 /// Linux and Windows Nodes, of which some are misplaced, a range too large to be shown at once, and one that is too
 /// large to enumerate.
 pub fn nodes() -> Audit {
-    let withheld = |first: &str, last: &str, why| block_usage::Span { first: net(first), last: net(last), why };
+    let withheld = |first: &str, last: &str, why| BlockSpan { first: net(first), last: net(last), why };
     let service = used("172.21.0.99", State::Used, "shop/storefront", Some("linux"), "os=linux (setting assumeOS)");
     let reserved = vec![span("172.21.0.0", "172.21.0.49", WithheldReason::Reserved)];
     let pool = |name: &str, ranges: Vec<BlockRange>| NodePool { name: name.to_owned(), ranges };
@@ -111,9 +113,9 @@ pub fn nodes() -> Audit {
                             "172.20.0.0/18",
                             24,
                             vec![
-                                withheld("172.20.16.0/24", "172.20.19.0/24", block_usage::Why::ServiceRange),
-                                withheld("172.20.62.0/24", "172.20.62.0/24", block_usage::Why::ServicePool),
-                                withheld("172.20.63.0/24", "172.20.63.0/24", block_usage::Why::Excluded),
+                                withheld("172.20.16.0/24", "172.20.19.0/24", WithheldBlock::ServiceRange),
+                                withheld("172.20.62.0/24", "172.20.62.0/24", WithheldBlock::ServicePool),
+                                withheld("172.20.63.0/24", "172.20.63.0/24", WithheldBlock::Excluded),
                             ],
                             linux_blocks(),
                         ),

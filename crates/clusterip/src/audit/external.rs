@@ -1,0 +1,561 @@
+//! Decides whether Services may have their external addresses, counts how the addresses of the pools are used and held,
+//! and describes problems.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::RwLock;
+
+use clusterip_cluster::external::assignment_builder::assignments;
+use clusterip_cluster::external::policy_check::ExternalPolicy;
+use clusterip_cluster::external::service_fields::{claimed, shown};
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_core::address::{Family, Span};
+use clusterip_core::annotations::RECORD_ANNOTATION;
+use clusterip_core::external::stored;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::{self, ExternalSettings};
+use clusterip_failover::assignments::Assignments;
+use clusterip_failover::external_claims;
+use clusterip_failover::holder_snapshot::HolderSnapshot;
+use clusterip_failover::leases::owner::Owner;
+use ipnet::IpNet;
+use serde_json::Value;
+
+use super::AuditInput;
+use super::model::{
+    self, External, ExternalAddress, ExternalPool, ExternalRange, ExternalUse, Finding, Holder, Kind, State,
+    WithheldReason,
+};
+use crate::text::joined;
+use crate::usage::Usage;
+
+/// A Service that has external addresses or is to have some.
+pub(super) struct ExternalPlacement {
+    pub id: ServiceKey,
+    pub service: Value,
+    /// Whether this product gives the Service external addresses.
+    pub served: bool,
+    /// The recorded addresses, inside and outside of pools.
+    pub recorded: Vec<IpAddr>,
+    /// Addresses of the pools that the Service has by other means, each with its field or annotation.
+    pub claims: Vec<(&'static str, IpAddr)>,
+    /// The addresses that the status shows.
+    pub shown: BTreeSet<IpAddr>,
+    /// Why the policy refuses the addresses.
+    pub refused: Refused,
+}
+
+/// Why the policy refuses the addresses of a Service; `None` if it accepts them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refused {
+    /// Why it refuses the recorded addresses.
+    pub record: Option<String>,
+    /// Why it refuses the other addresses.
+    pub claims: Option<String>,
+}
+
+/// Decides about every Service that has recorded external addresses or claims addresses of the pools, in the order of
+/// their namespaces and names. The result also contains the Services that are to have external addresses.
+fn place_all(external: &ExternalSettings, snapshot: &RwLock<Snapshot>) -> Vec<ExternalPlacement> {
+    let policy = ExternalPolicy::new(external);
+    let services = Snapshot::read(snapshot).external_services();
+    let placed = services.iter().filter_map(|service| {
+        let mut one = concerned(external, service.value())?;
+        one.refused = refused(&policy, external, snapshot, &one);
+        Some(one)
+    });
+    placed.collect()
+}
+
+/// The external addresses of a Service; `None` if it has none and gets none, or if it is being deleted.
+fn concerned(external: &ExternalSettings, service: Value) -> Option<ExternalPlacement> {
+    let fields = stored::read(&service);
+    let (served, recorded) = (external.is_ours(&fields), stored::recorded(&fields));
+    let shown = shown(&service);
+    let claims = claimed(&fields, &shown, external);
+    let concerned = served || !recorded.is_empty() || !claims.is_empty();
+    let (id, refused) = (ServiceKey::of(&service), Refused::default());
+    let placement = ExternalPlacement { id, service, served, recorded, claims, shown, refused };
+    (concerned && !fields.deleting).then_some(placement)
+}
+
+fn refused(
+    policy: &ExternalPolicy,
+    external: &ExternalSettings,
+    snapshot: &RwLock<Snapshot>,
+    one: &ExternalPlacement,
+) -> Refused {
+    let not_served = || {
+        format!(
+            "it is not one of those that get external addresses: type LoadBalancer with loadBalancerClass {}",
+            external.load_balancer_class
+        )
+    };
+    let record = match one.served {
+        _ if one.recorded.is_empty() => None,
+        true => policy.refusal(snapshot, &one.service),
+        false => Some(not_served()),
+    };
+    let claims = if one.claims.is_empty() { None } else { policy.claim_refusal(snapshot, &one.service) };
+    Refused { record, claims }
+}
+
+/// Audits the external addresses and adds their problems to `findings`; `None` if the settings have no pools of
+/// external addresses.
+pub(super) fn audit(input: &AuditInput<'_>, findings: &mut Vec<Finding>, notes: &mut Vec<String>) -> Option<External> {
+    let settings = &input.settings.settings.external;
+    if settings.pools.is_empty() {
+        return None;
+    }
+    let placed = place_all(settings, &input.cluster.snapshot);
+    let nodes = input.objects("v1", "Node");
+    let by_id: BTreeMap<&ServiceKey, &ExternalPlacement> = placed.iter().map(|one| (&one.id, one)).collect();
+    let refusal = &mut |service: &Value| by_id.get(&ServiceKey::of(service)).and_then(|one| one.refused.record.clone());
+    let services = placed.iter().map(|one| one.service.clone());
+    let (assigned, _) = assignments(settings, services, &nodes, refusal);
+    let uses = uses(settings, &placed);
+    for one in &placed {
+        of_service(settings, one, findings);
+    }
+    of_shared(settings, &uses, findings);
+    match &input.cluster.holders {
+        Ok(holders) => of_holders(settings, &assigned, holders, !nodes.is_empty(), findings),
+        Err(reason) => notes.push(format!("it is unknown which nodes hold external addresses: {reason}")),
+    }
+    let used = used(&placed, uses, &input.cluster.in_flight, input.cluster.holders.as_ref().ok());
+    let held = input.cluster.holders.as_ref().ok().map(|holders| held(&assigned, holders));
+    let pools = settings.pools.iter().map(|pool| ExternalPool {
+        name: pool.name.clone(),
+        ranges: pool.ranges.iter().map(|span| range(pool, span, &used, held.as_ref())).collect(),
+    });
+    let pools: Vec<ExternalPool> = pools.collect();
+    full_pools(settings, &pools, findings);
+    let count = placed.iter().filter(|one| !one.recorded.is_empty()).count();
+    Some(External { pools, count })
+}
+
+/// The Services that have each address of the pools, in their order, and the field or annotation that gives each of
+/// them the address.
+fn uses(settings: &ExternalSettings, placed: &[ExternalPlacement]) -> BTreeMap<IpAddr, Vec<ExternalUse>> {
+    let mut uses: BTreeMap<IpAddr, Vec<ExternalUse>> = BTreeMap::new();
+    for one in placed {
+        let recorded = one.recorded.iter().map(|address| ("record", *address));
+        for (by, address) in recorded.chain(one.claims.iter().copied()) {
+            let uses = uses.entry(address).or_default();
+            // A Service that has the address twice is listed once.
+            let ServiceKey { namespace, name } = one.id.clone();
+            if !uses.iter().any(|other| (&other.namespace, &other.name) == (&namespace, &name)) {
+                uses.push(ExternalUse { namespace, name, by: by.to_owned() });
+            }
+        }
+    }
+    uses.retain(|address, _| settings.pool_of(*address).is_some());
+    uses
+}
+
+/// Every address that is used or in flight.
+fn used(
+    placed: &[ExternalPlacement],
+    uses: BTreeMap<IpAddr, Vec<ExternalUse>>,
+    in_flight: &[(IpAddr, Owner)],
+    holders: Option<&HolderSnapshot>,
+) -> BTreeMap<IpAddr, ExternalAddress> {
+    let wrong = placed.iter().flat_map(|one| {
+        let recorded = one.recorded.iter().filter(|_| one.refused.record.is_some());
+        recorded.chain(one.claims.iter().map(|(_, address)| address))
+    });
+    let wrong: BTreeSet<IpAddr> = wrong.copied().collect();
+    let holder = |address| {
+        let holder = holders.and_then(|holders| holders.holder(address));
+        holder.map(|holder| Holder { renewed: holder.renewal.problem().is_none(), node: holder.node })
+    };
+    let mut used: BTreeMap<IpAddr, ExternalAddress> = BTreeMap::new();
+    for (address, services) in uses {
+        let state = if services.len() > 1 || wrong.contains(&address) { State::Misplaced } else { State::Used };
+        used.insert(address, ExternalAddress { address, state, services, holder: holder(address) });
+    }
+    for (address, owner) in in_flight {
+        let (namespace, name) = owner.id();
+        let service =
+            || ExternalUse { namespace: namespace.to_owned(), name: name.to_owned(), by: "record".to_owned() };
+        used.entry(*address).or_insert_with(|| ExternalAddress {
+            address: *address,
+            state: State::InFlight,
+            services: vec![service()],
+            holder: holder(*address),
+        });
+    }
+    used
+}
+
+/// The assigned addresses that a living node holds.
+fn held(assigned: &Assignments, holders: &HolderSnapshot) -> BTreeSet<IpAddr> {
+    let living = holders.all().filter(|(_, holder)| holder.renewal.problem().is_none());
+    living.map(|(address, _)| address).filter(|address| assigned.contains_key(address)).collect()
+}
+
+/// The usage of one range of a pool, given the addresses that are `used` in the cluster. `held` are the addresses
+/// that a living node holds; `None` if unknown.
+pub fn range(
+    pool: &settings::ExternalPool,
+    range: &Span,
+    used: &BTreeMap<IpAddr, ExternalAddress>,
+    held: Option<&BTreeSet<IpAddr>>,
+) -> ExternalRange {
+    let (candidates, withheld) = (pool.candidates_in(range), pool.withheld_spans(range));
+    let inside = range.first()..=range.last();
+    let held = held.map(|held| held.range(inside.clone()).count() as u128);
+    let addresses: Vec<ExternalAddress> = used.range(inside).map(|(_, address)| address.clone()).collect();
+    let in_flight = |address: &ExternalAddress| (address.address, address.state == State::InFlight);
+    let usage = Usage::of_addresses(&candidates, addresses.iter().map(in_flight));
+    let excluded = withheld.iter().fold(0_u128, |sum, span| sum.saturating_add(span.count()));
+    let counts = Usage { withheld: excluded, held, ..usage };
+    let in_model = |span: Span| model::Span { first: span.first(), last: span.last(), why: WithheldReason::Excluded };
+    ExternalRange {
+        range: range.to_string(),
+        first: range.first(),
+        last: range.last(),
+        around: around(range),
+        counts,
+        withheld: withheld.into_iter().map(in_model).collect(),
+        addresses,
+    }
+}
+
+/// The smallest CIDR that contains a range.
+fn around(range: &Span) -> IpNet {
+    let (first, last) = range.numbers().into_inner();
+    let differ = first ^ last;
+    let bits = range.family().bits();
+    let length = u32::from(bits) - (u128::BITS - differ.leading_zeros());
+    let length = u8::try_from(length).unwrap_or_default();
+    IpNet::new(range.first(), length).map_or_else(|_| range.first().into(), |net| net.trunc())
+}
+
+/// Adds the problems of one Service.
+fn of_service(settings: &ExternalSettings, one: &ExternalPlacement, findings: &mut Vec<Finding>) {
+    let mut found = |kind, addresses: Vec<IpAddr>, message: String, remedy: &str| {
+        findings.push(external_finding(settings, kind, (&one.id.namespace, &one.id.name), addresses, message, remedy));
+    };
+    if let Some(reason) = &one.refused.record {
+        let message =
+            format!("{} is recorded, and the policy refuses it: {}", joined(&one.recorded, ","), bare(one, reason));
+        let remedy = format!(
+            "no agent holds it: remove the annotation {RECORD_ANNOTATION}, and `clusterip serve` gives the Service \
+             another address, if it should have one"
+        );
+        found(Kind::RefusedExternal, one.recorded.clone(), message, &remedy);
+    }
+    let claimed: Vec<IpAddr> = one.claims.iter().map(|(_, address)| *address).collect();
+    match &one.refused.claims {
+        Some(reason) => {
+            let message =
+                format!("{} is claimed, and the policy refuses it: {}", joined(&claimed, ","), bare(one, reason));
+            let remedy = "remove the claim: the policy did not see it, or it is older than the pool";
+            found(Kind::RefusedExternal, claimed, message, remedy);
+        }
+        None => {
+            for (place, address) in &one.claims {
+                let message =
+                    format!("{address} {}, and is used by {place}: no agent holds it", lies(settings, *address));
+                let remedy = "use type: LoadBalancer with the loadBalancerClass of the settings, so that the Service \
+                               gets an address, or exclude this address from the pool";
+                found(Kind::ForeignExternal, vec![*address], message, remedy);
+            }
+        }
+    }
+    if one.served && one.recorded.is_empty() {
+        let message = "it has no external address, but should have one".to_owned();
+        let remedy = "`clusterip serve` gives it one; if it can't, its log and the Events of the Service say why";
+        found(Kind::NoExternal, Vec::new(), message, remedy);
+    }
+    let strange: Vec<IpAddr> = one.shown.iter().copied().filter(|address| !one.recorded.contains(address)).collect();
+    if one.served && !strange.is_empty() {
+        let recorded = if one.recorded.is_empty() { "nothing".to_owned() } else { joined(&one.recorded, ",") };
+        let message = format!("{} is shown in its status, but it has recorded {recorded}", joined(&strange, ","));
+        let remedy = "`clusterip serve` writes the status of these Services: stop the other program that writes it";
+        found(Kind::WrongIngress, strange, message, remedy);
+    }
+}
+
+/// Adds the addresses that several Services have, once for each of these Services.
+fn of_shared(settings: &ExternalSettings, uses: &BTreeMap<IpAddr, Vec<ExternalUse>>, findings: &mut Vec<Finding>) {
+    // A message lists only the first few Services: each of the others has a finding of its own.
+    const SHOWN: usize = 3;
+    for (address, services) in uses.iter().filter(|(_, services)| services.len() > 1) {
+        for (index, one) in services.iter().enumerate() {
+            let others = services.iter().enumerate().filter(|(other, _)| *other != index);
+            let others =
+                others.map(|(_, ExternalUse { namespace, name, by })| format!("Service {namespace}/{name} ({by})"));
+            let mut words: Vec<String> = others.take(SHOWN).collect();
+            if services.len() - 1 > SHOWN {
+                words.push(format!("{} more", services.len() - 1 - SHOWN));
+            }
+            let message = format!("{address} is used by it ({}), and also by {}", one.by, words.join(", "));
+            let remedy = "let only one of them keep the address: agents hold it for the one whose status shows it, \
+                           or else for the first by namespace and name";
+            let subject = (&one.namespace, &one.name);
+            findings.push(external_finding(settings, Kind::SharedExternal, subject, vec![*address], message, remedy));
+        }
+    }
+}
+
+/// Adds the assigned addresses that no living node holds, and the addresses that a node holds although no Service
+/// has them. `nodes` is whether any Node is known.
+fn of_holders(
+    settings: &ExternalSettings,
+    assigned: &Assignments,
+    holders: &HolderSnapshot,
+    nodes: bool,
+    findings: &mut Vec<Finding>,
+) {
+    for (address, assignment) in assigned {
+        let message = match holders.holder(*address) {
+            Some(holder) => match holder.renewal.problem() {
+                None => continue,
+                Some(problem) => format!("{address} is held by node {}, and {problem}", holder.node),
+            },
+            None => format!("{address} is held by no node"),
+        };
+        let no_node_may = nodes && assignment.nodes.is_empty();
+        let message = if no_node_may { format!("{message}, and no node may hold it") } else { message };
+        let remedy = match no_node_may {
+            true => "check the nodes: no ready node matches `nodes` of the pool",
+            false => {
+                "another node takes it over within half a minute, if `clusterip agent` runs there; otherwise \
+                 the log of the agent says why"
+            }
+        };
+        let subject = (&assignment.service.namespace, &assignment.service.name);
+        findings.push(external_finding(settings, Kind::NotHeld, subject, vec![*address], message, remedy));
+    }
+    for (address, holder) in holders.all().filter(|(address, _)| !assigned.contains_key(address)) {
+        let lease = external_claims::name(address);
+        let message = format!("Node {}: {address} is held by it (Lease {lease}), but no Service has it", holder.node);
+        let remedy = "agents give it back within a minute; if no agent runs any more, delete the Lease";
+        findings.push(Finding {
+            node: Some(holder.node),
+            addresses: vec![address],
+            pool: pool_name(settings, address),
+            ..Finding::new(Kind::IdleClaim, message, remedy)
+        });
+    }
+}
+
+/// Adds the pools without a free address.
+fn full_pools(settings: &ExternalSettings, pools: &[ExternalPool], findings: &mut Vec<Finding>) {
+    for (pool, used) in settings.pools.iter().zip(pools) {
+        for family in [Family::V4, Family::V6].into_iter().filter(|family| pool.has(*family)) {
+            let ranges: Vec<_> = used.ranges.iter().filter(|range| Family::of(range.first) == family).collect();
+            if ranges.iter().any(|range| range.counts.free > 0) {
+                continue;
+            }
+            let usable = ranges.iter().fold(0_u128, |sum, range| sum.saturating_add(range.counts.usable));
+            let ranges = joined(ranges.iter().map(|range| &range.range), ", ");
+            let message = format!("external pool {} ({ranges}) is full: all {usable} addresses are used", pool.name);
+            let remedy = "add a range to the pool, or delete Services that are not needed";
+            let found = Finding::new(Kind::FullExternalPool, message, remedy);
+            findings.push(Finding { pool: Some(pool.name.clone()), ..found });
+        }
+    }
+}
+
+fn external_finding(
+    settings: &ExternalSettings,
+    kind: Kind,
+    (namespace, name): (&String, &String),
+    addresses: Vec<IpAddr>,
+    message: String,
+    remedy: &str,
+) -> Finding {
+    Finding {
+        namespace: Some(namespace.clone()),
+        name: Some(name.clone()),
+        pool: addresses.iter().find_map(|address| pool_name(settings, *address)),
+        addresses,
+        ..Finding::new(kind, format!("Service {namespace}/{name}: {message}"), remedy)
+    }
+}
+
+/// A message of the policy without the name of the Service, which the finding has already.
+fn bare<'r>(one: &ExternalPlacement, reason: &'r str) -> &'r str {
+    let subject = format!("Service {}/{}: ", one.id.namespace, one.id.name);
+    reason.strip_prefix(&subject).unwrap_or(reason)
+}
+
+fn pool_name(settings: &ExternalSettings, address: IpAddr) -> Option<String> {
+    settings.pool_of(address).map(|pool| pool.name.clone())
+}
+
+/// `lies in pool lan (10.0.9.10-10.0.9.40)`
+fn lies(settings: &ExternalSettings, address: IpAddr) -> String {
+    let pool = settings.pool_of(address);
+    let range = pool.and_then(|pool| pool.ranges.iter().find(|range| range.contains(address)));
+    match (pool, range) {
+        (Some(pool), Some(range)) => format!("lies in pool {} ({range})", pool.name),
+        _ => "lies in no pool".to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use clusterip_core::settings::Settings;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_range_are_counted_by_state() {
+        struct Case<'r> {
+            name: &'r str,
+            cidr: &'r str,
+            exclude: &'r [&'r str],
+            used: &'r [&'r str],
+            in_flight: &'r [&'r str],
+            held: &'r [&'r str],
+            expected_kept: &'r str,
+            /// The smallest CIDR that contains the range.
+            expected_around: &'r str,
+            /// Without the held addresses.
+            expected_counts: Usage,
+        }
+        let cases: [Case<'_>; 6] = [
+            Case {
+                name: "a CIDR",
+                cidr: "10.0.9.0/29",
+                exclude: &[],
+                used: &[],
+                in_flight: &[],
+                held: &[],
+                expected_kept: "10.0.9.0-10.0.9.0, 10.0.9.7-10.0.9.7",
+                expected_around: "10.0.9.0/29",
+                expected_counts: Usage {
+                    usable: 6,
+                    used: 0,
+                    in_flight: 0,
+                    free: 6,
+                    withheld: 2,
+                    used_anyway: 0,
+                    held: None,
+                },
+            },
+            Case {
+                name: "a range with exclusions, one of which reaches beyond it",
+                cidr: "10.0.9.10-10.0.9.40",
+                exclude: &["10.0.9.20", "10.0.9.36-10.0.9.60"],
+                used: &["10.0.9.10", "10.0.9.20"],
+                in_flight: &["10.0.9.11"],
+                held: &["10.0.9.10"],
+                expected_kept: "10.0.9.20-10.0.9.20, 10.0.9.36-10.0.9.40",
+                expected_around: "10.0.9.0/26",
+                expected_counts: Usage {
+                    usable: 25,
+                    used: 1,
+                    in_flight: 1,
+                    free: 23,
+                    withheld: 6,
+                    used_anyway: 1,
+                    held: None,
+                },
+            },
+            Case {
+                name: "one address",
+                cidr: "10.0.9.10-10.0.9.10",
+                exclude: &[],
+                used: &["10.0.9.10", "10.0.9.9"],
+                in_flight: &[],
+                held: &["10.0.9.9"],
+                expected_kept: "",
+                expected_around: "10.0.9.10/32",
+                expected_counts: Usage {
+                    usable: 1,
+                    used: 1,
+                    in_flight: 0,
+                    free: 0,
+                    withheld: 0,
+                    used_anyway: 0,
+                    held: None,
+                },
+            },
+            Case {
+                name: "a range across the boundary of a /24",
+                cidr: "10.0.9.250-10.0.10.5",
+                exclude: &[],
+                used: &[],
+                in_flight: &[],
+                held: &[],
+                expected_kept: "",
+                expected_around: "10.0.8.0/22",
+                expected_counts: Usage {
+                    usable: 12,
+                    used: 0,
+                    in_flight: 0,
+                    free: 12,
+                    withheld: 0,
+                    used_anyway: 0,
+                    held: None,
+                },
+            },
+            Case {
+                name: "IPv6",
+                cidr: "fd00::/126",
+                exclude: &[],
+                used: &[],
+                in_flight: &[],
+                held: &[],
+                expected_kept: "fd00::-fd00::",
+                expected_around: "fd00::/126",
+                expected_counts: Usage {
+                    usable: 3,
+                    used: 0,
+                    in_flight: 0,
+                    free: 3,
+                    withheld: 1,
+                    used_anyway: 0,
+                    held: None,
+                },
+            },
+            Case {
+                name: "a large range without its first half",
+                cidr: "fd00::/8",
+                exclude: &["fd00::/9"],
+                used: &[],
+                in_flight: &[],
+                held: &[],
+                expected_kept: "fd00::-fd7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+                expected_around: "fd00::/8",
+                expected_counts: Usage {
+                    usable: 1 << 119,
+                    used: 0,
+                    in_flight: 0,
+                    free: 1 << 119,
+                    withheld: 1 << 119,
+                    used_anyway: 0,
+                    held: None,
+                },
+            },
+        ];
+        for case in cases {
+            let Case { name, cidr, exclude, used, in_flight, held, expected_kept, expected_around, expected_counts } =
+                case;
+            let pool = json!({"name": "p", "cidrs": [cidr], "exclude": exclude});
+            let settings = Settings::from_value(&json!({"external": {"pools": [pool]}})).unwrap();
+            let pool = &settings.external.pools[0];
+            let address = |text: &&str, state| {
+                let address: IpAddr = text.parse().unwrap();
+                (address, ExternalAddress { address, state, services: Vec::new(), holder: None })
+            };
+            let used = used.iter().map(|text| address(text, State::Used));
+            let used = used.chain(in_flight.iter().map(|text| address(text, State::InFlight))).collect();
+            let held: BTreeSet<IpAddr> = held.iter().map(|text| text.parse().unwrap()).collect();
+            let inside = held.iter().filter(|address| pool.contains(**address)).count() as u128;
+            let found = range(pool, &pool.ranges[0], &used, Some(&held));
+            let spans: Vec<String> =
+                found.withheld.iter().map(|span| format!("{}-{}", span.first, span.last)).collect();
+            assert_eq!(spans.join(", "), expected_kept, "{name}");
+            assert_eq!(found.around.to_string(), expected_around, "{name}");
+            assert_eq!(found.counts, Usage { held: Some(inside), ..expected_counts }, "{name}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Decides about every Node, counts how the blocks of the pools of Nodes are used, and describes problems.
+
+use std::ops::RangeInclusive;
+use std::sync::RwLock;
+
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::object::{blocks_of, name};
+use clusterip_core::address::{Blocks, Family, Occupancy};
+use clusterip_core::nodes::{BlockPlace, place_of};
+use clusterip_core::settings::{NodePool, Settings, Withheld};
+use ipnet::IpNet;
+use serde_json::Value;
+
+use super::model::{self, Block, BlockRange, BlockSpan, Finding, Kind, Nodes, State, WithheldBlock};
+use crate::nodes::block_placement::{self, BlockPlacement, BlockStanding};
+use crate::nodes::held_blocks::HeldBlocks;
+use crate::text::joined;
+use crate::usage::Usage;
+
+/// A Node, and where it and its blocks belong.
+struct PlacedNode {
+    name: String,
+    placement: BlockPlacement,
+}
+
+/// Audits the Nodes and adds their problems to `findings`; `None` if the settings have no node pools.
+pub(super) fn audit(settings: &Settings, snapshot: &RwLock<Snapshot>, findings: &mut Vec<Finding>) -> Option<Nodes> {
+    if settings.nodes.pools.is_empty() {
+        return None;
+    }
+    let placed = place_all(settings, snapshot);
+    let blocks: Vec<Block> = placed.iter().flat_map(blocks).collect();
+    let pools = settings.nodes.pools.iter();
+    let pools: Vec<model::NodePool> = pools.map(|pool| self::pool(settings, pool, &blocks)).collect();
+    for node in &placed {
+        of_node(settings, node, findings);
+    }
+    of_pools(settings, &pools, findings);
+    let with_blocks = placed.iter().filter(|node| !node.placement.blocks.is_empty()).count();
+    Some(Nodes { pools, count: placed.len(), with_blocks })
+}
+
+/// Places every Node, in the order of their names.
+fn place_all(settings: &Settings, snapshot: &RwLock<Snapshot>) -> Vec<PlacedNode> {
+    let nodes: Vec<Value> = Snapshot::read(snapshot).all("v1", "Node").collect();
+    let mut held = HeldBlocks::default();
+    nodes.iter().for_each(|node| held.learn(name(node), blocks_of(node)));
+    let placed = |node: &Value| {
+        let belonging = block_placement::belonging(settings, node);
+        let placement = belonging.placement(settings, name(node), &blocks_of(node), &held);
+        PlacedNode { name: name(node).to_owned(), placement }
+    };
+    nodes.iter().map(placed).collect()
+}
+
+/// The blocks of a Node, with the Node's pool and evidence.
+fn blocks(node: &PlacedNode) -> impl Iterator<Item = Block> {
+    let BlockPlacement { pool, evidence, reason, blocks } = &node.placement;
+    blocks.iter().map(|(block, standing)| Block {
+        block: *block,
+        state: if *standing == BlockStanding::InPlace { State::Used } else { State::Misplaced },
+        node: node.name.clone(),
+        pool: pool.clone(),
+        evidence: evidence.clone().or_else(|| reason.clone()),
+    })
+}
+
+fn pool(settings: &Settings, pool: &NodePool, blocks: &[Block]) -> model::NodePool {
+    let ranges = pool.cidrs.iter().filter_map(|cidr| range(settings, pool, *cidr, blocks));
+    model::NodePool { name: pool.name.clone(), ranges: ranges.collect() }
+}
+
+/// The usage of a range; `None` if it can't be divided into blocks, which validated settings rule out.
+fn range(settings: &Settings, pool: &NodePool, cidr: IpNet, blocks: &[Block]) -> Option<BlockRange> {
+    let cut = pool.blocks(cidr).ok()?;
+    let mut inside: Vec<Block> = blocks.iter().filter(|block| cut.indices(block.block).is_some()).cloned().collect();
+    inside.sort_by(|a, b| (a.block, &a.node).cmp(&(b.block, &b.node)));
+    Some(BlockRange {
+        cidr,
+        block_length: pool.block_size.of(Family::of(cidr.addr())),
+        counts: Usage::of_blocks(settings, pool, &cut, inside.iter().map(|block| block.block)),
+        withheld: withheld(settings, pool, &cut),
+        blocks: inside,
+    })
+}
+
+/// The blocks of a range that are never handed out, ordered, and in as few spans as possible. If a block is withheld
+/// for several reasons, the first reason in the order of [`WithheldBlock`] counts.
+fn withheld(settings: &Settings, pool: &NodePool, blocks: &Blocks) -> Vec<BlockSpan> {
+    let mut spans: Vec<(RangeInclusive<u128>, WithheldBlock)> = Vec::new();
+    let mut seen = Occupancy::default();
+    for why in [WithheldBlock::ServiceRange, WithheldBlock::ServicePool, WithheldBlock::Excluded] {
+        let ranges = settings.withheld_from(pool).filter(|(_, reason)| WithheldBlock::from(*reason) == why);
+        let mut new = Occupancy::default();
+        for indices in ranges.filter_map(|(range, _)| blocks.indices(range)) {
+            seen.gaps(indices).for_each(|gap| new.insert(gap));
+        }
+        new.ranges().for_each(|range| seen.insert(range));
+        spans.extend(new.ranges().map(|range| (range, why)));
+    }
+    spans.sort_unstable_by_key(|(range, _)| *range.start());
+    let span = |(range, why): (RangeInclusive<u128>, WithheldBlock)| {
+        Some(BlockSpan { first: blocks.block(*range.start())?, last: blocks.block(*range.end())?, why })
+    };
+    spans.into_iter().filter_map(span).collect()
+}
+
+impl From<Withheld<'_>> for WithheldBlock {
+    fn from(why: Withheld<'_>) -> Self {
+        match why {
+            Withheld::ServiceRange => Self::ServiceRange,
+            Withheld::ServicePool(_) => Self::ServicePool,
+            Withheld::Excluded => Self::Excluded,
+        }
+    }
+}
+
+/// The remedy for a Node with a wrong block: the API server refuses to change the blocks of a Node.
+const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
+                    register it again";
+
+/// Adds the problems of one Node.
+fn of_node(settings: &Settings, node: &PlacedNode, findings: &mut Vec<Finding>) {
+    let placement = &node.placement;
+    let own = placement.pool.as_deref().and_then(|name| pool_named(settings, name));
+    if let Some(own) = own.filter(|_| placement.blocks.is_empty()) {
+        let message = format!("it has no block, and it belongs to {}", belongs(node, own));
+        let remedy = "`clusterip serve` assigns one; if it can't, its log and the Events of the Node say why";
+        findings.push(node_finding(Kind::NoBlock, node, Vec::new(), message, remedy));
+    }
+    for (block, standing) in &placement.blocks {
+        let belongs = || match own {
+            Some(own) => format!("it belongs to {}", belongs(node, own)),
+            None => placement.reason.clone().unwrap_or_else(|| "no pool matches it".to_owned()),
+        };
+        let (kind, message) = match (standing, place_of(*block, own, settings)) {
+            (BlockStanding::Shared(others), _) => {
+                (Kind::SharedBlock, format!("{block} has addresses of {}", shared(others)))
+            }
+            (_, BlockPlace::Right) => continue,
+            (_, BlockPlace::OtherPool { pool, .. }) => {
+                (Kind::WrongNodePool, format!("{block} {}, and {}", lies(pool, *block), belongs()))
+            }
+            (_, BlockPlace::PartlyInPool) => {
+                let name = own.map(|own| own.name.as_str()).unwrap_or_default();
+                (Kind::OutsideNodePool, format!("{block} lies only partly in pool {name}, and {}", belongs()))
+            }
+            (_, BlockPlace::NoPool) => (Kind::OutsideNodePool, format!("{block} lies in no pool, and {}", belongs())),
+            (_, BlockPlace::Withheld { range, why }) => {
+                (Kind::WithheldBlock, format!("{block} has addresses of {}", why_withheld(range, why)))
+            }
+        };
+        findings.push(node_finding(kind, node, vec![*block], message, ANEW));
+    }
+}
+
+/// Adds the pools without a free block.
+fn of_pools(settings: &Settings, pools: &[model::NodePool], findings: &mut Vec<Finding>) {
+    for (pool, used) in settings.nodes.pools.iter().zip(pools) {
+        for family in pool.families() {
+            let ranges = used.ranges.iter().filter(|range| Family::of(range.cidr.addr()) == family);
+            let ranges: Vec<&BlockRange> = ranges.collect();
+            if ranges.iter().any(|range| range.counts.free > 0) {
+                continue;
+            }
+            let sum = |count: fn(&BlockRange) -> u128| {
+                ranges.iter().fold(0_u128, |sum, range| sum.saturating_add(count(range)))
+            };
+            let withheld = match sum(|range| range.counts.withheld) {
+                0 => String::new(),
+                count => format!(", {count} more are never handed out"),
+            };
+            let message = format!(
+                "node pool {} ({}) is full: Nodes have all {} blocks of /{}{withheld}",
+                pool.name,
+                joined(ranges.iter().map(|range| range.cidr), ", "),
+                sum(|range| range.counts.usable),
+                pool.block_size.of(family),
+            );
+            let remedy = "add a range to the pool, or delete Nodes that no longer exist";
+            let found = Finding::new(Kind::FullNodePool, message, remedy);
+            findings.push(Finding { pool: Some(pool.name.clone()), ..found });
+        }
+    }
+}
+
+fn node_finding(kind: Kind, node: &PlacedNode, blocks: Vec<IpNet>, message: String, remedy: &str) -> Finding {
+    Finding {
+        node: Some(node.name.clone()),
+        blocks,
+        pool: node.placement.pool.clone(),
+        evidence: node.placement.evidence.clone(),
+        ..Finding::new(kind, format!("Node {}: {message}", node.name), remedy)
+    }
+}
+
+fn pool_named<'s>(settings: &'s Settings, name: &str) -> Option<&'s NodePool> {
+    settings.nodes.pools.iter().find(|pool| pool.name == name)
+}
+
+/// Such as `pool linux (172.20.0.0/18): kubernetes.io/os=linux (Node linux-1)`.
+fn belongs(node: &PlacedNode, own: &NodePool) -> String {
+    let evidence = node.placement.evidence.as_deref().unwrap_or("it takes all");
+    format!("pool {} ({}): {evidence}", own.name, joined(&own.cidrs, ", "))
+}
+
+/// Such as `lies in pool windows (172.20.128.0/17)`.
+fn lies(pool: &NodePool, block: IpNet) -> String {
+    match pool.cidr_of(block) {
+        Some(range) => format!("lies in pool {} ({range})", pool.name),
+        None => format!("lies partly in pool {} ({})", pool.name, joined(&pool.cidrs, ", ")),
+    }
+}
+
+fn shared(others: &[(String, IpNet)]) -> String {
+    // A message lists only the first few Nodes: each of the others has a finding of its own.
+    const SHOWN: usize = 3;
+    let mut words: Vec<String> =
+        others.iter().take(SHOWN).map(|(node, theirs)| format!("{theirs} of Node {node}")).collect();
+    if others.len() > SHOWN {
+        words.push(format!("those of {} more", others.len() - SHOWN));
+    }
+    words.join(", ")
+}
+
+/// Why the blocks of a range are never assigned, in words.
+fn why_withheld(range: IpNet, why: Withheld<'_>) -> String {
+    match why {
+        Withheld::ServiceRange => format!("the Service range {range}"),
+        Withheld::ServicePool(name) => format!("{range} of the pool {name} of Services"),
+        Withheld::Excluded => format!("{range}, which is excluded from its pool"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn blocks_are_counted_and_withheld() {
+        struct Case {
+            name: &'static str,
+            services: Value,
+            pool: Value,
+            /// The blocks of Nodes.
+            held: &'static [&'static str],
+            expected_withheld: &'static str,
+            expected_counts: Usage,
+        }
+        let none = || json!({"pools": []});
+        let cases = [
+            Case {
+                name: "nothing is used",
+                services: none(),
+                pool: json!({"cidrs": ["10.0.0.0/16"]}),
+                held: &[],
+                expected_withheld: "",
+                expected_counts: Usage {
+                    usable: 256,
+                    used: 0,
+                    free: 256,
+                    withheld: 0,
+                    used_anyway: 0,
+                    ..Usage::default()
+                },
+            },
+            Case {
+                name: "blocks, a part of one, a larger range, one twice, and one elsewhere",
+                services: none(),
+                pool: json!({"cidrs": ["10.0.0.0/16"]}),
+                held: &["10.0.0.0/24", "10.0.0.0/24", "10.0.1.0/26", "10.0.4.0/22", "10.1.0.0/24", "fd00::/64"],
+                expected_withheld: "",
+                expected_counts: Usage {
+                    usable: 256,
+                    used: 6,
+                    free: 250,
+                    withheld: 0,
+                    used_anyway: 0,
+                    ..Usage::default()
+                },
+            },
+            Case {
+                name: "a Service range, and exclusions inside and outside of it",
+                services: json!({"serviceCIDRs": ["10.0.8.0/22"]}),
+                pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.11.0/24", "10.0.12.128/25"]}),
+                held: &["10.0.9.0/24", "10.0.12.0/24", "10.0.13.0/24"],
+                expected_withheld: "10.0.8.0/24-10.0.11.0/24 ServiceRange, 10.0.12.0/24-10.0.12.0/24 Excluded",
+                expected_counts: Usage {
+                    usable: 251,
+                    used: 1,
+                    free: 250,
+                    withheld: 5,
+                    used_anyway: 2,
+                    ..Usage::default()
+                },
+            },
+            Case {
+                name: "a pool of Services, which has to be excluded",
+                services: json!({"pools": [{"name": "s", "cidrs": ["10.0.255.0/24"]}]}),
+                pool: json!({"cidrs": ["10.0.0.0/16"], "exclude": ["10.0.254.0/23"]}),
+                held: &[],
+                expected_withheld: "10.0.254.0/24-10.0.254.0/24 Excluded, 10.0.255.0/24-10.0.255.0/24 ServicePool",
+                expected_counts: Usage {
+                    usable: 254,
+                    used: 0,
+                    free: 254,
+                    withheld: 2,
+                    used_anyway: 0,
+                    ..Usage::default()
+                },
+            },
+            Case {
+                name: "full",
+                services: none(),
+                pool: json!({"cidrs": ["10.0.0.0/23"]}),
+                held: &["10.0.0.0/16"],
+                expected_withheld: "",
+                expected_counts: Usage { usable: 2, used: 2, free: 0, withheld: 0, used_anyway: 0, ..Usage::default() },
+            },
+            Case {
+                name: "a range of one block",
+                services: none(),
+                pool: json!({"cidrs": ["10.0.0.0/30"], "blockSize": {"ipv4": 30}}),
+                held: &[],
+                expected_withheld: "",
+                expected_counts: Usage { usable: 1, used: 0, free: 1, withheld: 0, used_anyway: 0, ..Usage::default() },
+            },
+            Case {
+                name: "IPv6, larger than any Node needs",
+                services: json!({"serviceCIDRs": ["fd00::/108"]}),
+                pool: json!({"cidrs": ["fd00::/16"], "blockSize": {"ipv6": 128}}),
+                held: &["fd00:1::/64"],
+                expected_withheld: "fd00::/128-fd00::f:ffff/128 ServiceRange",
+                expected_counts: Usage {
+                    usable: (1 << 112) - (1 << 20),
+                    used: 1 << 64,
+                    free: (1 << 112) - (1 << 20) - (1 << 64),
+                    withheld: 1 << 20,
+                    used_anyway: 0,
+                    ..Usage::default()
+                },
+            },
+            Case {
+                name: "all IPv6 addresses",
+                services: none(),
+                pool: json!({"cidrs": ["::/0"], "blockSize": {"ipv6": 128}}),
+                held: &["::/0"],
+                expected_withheld: "",
+                expected_counts: Usage {
+                    usable: u128::MAX,
+                    used: u128::MAX,
+                    free: 0,
+                    withheld: 0,
+                    used_anyway: 0,
+                    ..Usage::default()
+                },
+            },
+        ];
+        for Case { name, services, mut pool, held, expected_withheld, expected_counts } in cases {
+            pool["name"] = json!("p");
+            let mut document = json!({"services": services, "nodes": {"pools": [pool]}});
+            if document["services"]["pools"] == json!([]) {
+                document["services"].as_object_mut().unwrap().remove("pools");
+            }
+            let settings = Settings::from_value(&document).unwrap();
+            let pool = &settings.nodes.pools[0];
+            let blocks = pool.blocks(pool.cidrs[0]).unwrap();
+            let spans = withheld(&settings, pool, &blocks);
+            let spans: Vec<String> =
+                spans.iter().map(|span| format!("{}-{} {:?}", span.first, span.last, span.why)).collect();
+            assert_eq!(spans.join(", "), expected_withheld, "{name}");
+            let found = Usage::of_blocks(&settings, pool, &blocks, held.iter().map(|block| block.parse().unwrap()));
+            assert_eq!(found, expected_counts, "{name}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The arguments that several commands share: which Services, by namespace and labels as kubectl selects them, and what
+//! seamless moves depend on.
+
+use std::str::FromStr;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use clusterip_cluster::api_error::error_message;
+use clusterip_cluster::connect::ClusterArguments;
+use clusterip_cluster::lookups::snapshot::Snapshot;
+use clusterip_cluster::object;
+use clusterip_core::service_key::{ServiceKey, ServiceKeyError};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client};
+use serde_json::Value;
+
+use super::terminal::notice;
+use crate::service_selector::ServiceSelector;
+use crate::services::cluster_dns::{self, MAX_GRACE_PERIOD};
+use crate::services::mover::SeamlessOptions;
+
+/// The notice of a command whose `--selector` matches no Service.
+pub const NO_SUCH_LABELS: &str = "no Service has these labels";
+
+/// The arguments that select Services.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Scope {
+    /// Only Services in this namespace [default: the namespace of the context, or all namespaces]
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    pub namespace: Option<String>,
+    /// Services in all namespaces, even if the context has a namespace
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// Only Services with these labels, such as app=web,tier!=back or 'env in (test,prod)'
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    pub selector: Option<ServiceSelector>,
+}
+
+impl Scope {
+    /// The only namespace of the command; `None` for all namespaces.
+    pub fn namespace(&self, cluster: &ClusterArguments) -> Option<String> {
+        if self.all_namespaces {
+            return None;
+        }
+        self.namespace.clone().or_else(|| cluster.namespace())
+    }
+
+    /// Prints the namespace of the command if it is that of the context. `service` is the argument `--service`, which
+    /// may name a namespace itself.
+    pub fn announce_namespace(&self, cluster: &ClusterArguments, service: Option<&ServiceName>) {
+        let is_given = self.namespace.is_some() || service.is_some_and(|service| service.namespace.is_some());
+        if !is_given && let Some(namespace) = self.namespace(cluster) {
+            notice(&format!("namespace: {namespace} (of the context; -A selects all namespaces)"));
+        }
+    }
+
+    /// The option that names the namespace of the command, or the context, for errors.
+    pub fn named_by(&self, service: Option<&ServiceName>) -> &'static str {
+        match (&self.namespace, service.and_then(|service| service.namespace.as_ref())) {
+            (Some(_), _) => "--namespace",
+            (None, Some(_)) => "--service",
+            (None, None) => "the context",
+        }
+    }
+
+    /// Prints a notice if no Service of the namespace, or of all namespaces, has the labels of `--selector`.
+    pub fn tell_if_no_service_matches(&self, snapshot: &Snapshot, namespace: Option<&str>) {
+        let Some(selector) = &self.selector else { return };
+        let is_inside = |service: &Value| namespace.is_none_or(|namespace| object::namespace(service) == namespace);
+        if !snapshot.all("v1", "Service").any(|service| is_inside(&service) && selector.matches(&service)) {
+            notice(NO_SUCH_LABELS);
+        }
+    }
+}
+
+/// A Service on the command line: `NAMESPACE/NAME`, or `NAME` with `--namespace`.
+#[derive(Clone, Debug)]
+pub struct ServiceName {
+    namespace: Option<String>,
+    name: String,
+}
+
+impl FromStr for ServiceName {
+    type Err = ServiceKeyError;
+
+    fn from_str(text: &str) -> Result<Self, ServiceKeyError> {
+        if !text.is_empty() && !text.contains('/') {
+            return Ok(Self { namespace: None, name: text.to_owned() });
+        }
+        let ServiceKey { namespace, name } = text.parse()?;
+        Ok(Self { namespace: Some(namespace), name })
+    }
+}
+
+impl ServiceName {
+    /// The Service. A name without a namespace is in `namespace`.
+    pub fn key(&self, scope: &Scope, namespace: impl FnOnce() -> Option<String>) -> anyhow::Result<ServiceKey> {
+        let name = &self.name;
+        let namespace = match (&self.namespace, &scope.namespace) {
+            (Some(named), Some(given)) if named != given => {
+                bail!("Service {named}/{name} is not in namespace {given}: remove --namespace")
+            }
+            (Some(named), _) => named.clone(),
+            (None, _) => match namespace() {
+                Some(namespace) => namespace,
+                None => bail!("--service {name} needs the namespace of the Service: --namespace NAMESPACE"),
+            },
+        };
+        Ok(ServiceKey::new(namespace, name.clone()))
+    }
+}
+
+/// Checks that a namespace exists. `named_by` is the option that names it.
+pub fn check_namespace(snapshot: &Snapshot, namespace: &str, named_by: &str) -> anyhow::Result<()> {
+    // A snapshot file may have no Namespaces.
+    if snapshot.get("v1", "Namespace", "", namespace).is_none() && snapshot.services(Some(namespace)).is_empty() {
+        return Err(missing_namespace(namespace, named_by));
+    }
+    Ok(())
+}
+
+/// Checks that the Namespace that an option names exists in the cluster, if the option is given.
+pub async fn check_namespace_in_cluster(client: &Client, namespace: Option<&str>, option: &str) -> anyhow::Result<()> {
+    let Some(namespace) = namespace else { return Ok(()) };
+    match Api::<Namespace>::all(client.clone()).get_metadata_opt(namespace).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(missing_namespace(namespace, option)),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(()),
+        Err(error) => bail!("namespace {namespace} of {option} can't be read: {}", error_message(&error)),
+    }
+}
+
+pub fn missing_namespace(namespace: &str, named_by: &str) -> anyhow::Error {
+    anyhow!("there is no namespace {namespace}: check {named_by}")
+}
+
+/// What seamless moves depend on in DNS. By default, both values are those of the configuration of CoreDNS. Each needs
+/// the argument with the id `seamless`.
+#[derive(Debug, Args)]
+pub struct DnsArguments {
+    /// For how many seconds the old address answers after a seamless move [default: as long as DNS may answer with it,
+    /// as the ConfigMap kube-system/coredns says, and 5 s more; 60 if it can't be read]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "seamless",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_GRACE_PERIOD)),
+    )]
+    grace_period: Option<u32>,
+    /// The domain of the cluster in DNS [default: as the ConfigMap kube-system/coredns says; cluster.local if it can't
+    /// be read]
+    #[arg(long, value_name = "DOMAIN", requires = "seamless", value_parser = NonEmptyStringValueParser::new())]
+    cluster_domain: Option<String>,
+}
+
+impl DnsArguments {
+    /// The options of seamless moves; `None` if Services are not moved seamlessly.
+    pub async fn options(&self, client: &Client, is_seamless: bool) -> Option<SeamlessOptions> {
+        if !is_seamless {
+            return None;
+        }
+        Some(cluster_dns::options(client, self.grace_period, self.cluster_domain.as_deref()).await)
+    }
+}

@@ -1,0 +1,262 @@
+//! Reads the input of `clusterip plan`: the manifests, the settings and the cluster.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clusterip_cluster::live_settings::{
+    LiveSettings, WrittenSettings, compile_cluster, complete, is_service_cidr, is_settings_api, is_settings_object,
+};
+use clusterip_cluster::lookups::api_server_lists;
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::manifests::manifest_files::{self, Input, Namespace};
+use clusterip_cluster::manifests::{Manifest, ManifestText};
+use clusterip_cluster::object;
+use clusterip_cluster::watch::kinds;
+use clusterip_cluster::watch::service_ranges::ServiceRanges;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Settings;
+use kube::Client;
+use serde_json::Value;
+
+use super::PlanArguments;
+use super::kustomization::{self, Built};
+use crate::commands::arguments::missing_namespace;
+use crate::commands::given_settings::{self, GivenSettings};
+use crate::commands::missing_permissions::Reads;
+use crate::commands::terminal::notice;
+use crate::commands::{check_standard_input, read_snapshot};
+use crate::planner::api_server_rules::is_namespace;
+use crate::snapshot_kinds::SnapshotKinds;
+use crate::text::several;
+
+pub(super) struct PlanInput {
+    pub(super) sources: Vec<ManifestText>,
+    pub(super) manifests: Vec<Manifest>,
+    /// The objects of the cluster; none if it is not known.
+    pub(super) there: Vec<Value>,
+    pub(super) live: LiveSettings,
+    /// Whether the user chose the settings, which then need not be those of the cluster.
+    pub(super) are_settings_given: bool,
+    /// Whether the command got no settings, and uses the default pools, those of K2s.
+    pub(super) are_defaults: bool,
+}
+
+/// What a plan knows of the cluster.
+#[derive(Default)]
+struct Cluster {
+    /// The objects of the cluster; none if it is not known.
+    objects: Vec<Value>,
+    /// The settings document of its pool objects, and the name of these settings; `None` if there are none, or if the
+    /// user has given other settings.
+    settings: Option<(WrittenSettings, &'static str)>,
+}
+
+impl PlanArguments {
+    /// Reads the manifests, the settings and the cluster, and checks them.
+    pub(super) fn read(&self) -> anyhow::Result<PlanInput> {
+        self.check_standard_input()?;
+        let mut given = GivenSettings::read(self.settings.as_deref())?;
+        let of_context = self.namespace_of_context();
+        let Input { sources, manifests, skipped, outside } = self.input(of_context.as_deref())?;
+        let of_manifests = self.settings_objects(&manifests)?;
+        let are_settings_given = self.settings.is_some() || !of_manifests.is_empty();
+        if !of_manifests.is_empty() {
+            given = GivenSettings::of_objects("the objects of the manifests", of_manifests);
+        }
+        self.tell_skipped(&skipped);
+        for link in outside {
+            notice(&format!("skipped: {link}: a link to a file outside of the folder"));
+        }
+        let Cluster { objects: there, settings } = self.cluster(&given, are_settings_given)?;
+        if let Some(namespace) = &of_context {
+            check_namespace(namespace, "the context", &there, &manifests)?;
+        }
+        if let Some(namespace) = &self.namespace {
+            check_namespace(namespace, "--namespace", &there, &manifests)?;
+        }
+        let are_defaults = !are_settings_given && settings.is_none();
+        let live = check(&given, settings, &there, &manifests)?;
+        if are_defaults && live.settings.service_cidrs.is_empty() {
+            check_against_kubernetes(&there, &manifests)?;
+        }
+        if let Some(file) = &self.snapshot {
+            let kinds = SnapshotKinds::of(&there);
+            kinds.check(&live.settings).with_context(|| format!("snapshot: {}", file.display()))?;
+        }
+        Ok(PlanInput { sources, manifests, there, live, are_settings_given, are_defaults })
+    }
+
+    fn check_standard_input(&self) -> anyhow::Result<()> {
+        let paths = self.paths.iter().map(|path| ("PATHS", path));
+        let filenames = self.filenames.iter().map(|path| ("--filename", path));
+        let settings = self.settings.iter().map(|file| ("--settings", file));
+        let snapshot = self.snapshot.iter().map(|file| ("--snapshot", file));
+        check_standard_input(paths.chain(filenames).chain(settings).chain(snapshot))
+    }
+
+    /// The pool objects and the ClusterIPPolicy among the manifests, and the ServiceCIDRs that pools may select; empty
+    /// if none of the manifests are settings.
+    fn settings_objects(&self, manifests: &[Manifest]) -> anyhow::Result<Vec<Value>> {
+        let may_be_part =
+            |manifest: &&Manifest| is_settings_api(&manifest.api_version) || manifest.kind == "ServiceCIDR";
+        let parts = manifests.iter().filter(may_be_part);
+        let objects = || parts.clone().map(|manifest| (&manifest.origin, manifest.object.value()));
+        let Some((origin, object)) = objects().find(|(_, object)| is_settings_object(object)) else {
+            return Ok(Vec::new());
+        };
+        if let Some(file) = &self.settings {
+            bail!(
+                "{origin}: {} {} is settings, but --settings names other ones ({}): omit --settings, or leave the \
+                 object out",
+                object::kind(&object),
+                object::name(&object),
+                file.display()
+            );
+        }
+        let is_part = |object: &Value| is_settings_object(object) || is_service_cidr(object);
+        Ok(objects().map(|(_, object)| object).filter(is_part).collect())
+    }
+
+    /// Reads the manifests. `of_context` is that of [`Self::namespace_of_context`].
+    fn input(&self, of_context: Option<&str>) -> anyhow::Result<Input> {
+        if let Some(namespace) = of_context {
+            notice(&format!("namespace: {namespace} (of the context)"));
+        }
+        let namespace = match &self.namespace {
+            Some(namespace) => Namespace::Only(namespace),
+            None => Namespace::Default(of_context.unwrap_or("default")),
+        };
+        if let Some(folder) = &self.kustomize {
+            let Built { source, messages } = kustomization::build(folder)?;
+            messages.iter().for_each(|message| notice(message));
+            return Ok(manifest_files::load_text(source, namespace)?);
+        }
+        let paths: Vec<PathBuf> = self.paths.iter().chain(&self.filenames).cloned().collect();
+        Ok(manifest_files::load(&paths, namespace)?)
+    }
+
+    /// Whether to read the objects of the cluster from its API server.
+    fn uses_cluster(&self) -> bool {
+        self.cluster || self.connection.name_a_cluster()
+    }
+
+    /// The namespace of the context for objects without a namespace, if a cluster is used.
+    fn namespace_of_context(&self) -> Option<String> {
+        if self.namespace.is_some() || !self.uses_cluster() {
+            return None;
+        }
+        self.connection.namespace()
+    }
+
+    /// Tells which files of folders are not planned.
+    fn tell_skipped(&self, skipped: &[String]) {
+        if self.verbose {
+            for file in skipped {
+                notice(&format!("skipped: {file}: no Kubernetes objects"));
+            }
+        } else if !skipped.is_empty() {
+            let files = several(skipped.len(), "file");
+            notice(&format!("skipped: {files} without Kubernetes objects (-v lists them)"));
+        }
+    }
+
+    /// Reads the cluster. `given` are the settings of the user if `are_settings_given`, and otherwise those of K2s.
+    fn cluster(&self, given: &GivenSettings, are_settings_given: bool) -> anyhow::Result<Cluster> {
+        match &self.snapshot {
+            Some(file) => of_snapshot(file, are_settings_given),
+            None if self.uses_cluster() => self.of_api_server(given, are_settings_given),
+            None => Ok(Cluster::default()),
+        }
+    }
+
+    fn of_api_server(&self, given: &GivenSettings, are_settings_given: bool) -> anyhow::Result<Cluster> {
+        let check = |document: WrittenSettings, name: &str| {
+            given_settings::check(document, &ServiceRanges::default(), name).map(|live| live.settings)
+        };
+        // Mistakes are reported before the cluster is read.
+        let mut kinds_of = check(given.document_without_cluster()?, &given.name)?;
+        let (runtime, client) = api_server_lists::connect(&self.connection)?;
+        let mut settings = None;
+        if !are_settings_given {
+            let document = given_settings::of_cluster(runtime.block_on(compile_cluster(&client)))?;
+            settings = document.map(|document| (document, given_settings::OF_CLUSTER));
+        }
+        if let Some((document, name)) = &settings {
+            kinds_of = check(document.clone(), name)?;
+        }
+        let objects = runtime.block_on(objects(&client, &kinds_of, are_settings_given))?;
+        Ok(Cluster { objects, settings })
+    }
+}
+
+/// Checks that the pools of K2s fit the address of `default/kubernetes`, if that is known.
+fn check_against_kubernetes(there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
+    let addresses_of = |object: &Value| {
+        let is_it =
+            object::kind(object) == "Service" && ServiceKey::of(object) == ServiceKey::new("default", "kubernetes");
+        if is_it { addresses(object) } else { Vec::new() }
+    };
+    let of_manifests = manifests.iter().filter(|manifest| manifest.is_service());
+    let of_manifests = of_manifests.flat_map(|manifest| addresses_of(&manifest.object.value()));
+    let primary = there.iter().flat_map(addresses_of).chain(of_manifests).next();
+    primary.map_or(Ok(()), given_settings::check_default_pools)
+}
+
+/// Checks that the namespace of `--namespace` or of the context exists in the cluster or in the manifests. A snapshot
+/// without Namespaces does not show which ones exist. `named_by` is what names the namespace.
+fn check_namespace(namespace: &str, named_by: &str, there: &[Value], manifests: &[Manifest]) -> anyhow::Result<()> {
+    let is_it = |object: &Value| is_namespace(object) && object::name(object) == namespace;
+    let exists = there.iter().any(|object| is_it(object) || object::namespace(object) == namespace)
+        || manifests.iter().any(|manifest| manifest.kind == "Namespace" && is_it(&manifest.object.value()));
+    if exists || !there.iter().any(is_namespace) {
+        return Ok(());
+    }
+    Err(missing_namespace(namespace, named_by))
+}
+
+async fn objects(client: &Client, settings: &Settings, are_settings_given: bool) -> anyhow::Result<Vec<Value>> {
+    let more = if are_settings_given { Vec::new() } else { given_settings::pool_needs() };
+    let reads = Reads { kinds: kinds::asked(settings).collect(), more };
+    let objects = api_server_lists::objects(client, settings).await;
+    reads.explain(client, objects.map_err(Into::into)).await
+}
+
+fn of_snapshot(file: &Path, are_settings_given: bool) -> anyhow::Result<Cluster> {
+    let objects = read_snapshot(file)?;
+    if are_settings_given {
+        return Ok(Cluster { objects, settings: None });
+    }
+    let settings = given_settings::of_snapshot(&objects).map(|document| (document, given_settings::OF_SNAPSHOT));
+    Ok(Cluster { objects, settings })
+}
+
+/// Checks the settings against the cluster and the manifests, and prints the warnings. `of_cluster` are the settings of
+/// the cluster, which are used instead of the given ones.
+fn check(
+    given: &GivenSettings,
+    of_cluster: Option<(WrittenSettings, &str)>,
+    there: &[Value],
+    manifests: &[Manifest],
+) -> anyhow::Result<LiveSettings> {
+    let known = there.iter().map(Cow::Borrowed);
+    let of_manifests = manifests.iter().filter(|manifest| manifest.kind == "ServiceCIDR");
+    let of_manifests = of_manifests.map(|manifest| Cow::Owned(manifest.object.value()));
+    let ranges = ServiceRanges::of(known.chain(of_manifests));
+    let is_cluster_known = !ServiceRanges::of(there).all.is_empty();
+    let (written, name) = match of_cluster {
+        Some((document, name)) => (document, name),
+        None if is_cluster_known => (given.document(&ranges)?, given.name.as_str()),
+        None => (given.document(&ranges.only_labels())?, given.name.as_str()),
+    };
+    let own_ranges = written.document.pointer("/services/serviceCIDRs").and_then(Value::as_array);
+    let live = if is_cluster_known || own_ranges.is_none_or(Vec::is_empty) {
+        given_settings::check(written, &ranges, name)?
+    } else {
+        // The manifests may contain only some of the cluster's ServiceCIDRs, so they can't contradict the settings.
+        let written = WrittenSettings { document: complete(written.document, &ranges), ..written };
+        given_settings::check(written, &ServiceRanges::default(), name)?
+    };
+    given_settings::print_warnings(&live, name);
+    Ok(live)
+}

@@ -1,0 +1,191 @@
+//! The warnings of `clusterip plan` about its input.
+
+use std::net::IpAddr;
+
+use clusterip_cluster::live_settings::LiveSettings;
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::manifests::Manifest;
+use clusterip_cluster::object;
+use clusterip_cluster::watch::kinds::{self, Kind};
+use serde_json::Value;
+
+use crate::commands::terminal::warn;
+
+/// Prints the warnings about the settings and the manifests. `there` are the objects of the cluster.
+pub(super) fn print(settings: &LiveSettings, there: &[Value], manifests: &[Manifest]) {
+    warn_of_dns_address(settings, there, manifests);
+    let asked: Vec<Kind> = kinds::asked(&settings.settings).collect();
+    let mut misspelled: Vec<String> = Vec::new();
+    for manifest in manifests {
+        warn_of_retired_api(manifest);
+        let kind = (manifest.api_version.clone(), manifest.kind.clone());
+        match asked.contains(&kind) {
+            true if kind.0 == "v1" && matches!(kind.1.as_str(), "Namespace" | "Node") => {}
+            true => misspelled.extend(misspelled_fields(manifest)),
+            false => misspelled.extend(misspelled_kind(&asked, manifest)),
+        }
+    }
+    misspelled.iter().take(MOST_MISSPELLED).for_each(|text| warn(text));
+    if let more @ 1.. = misspelled.len().saturating_sub(MOST_MISSPELLED) {
+        warn(&format!("{more} more names are almost those of kinds or fields that a plan reads"));
+    }
+}
+
+/// At most this many misspelled names are printed.
+const MOST_MISSPELLED: usize = 20;
+
+/// Warns if a pool may assign the address that many installers give to the cluster's DNS, unless an object in the
+/// cluster or in the manifests has that address.
+fn warn_of_dns_address(settings: &LiveSettings, there: &[Value], manifests: &[Manifest]) {
+    let is_used = |address: IpAddr| {
+        let has = |object: &Value| match object::kind(object) {
+            "IPAddress" => object::name(object).parse() == Ok(address),
+            "Service" => addresses(object).contains(&address),
+            _ => false,
+        };
+        let may_have = |manifest: &&Manifest| match manifest.kind.as_str() {
+            "IPAddress" => true,
+            "Service" => ["clusterIP", "clusterIPs"].iter().any(|field| manifest.object.may_have(field)),
+            _ => false,
+        };
+        there.iter().any(has) || manifests.iter().filter(may_have).any(|manifest| has(&manifest.object.value()))
+    };
+    if let Some(dns) = settings.settings.unused_dns_address(is_used) {
+        warn(&settings.warning((&dns).into()).to_string());
+    }
+}
+
+/// Warns about a manifest with an API version that Kubernetes no longer serves: it can't be created, so it is not
+/// used as evidence.
+fn warn_of_retired_api(manifest: &Manifest) {
+    let (api_version, kind) = (manifest.api_version.as_str(), manifest.kind.as_str());
+    let served = match (api_version, kind) {
+        ("extensions/v1beta1", "Deployment" | "DaemonSet" | "ReplicaSet")
+        | ("apps/v1beta1", "Deployment" | "StatefulSet")
+        | ("apps/v1beta2", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet") => "apps/v1",
+        ("batch/v1beta1" | "batch/v2alpha1", "CronJob") => "batch/v1",
+        _ => return,
+    };
+    let object = &manifest.object.value();
+    let (origin, namespace, name) = (&manifest.origin, object::namespace(object), object::name(object));
+    let warning = format!(
+        "{origin}: {kind} {namespace}/{name} is not used as evidence: Kubernetes no longer serves {api_version}, \
+         but {served}"
+    );
+    warn(&warning);
+}
+
+/// The fields that a plan reads, by the object that they belong to. Of a Pod, those that say on which nodes it runs.
+const METADATA: [&str; 4] = ["name", "namespace", "labels", "annotations"];
+const SERVICE: [&str; 8] =
+    ["type", "selector", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "externalIPs", "loadBalancerIP"];
+const WORKLOAD: [&str; 2] = ["template", "jobTemplate"];
+const POD: [&str; 5] = ["os", "nodeSelector", "nodeName", "affinity", "runtimeClassName"];
+
+/// Warns about a manifest that is not used because its kind or API version is almost that of a Service or of an object
+/// that a plan looks up. The API server has no such kind. A kind of another API group, such as the Service of Knative,
+/// is another kind.
+fn misspelled_kind(asked: &[Kind], manifest: &Manifest) -> Option<String> {
+    let (api_version, kind) = (manifest.api_version.as_str(), manifest.kind.as_str());
+    let has_this = |(of_api, name): &&Kind| of_api == api_version && name == kind;
+    let is_like_this = |(of_api, name): &&Kind| {
+        let same_group = of_api == api_version || is_almost(of_api, api_version);
+        let core_service = name == "Service" && of_api == "v1" && !api_version.contains('/');
+        (same_group || core_service) && (name == kind || is_almost(name, kind))
+    };
+    if asked.iter().any(|asked| has_this(&asked)) {
+        return None;
+    }
+    let (of_api, name) = asked.iter().find(is_like_this)?;
+    let object = &manifest.object.value();
+    let (origin, namespace, object) = (&manifest.origin, object::namespace(object), object::name(object));
+    let object = if namespace.is_empty() { object.to_owned() } else { format!("{namespace}/{object}") };
+    let effect = if name == "Service" { "planned" } else { "used as evidence" };
+    Some(format!("{origin}: {api_version} {kind} {object} is not {effect}: did you mean {of_api} {name}?"))
+}
+
+/// Warnings about the fields of a Service or a workload that are ignored because their names are almost those of fields
+/// that a plan reads.
+fn misspelled_fields(manifest: &Manifest) -> Vec<String> {
+    let object = manifest.object.value();
+    let mut found: Vec<String> = Vec::new();
+    let mut check = |path: &str, known: &[&str]| {
+        let fields = object.pointer(path).and_then(Value::as_object);
+        let is_reported = |key: &str| {
+            // The row of the Service has a warning about these.
+            ["clusterIP", "clusterIPs"].iter().any(|field| field.eq_ignore_ascii_case(key))
+        };
+        let keys = fields.into_iter().flat_map(|fields| fields.keys()).map(String::as_str);
+        for key in keys.filter(|key| !known.contains(key) && !is_reported(key)) {
+            if let Some(meant) = known.iter().find(|known| is_almost(known, key)) {
+                let path = format!("{path}/{key}")[1..].replace('/', ".");
+                found.push(format!("{path} is ignored: did you mean {meant}?"));
+            }
+        }
+    };
+    check("/metadata", &METADATA);
+    match manifest.kind.as_str() {
+        "Service" => check("/spec", &SERVICE),
+        "Pod" => check("/spec", &POD),
+        "CronJob" => {
+            check("/spec", &WORKLOAD);
+            check("/spec/jobTemplate/spec", &WORKLOAD);
+            check("/spec/jobTemplate/spec/template/metadata", &METADATA);
+            check("/spec/jobTemplate/spec/template/spec", &POD);
+        }
+        _ => {
+            check("/spec", &WORKLOAD);
+            check("/spec/template/metadata", &METADATA);
+            check("/spec/template/spec", &POD);
+        }
+    }
+    let (origin, kind) = (&manifest.origin, &manifest.kind);
+    let (namespace, name) = (object::namespace(&object), object::name(&object));
+    found.into_iter().map(|text| format!("{origin}: {kind} {namespace}/{name}: {text}")).collect()
+}
+
+/// Whether two names differ by the case of letters, or by one character that is missing, added, another one, or has
+/// changed places with the next one.
+fn is_almost(known: &str, name: &str) -> bool {
+    if known == name || known.len().abs_diff(name.len()) > 1 {
+        return false;
+    }
+    let (known, name) = (known.to_ascii_lowercase().into_bytes(), name.to_ascii_lowercase().into_bytes());
+    let before = known.iter().zip(&name).take_while(|(a, b)| a == b).count();
+    let (known, name) = (&known[before..], &name[before..]);
+    let behind = known.iter().rev().zip(name.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (known, name) = (&known[..known.len() - behind], &name[..name.len() - behind]);
+    match (known, name) {
+        ([], []) | ([_], []) | ([], [_]) | ([_], [_]) => true,
+        ([a, b], [c, d]) => a == d && b == c,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_differ_by_one_edit_are_almost_the_same() {
+        let pairs = [
+            ("Service", "Servce", true),
+            ("Service", "Services", true),
+            ("Service", "service", true),
+            ("Service", "Sevrice", true),
+            ("Service", "Serbice", true),
+            ("Service", "Service", false),
+            ("Service", "Srvce", false),
+            ("Deployment", "Deploymnt", true),
+            ("apps/v1", "app/v1", true),
+            ("nodeSelector", "nodeselector", true),
+            ("os", "so", true),
+            ("Pod", "Node", false),
+            ("aa", "a", true),
+            ("", "a", true),
+        ];
+        for (known, name, expected) in pairs {
+            assert_eq!(is_almost(known, name), expected, "{known} {name}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The HTTP server of the map. It is read-only, and by default listens on this machine only.
+
+use std::error::Error;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use axum::http::uri::Authority;
+use axum::http::{StatusCode, Uri};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use clusterip_cluster::background;
+use clusterip_cluster::http::connection::{ConnectionLimiter, ConnectionLimits};
+use clusterip_cluster::http::error_response::ErrorResponse;
+use clusterip_cluster::http::server::{Purpose, Server, ServerError, TimeLimits};
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::audit::model::Audit;
+use crate::report::map::{self, About};
+
+/// Audits the cluster as it is now. The call may block.
+pub type Source = Arc<dyn Fn() -> Result<Audit, Box<dyn Error + Send + Sync>> + Send + Sync>;
+
+/// Limits of the server. It is for a few people, and must not slow down the rest of the program.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The number of concurrent connections; further ones are closed. One IP address may have half of them.
+    pub connections: usize,
+    /// The number of concurrent audits; further ones wait.
+    pub audits: usize,
+    /// The time limit of an audit, including the wait for its turn.
+    pub time: Duration,
+    /// The time limit for the head of a request.
+    pub head: Duration,
+    /// The time after which a connection without traffic is closed.
+    pub silence: Duration,
+    /// The time after which a connection without a request is closed.
+    pub idle: Duration,
+    /// The time for requests in progress to finish after shutdown began.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 32,
+            audits: 1,
+            time: Duration::from_secs(30),
+            head: Duration::from_secs(10),
+            silence: Duration::from_secs(60),
+            idle: Duration::from_secs(180),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+const PURPOSE: Purpose = Purpose { serves: "the map", flag: "--ui" };
+
+/// A server that listens and does not answer yet.
+#[derive(Debug)]
+pub struct MapServer {
+    server: Server,
+    limits: Limits,
+    about: Option<About>,
+}
+
+impl MapServer {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// If the address can't be bound.
+    pub async fn bind(address: SocketAddr, limits: Limits) -> Result<Self, ServerError> {
+        Ok(Self { server: Server::bind(address, PURPOSE).await?, limits, about: None })
+    }
+
+    /// Shows on each page which cluster it is about, where the settings come from, and the current time.
+    #[must_use]
+    pub fn about(self, about: About) -> Self {
+        Self { about: Some(about), ..self }
+    }
+
+    /// The address that the server listens on, with the actual port if port 0 was requested.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.server.local_addr()
+    }
+
+    /// Serves the map at `/` and the audit at `/audit.json` until `shutdown` completes. Each request makes a new
+    /// audit, and no request changes any state.
+    ///
+    /// # Errors
+    /// If serving fails.
+    pub async fn run(self, source: Source, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
+        let Self { server, limits, about } = self;
+        let connections = ConnectionLimiter::new(ConnectionLimits {
+            most: limits.connections,
+            per_peer: limits.connections.div_ceil(2),
+            silence: limits.silence,
+            idle: limits.idle,
+        });
+        let time = TimeLimits { head: limits.head, drain: limits.drain };
+        let turns = Semaphore::new(limits.audits);
+        let app = Arc::new(AppState { source, address: server.local_addr(), turns, limits, about });
+        server.serve(router(app), connections.clone(), connections, time, shutdown).await
+    }
+}
+
+struct AppState {
+    source: Source,
+    address: SocketAddr,
+    turns: Semaphore,
+    limits: Limits,
+    about: Option<About>,
+}
+
+fn router(app: Arc<AppState>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/audit.json", get(json))
+        .route("/favicon.ico", get(async || StatusCode::NO_CONTENT))
+        .fallback(async |uri: Uri| ErrorResponse::unknown_path(&uri, "/ or /audit.json"))
+        .method_not_allowed_fallback(async |request: Request| ErrorResponse::other_method(&request, "GET and HEAD"))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), guarded))
+        .with_state(app)
+}
+
+async fn guarded(State(app): State<Arc<AppState>>, request: Request, next: Next) -> Response {
+    let mut response = if is_ours(app.address, &request) {
+        next.run(request).await
+    } else {
+        let message = format!("the map is served to this machine only, as localhost or {}", app.address);
+        ErrorResponse(StatusCode::MISDIRECTED_REQUEST, message).into_response()
+    };
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(policy);
+    response
+}
+
+async fn page(State(app): State<Arc<AppState>>) -> Result<Response, ErrorResponse> {
+    let about = app.about.clone().map(|about| About { made: Some(Timestamp::now()), ..about }).unwrap_or_default();
+    let text = render_audit(app, move |audit| Ok(map::page(audit, &about)?)).await?;
+    let policy = format!("{}; frame-ancestors 'none'", map::content_security_policy());
+    Ok(([(CONTENT_TYPE, "text/html; charset=utf-8"), (CONTENT_SECURITY_POLICY, &policy)], text).into_response())
+}
+
+async fn json(State(app): State<Arc<AppState>>) -> Result<Response, ErrorResponse> {
+    let text = render_audit(app, |audit| Ok(serde_json::to_string(audit)? + "\n")).await?;
+    Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+/// Makes an audit and renders it with `write`, within the time limit.
+async fn render_audit(
+    app: Arc<AppState>,
+    write: impl Fn(&Audit) -> Result<String, Box<dyn Error + Send + Sync>> + Send + 'static,
+) -> Result<String, ErrorResponse> {
+    let time = app.limits.time;
+    let unavailable = |message: String| {
+        tracing::warn!(message, "the map was not shown");
+        ErrorResponse(StatusCode::SERVICE_UNAVAILABLE, message)
+    };
+    let making = async {
+        let turn = app.turns.acquire().await.map_err(|error| error.to_string())?;
+        let source = Arc::clone(&app.source);
+        let text = background::run_long(move || source().and_then(|audit| write(&audit)));
+        let text = text.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string());
+        drop(turn);
+        text
+    };
+    let text = timeout(time, making).await;
+    text.map_err(|_| unavailable(format!("no audit was made within {time:?}")))?.map_err(unavailable)
+}
+
+/// Whether the request addresses this server. A server that listens on loopback serves only this machine. But any
+/// web site can let its own name resolve to 127.0.0.1, and a browser on this machine then lets the site's pages
+/// read the response. Such a request carries the name of the site. A server that listens on another address may
+/// have any name.
+fn is_ours(listens: SocketAddr, request: &Request) -> bool {
+    !listens.ip().is_loopback() || asked(request).is_some_and(|authority| is_local(authority.host()))
+}
+
+fn asked(request: &Request) -> Option<Authority> {
+    if let Some(authority) = request.uri().authority() {
+        return Some(authority.clone());
+    }
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let host = hosts.next()?;
+    if hosts.next().is_some() {
+        return None;
+    }
+    Authority::try_from(host.as_bytes()).ok()
+}
+
+/// A loopback address or `localhost`: both always mean this machine.
+fn is_local(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}

@@ -1,0 +1,211 @@
+//! The rules of the API server for the ClusterIP of a Service, and for its name, namespace and type. A plan must not
+//! promise an address with which the API server would refuse the Service, even if the policy allows it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object;
+use clusterip_core::address::parse_address;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::{Settings, is_dns_label};
+use ipnet::IpNet;
+use serde_json::Value;
+
+const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
+/// The Namespaces that the API server creates if they don't exist.
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+const ADDRESS_FIELDS: [&str; 2] = ["clusterIP", "clusterIPs"];
+
+/// The addresses that can't be given to another Service, and the Namespaces that exist.
+#[derive(Default)]
+pub struct ApiServerRules {
+    /// The Service that has an address, and a description of it.
+    taken: BTreeMap<IpAddr, (Option<ServiceKey>, String)>,
+    /// The Namespaces of the cluster and of the manifests, and those of their objects in the cluster.
+    namespaces: BTreeSet<String>,
+    /// Whether the objects of the cluster include Namespaces. Otherwise it is unknown which ones exist.
+    knows_namespaces: bool,
+}
+
+impl ApiServerRules {
+    /// Adds the addresses of an object of the cluster, and its namespace.
+    pub fn add_existing(&mut self, object: &Value) {
+        let namespace = object::namespace(object);
+        if !namespace.is_empty() && !self.namespaces.contains(namespace) {
+            self.namespaces.insert(namespace.to_owned());
+        }
+        if is_namespace(object) {
+            self.knows_namespaces = true;
+            self.add_namespace(object);
+        }
+        match (object::api_version(object), object::kind(object)) {
+            ("v1", "Service") => {
+                let owner = ServiceKey::of(object);
+                let label = format!("Service {owner} in the cluster");
+                for address in own_addresses(object) {
+                    self.taken.insert(address, (Some(owner.clone()), label.clone()));
+                }
+            }
+            ("networking.k8s.io/v1", "IPAddress") => {
+                let Ok(address) = object::name(object).parse() else { return };
+                let parent = |key: &str| object::text(object, &["spec", "parentRef", key]).to_owned();
+                let is_service = parent("resource") == "services";
+                let owner = is_service.then(|| ServiceKey::new(parent("namespace"), parent("name")));
+                let label = format!("IPAddress {address} in the cluster");
+                self.taken.entry(address).or_insert((owner, label));
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds a Namespace of the cluster or of the manifests. Other objects are ignored.
+    pub fn add_namespace(&mut self, object: &Value) {
+        if is_namespace(object) {
+            self.namespaces.insert(object::name(object).to_owned());
+        }
+    }
+
+    /// Adds the addresses of a planned Service. `origin` is the position of its manifest.
+    pub fn add_planned(&mut self, owner: &ServiceKey, service: &Value, origin: &str) {
+        let label = format!("Service {owner} ({origin})");
+        for address in own_addresses(service) {
+            self.taken.entry(address).or_insert_with(|| (Some(owner.clone()), label.clone()));
+        }
+    }
+
+    /// Why the API server would refuse this Service, or its update from `old`; `None` if no rule is known to refuse it.
+    pub fn refusal(
+        &self,
+        settings: &Settings,
+        owner: &ServiceKey,
+        service: &Value,
+        old: Option<&Value>,
+    ) -> Option<String> {
+        let mut reasons: Vec<String> = self.missing_namespace(service).into_iter().collect();
+        reasons.extend(invalid_name(service).into_iter().chain(invalid_type(service)));
+        if is_external_name(service) {
+            return (!reasons.is_empty()).then(|| reasons.join("; "));
+        }
+        reasons.extend(invalid(service));
+        let old = old.filter(|old| !is_external_name(old));
+        if reasons.is_empty() {
+            reasons.extend(old.into_iter().flat_map(|old| changed(old, service)));
+        }
+        if reasons.is_empty() {
+            let had = old.map(addresses).unwrap_or_default();
+            let new = addresses(service).into_iter().filter(|address| !had.contains(address));
+            reasons.extend(new.filter_map(|address| self.unavailable(settings, owner, address)));
+        }
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// The error of the API server if the Namespace of this Service does not exist.
+    fn missing_namespace(&self, service: &Value) -> Option<String> {
+        let namespace = object::namespace(service);
+        let exists = SYSTEM_NAMESPACES.contains(&namespace) || self.namespaces.contains(namespace);
+        (self.knows_namespaces && !exists).then(|| format!("namespaces \"{namespace}\" not found"))
+    }
+
+    /// Why the API server does not allocate this address to this Service.
+    fn unavailable(&self, settings: &Settings, owner: &ServiceKey, address: IpAddr) -> Option<String> {
+        let ranges = &settings.service_cidrs;
+        if !ranges.is_empty() && !ranges.iter().any(|range| allocates(range, address)) {
+            let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+            return Some(format!("{address} can't be allocated from the Service ranges ({})", ranges.join(", ")));
+        }
+        if let Some(range) = settings.unusable_range_of(address) {
+            return Some(format!("{address}: {}", range.why));
+        }
+        match self.taken.get(&address) {
+            Some((holder, label)) if holder.as_ref() != Some(owner) => {
+                Some(format!("{address} is already used by {label}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the API server allocates this address of a range: every one except the network address and, for IPv4, the
+/// broadcast address.
+fn allocates(range: &IpNet, address: IpAddr) -> bool {
+    let is_broadcast = address.is_ipv4() && address == range.broadcast();
+    range.contains(&address) && address != range.network() && !is_broadcast
+}
+
+pub fn is_namespace(object: &Value) -> bool {
+    (object::api_version(object), object::kind(object)) == ("v1", "Namespace")
+}
+
+/// The error for a name that is not a DNS label. A name that is yet to be generated is not checked.
+fn invalid_name(service: &Value) -> Option<String> {
+    let name = object::name(service);
+    (!name.is_empty() && !is_dns_label(name)).then(|| format!("metadata.name: {name:?} is not a DNS label"))
+}
+
+/// The error for a type that does not exist.
+fn invalid_type(service: &Value) -> Option<String> {
+    let kind = service.get("spec")?.get("type").filter(|kind| !kind.is_null() && **kind != "")?;
+    let is_known = kind.as_str().is_some_and(|kind| TYPES.contains(&kind));
+    (!is_known).then(|| format!("spec.type: {kind} is not one of {}", TYPES.join(", ")))
+}
+
+/// Warnings about fields of a Service that the API server does not know, and that differ from the fields for addresses
+/// only by case.
+pub fn misspelled_fields(service: &Value) -> impl Iterator<Item = String> {
+    let fields = service.get("spec").and_then(Value::as_object).into_iter().flat_map(|spec| spec.keys());
+    fields.filter_map(|field| {
+        let meant = ADDRESS_FIELDS.into_iter().find(|known| known.eq_ignore_ascii_case(field))?;
+        (field != meant).then(|| format!("unknown field spec.{field}: did you mean {meant}?"))
+    })
+}
+
+fn is_external_name(service: &Value) -> bool {
+    object::text(service, &["spec", "type"]) == "ExternalName"
+}
+
+/// The addresses of a Service that the API server allocates for it.
+fn own_addresses(service: &Value) -> Vec<IpAddr> {
+    if is_external_name(service) { Vec::new() } else { addresses(service) }
+}
+
+/// The values of `clusterIP` and `clusterIPs` with their paths.
+fn values(service: &Value) -> Vec<(String, &Value)> {
+    let Some(spec) = service.get("spec") else { return Vec::new() };
+    let primary = spec.get("clusterIP").filter(|value| !value.is_null() && **value != "");
+    let all = spec.get("clusterIPs").and_then(Value::as_array).into_iter().flatten();
+    let all = all.enumerate().map(|(index, value)| (format!("spec.clusterIPs[{index}]"), value));
+    primary.map(|value| ("spec.clusterIP".to_owned(), value)).into_iter().chain(all).collect()
+}
+
+/// The values that are neither an IP address nor `None`.
+fn invalid(service: &Value) -> Vec<String> {
+    let is_valid = |value: &Value| value.as_str().is_some_and(|text| text == "None" || parse_address(text).is_some());
+    let wrong = values(service).into_iter().filter(|(_, value)| !is_valid(value));
+    wrong.map(|(path, value)| format!("{path}: {value} is not an IP address")).collect()
+}
+
+/// The addresses that an update would change. The API server lets a Service keep its addresses for life.
+fn changed(old: &Value, new: &Value) -> Vec<String> {
+    let address = |service: &Value, index: usize| {
+        let path = format!("/spec/clusterIPs/{index}");
+        let listed = service.pointer(&path).and_then(Value::as_str);
+        let primary = service.pointer("/spec/clusterIP").and_then(Value::as_str);
+        let found = if index == 0 { primary.filter(|text| !text.is_empty()).or(listed) } else { listed };
+        found.map(str::to_owned)
+    };
+    let mut reasons = Vec::new();
+    for (index, path) in ["spec.clusterIP", "spec.clusterIPs[1]"].into_iter().enumerate() {
+        if let (Some(before), Some(after)) = (address(old, index), address(new, index))
+            && before != after
+            && (parse_address(&before).is_none() || parse_address(&before) != parse_address(&after))
+        {
+            reasons
+                .push(format!("{path} can't change from {before} to {after}: delete the Service, and create it again"));
+        }
+    }
+    reasons
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Counts how full the pools are, for the status of pool objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use clusterip_api::{AddressCounts, Addresses, Blocks, ReservationHolder};
+use clusterip_cluster::evaluator::Evaluator;
+use clusterip_cluster::external::service_fields::addresses_in_pools;
+use clusterip_cluster::lookups::snapshot::addresses;
+use clusterip_cluster::object::blocks_of;
+use clusterip_core::address::Family;
+use clusterip_core::service_key::ServiceKey;
+use clusterip_core::settings::Pool;
+
+use crate::usage::{self, PoolUsage};
+
+/// How full the pools are, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PoolCounts {
+    pub(super) services: BTreeMap<String, Addresses>,
+    pub(super) external: BTreeMap<String, Addresses>,
+    pub(super) nodes: BTreeMap<String, Blocks>,
+    /// Who has the addresses that a pool keeps for single Services, in the order of the settings.
+    pub(super) reservations: BTreeMap<String, Vec<(IpAddr, ReservationHolder)>>,
+    /// The Services with an address that lies in no pool.
+    pub(super) outside: BTreeSet<ServiceKey>,
+}
+
+/// Counts the addresses and blocks in use. `misplaced` are the Services that belong to another pool.
+pub(super) fn count(evaluator: &Evaluator, misplaced: &BTreeSet<ServiceKey>) -> PoolCounts {
+    let live = evaluator.settings();
+    let settings = &live.settings;
+    let mut used: Vec<IpAddr> = evaluator.stores().read_snapshot().addresses().collect();
+    used.sort_unstable();
+    used.dedup();
+    // There may be many pools and addresses, so they are compared while the snapshot is not locked.
+    let in_no_pool: Vec<IpAddr> = used.iter().copied().filter(|address| settings.pool_of(*address).is_none()).collect();
+    let snapshot = evaluator.stores().read_snapshot();
+    let reserved: Vec<IpAddr> = evaluator.ledger().reservations().into_iter().map(|(address, _)| address).collect();
+    let in_flight = |used: &[IpAddr]| -> Vec<IpAddr> {
+        reserved.iter().copied().filter(|address| used.binary_search(address).is_err()).collect()
+    };
+    let of_service = |key: &ServiceKey| snapshot.get("v1", "Service", &key.namespace, &key.name);
+    let wrong: Vec<IpAddr> = misplaced.iter().filter_map(of_service).flat_map(|service| addresses(&service)).collect();
+    let is_managed = |key: &&ServiceKey| settings.exemption(&key.namespace, &key.name).is_none();
+    let owners = in_no_pool.iter().flat_map(|address| snapshot.owners(*address));
+    let outside: BTreeSet<ServiceKey> = owners.filter(is_managed).cloned().collect();
+    let mut external: Vec<IpAddr> = Vec::new();
+    if !settings.external.pools.is_empty() {
+        for service in snapshot.external_services() {
+            external.extend(addresses_in_pools(&service.value(), &settings.external));
+        }
+    }
+    external.sort_unstable();
+    external.dedup();
+    let holders = |pool: &Pool| -> Vec<(IpAddr, ReservationHolder)> {
+        let of_each = pool.reservations.iter();
+        of_each.map(|reservation| (reservation.address, usage::reservation_holder(&snapshot, reservation).0)).collect()
+    };
+    let reservations = settings.pools.iter().map(|pool| (pool.name.clone(), holders(pool))).collect();
+    let blocks = usage::of_nodes(settings, || snapshot.all("v1", "Node").flat_map(|node| blocks_of(&node)).collect());
+    drop(snapshot);
+
+    let mut nodes: BTreeMap<String, Blocks> = BTreeMap::new();
+    for fill in blocks {
+        let first = Blocks { usable: i64::MAX, used: 0, free: i64::MAX };
+        let of_pool = nodes.entry(fill.pool).or_insert(first);
+        of_pool.used = of_pool.used.saturating_add(number(fill.usage.occupied()));
+        if number(fill.usage.free) < of_pool.free {
+            (of_pool.usable, of_pool.free) = (number(fill.usage.usable), number(fill.usage.free));
+        }
+    }
+    PoolCounts {
+        services: by_name(
+            &usage::of_services(settings, &used),
+            &usage::of_services(settings, &in_flight(&used)),
+            |address| settings.pool_of(address).map(|pool| &*pool.name),
+            &wrong,
+        ),
+        external: by_name(
+            &usage::of_external(&settings.external, &external, None),
+            &usage::of_external(&settings.external, &in_flight(&external), None),
+            |address| settings.external.pool_of(address).map(|pool| &*pool.name),
+            &[],
+        ),
+        nodes,
+        reservations,
+        outside,
+    }
+}
+
+/// The counts of each pool. `in_flight` has the same pools, with the addresses in flight as the used ones. `misplaced`
+/// are addresses of any pool.
+fn by_name<'s>(
+    pools: &[PoolUsage],
+    in_flight: &[PoolUsage],
+    pool_of: impl Fn(IpAddr) -> Option<&'s str>,
+    misplaced: &[IpAddr],
+) -> BTreeMap<String, Addresses> {
+    let inside = |addresses: &[IpAddr], pool: &PoolUsage| {
+        let of_family = addresses.iter().filter(|address| Family::of(**address) == pool.family);
+        of_family.filter(|address| pool_of(**address) == Some(&pool.pool)).count() as u128
+    };
+    let mut counts: BTreeMap<String, Addresses> = BTreeMap::new();
+    for (pool, in_flight) in pools.iter().zip(in_flight) {
+        // As in an audit, an address that the pool does not hand out is not in flight.
+        let in_flight = in_flight.usage.used;
+        let of_family = AddressCounts {
+            usable: number(pool.usage.usable),
+            used: number(pool.usage.occupied()),
+            free: number(pool.usage.free.saturating_sub(in_flight)),
+            in_flight: number(in_flight),
+            misplaced: number(inside(misplaced, pool)),
+        };
+        let first = Addresses { free: i64::MAX, ..Addresses::default() };
+        let of_pool = counts.entry(pool.pool.clone()).or_insert(first);
+        of_pool.used = of_pool.used.saturating_add(of_family.used);
+        of_pool.free = of_pool.free.min(of_family.free);
+        of_pool.misplaced = of_pool.misplaced.saturating_add(of_family.misplaced);
+        match pool.family {
+            Family::V4 => of_pool.ipv4 = Some(of_family),
+            Family::V6 => of_pool.ipv6 = Some(of_family),
+        }
+    }
+    counts
+}
+
+/// A number as the API has it: at most 2^63 - 1.
+fn number(count: u128) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

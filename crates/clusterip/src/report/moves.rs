@@ -1,0 +1,212 @@
+//! Prints misplaced Services and their moves, as a table and as JSON.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use clusterip_cluster::style;
+use clusterip_cluster::terminal::harmless;
+use clusterip_core::service_key::ServiceKey;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::columns::{self, Layout, paint};
+use crate::services::controller::hand_over::HandOverError;
+use crate::services::mover::MoveError;
+use crate::services::mover::outcome::Outcome;
+use crate::services::mover::seamless::method::Method;
+use crate::text::joined;
+
+/// A misplaced Service, and what happens to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub namespace: String,
+    pub name: String,
+    /// The current addresses of the Service.
+    pub from: Vec<IpAddr>,
+    /// The addresses that the Service moves to, empty if they are not known yet; `None` if it stays.
+    pub to: Option<Vec<IpAddr>>,
+    /// Why the Service is misplaced or half moved.
+    pub why: String,
+    /// Why the Service stays; `None` if it moves.
+    pub stays: Option<String>,
+    /// Whether the Service stays because no address was found for it or it could not be read.
+    pub stuck: bool,
+    /// How the Service moves; `None` if it stays, or if its move has begun.
+    pub method: Option<Method>,
+}
+
+/// A row for each Service, followed by a line with the reason if it stays. With `methods`, also shows how each Service
+/// moves, and what its clients notice. The text has colours; the printer strips them where they don't belong.
+pub fn table(rows: &[Row], methods: bool, layout: Layout) -> String {
+    let titles: &[&str] = match methods {
+        true => &["NAMESPACE", "SERVICE", "FROM", "TO", "METHOD", "WHY"],
+        false => &["NAMESPACE", "SERVICE", "FROM", "TO", "WHY"],
+    };
+    let head = layout.head(titles);
+    let heads = usize::from(head.is_some());
+    let cells = rows.iter().map(|row| cells(row, methods));
+    let mut lines = columns::lines(head.into_iter().chain(cells), 0, layout).into_iter();
+    let mut table = String::new();
+    let mut put = |line: &str| {
+        table.push_str(line);
+        table.push('\n');
+    };
+    lines.by_ref().take(heads).for_each(|head| put(&head));
+    for (row, line) in rows.iter().zip(lines) {
+        put(&line);
+        if let Some(stays) = &row.stays {
+            let stays = paint(style::WARNING, &format!("stays: {}", harmless(stays)));
+            put(&columns::paragraph(&stays, 2, 4, layout));
+        }
+        if let Some(method) = row.method.filter(|_| methods) {
+            put(&columns::paragraph(&format!("clients {method}"), 2, 4, layout));
+        }
+    }
+    table
+}
+
+fn cells(row: &Row, methods: bool) -> Vec<String> {
+    let to = match &row.to {
+        Some(to) if to.is_empty() => paint(style::FAINT, "(as recorded)"),
+        Some(to) => paint(style::GOOD, &joined(to, ",")),
+        None => paint(style::WARNING, "stays"),
+    };
+    let from = if row.from.is_empty() { "-".to_owned() } else { joined(&row.from, ",") };
+    let mut cells = vec![harmless(&row.namespace), harmless(&row.name), from, to];
+    if methods {
+        cells.push(row.method.map_or("-", Method::as_str).to_owned());
+    }
+    cells.push(harmless(&row.why));
+    cells
+}
+
+/// The result of each move: what happened, or why the Service was not moved.
+pub type Ended = BTreeMap<ServiceKey, Result<String, NotMoved>>;
+
+/// Why a Service was not moved.
+#[derive(Debug, Error)]
+pub enum NotMoved {
+    /// A signal ended the command before the move began.
+    #[error("the command was interrupted before the move began")]
+    Interrupted,
+    /// Another move failed before this one began, and the command was told to stop then.
+    #[error("the command stopped before the move began, because another move failed")]
+    Stopped,
+    /// The Service has moved, but its temporary Services are not deleted yet.
+    #[error("it has moved, but the server has not deleted its temporary Services yet: read the log of the server")]
+    NotEnded,
+    /// The move ended, and the Service has not moved to a new address of its pool.
+    #[error("{0}")]
+    Outcome(Outcome),
+    #[error(transparent)]
+    Unfinished(#[from] MoveError),
+    /// The server has not moved the Service.
+    #[error(transparent)]
+    HandOver(#[from] HandOverError),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Document<'r> {
+    dry_run: bool,
+    services: Vec<Service<'r>>,
+    summary: Summary,
+}
+
+#[derive(Serialize)]
+struct Service<'r> {
+    namespace: &'r str,
+    name: &'r str,
+    from: &'r [IpAddr],
+    /// Empty if the addresses are not known yet; `null` if the Service stays.
+    to: Option<&'r [IpAddr]>,
+    why: &'r str,
+    /// `seamless` or `plain`; `null` if the Service stays.
+    method: Option<&'static str>,
+    clients: Option<String>,
+    stays: Option<&'r str>,
+    /// `moved` or `failed`; `null` if no move was tried.
+    outcome: Option<&'static str>,
+    message: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    to_move: usize,
+    stay: usize,
+    moved: usize,
+    failed: usize,
+}
+
+/// The document for these Services, after the moves that have `ended`.
+pub fn document(rows: &[Row], ended: &Ended, dry_run: bool) -> serde_json::Result<String> {
+    let moved = ended.values().filter(|result| result.is_ok()).count();
+    let stay = rows.iter().filter(|row| row.stays.is_some()).count();
+    let summary = Summary { to_move: rows.len() - stay, stay, moved, failed: ended.len() - moved };
+    let document = Document { dry_run, services: rows.iter().map(|row| service(row, ended)).collect(), summary };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+fn service<'r>(row: &'r Row, ended: &Ended) -> Service<'r> {
+    let Row { namespace, name, from, to, why, stays, method, .. } = row;
+    let result = ended.get(&ServiceKey::new(namespace.clone(), name.clone()));
+    let (outcome, message) = match result {
+        Some(Ok(text)) => (Some("moved"), Some(text.clone())),
+        Some(Err(reason)) => (Some("failed"), Some(reason.to_string())),
+        None => (None, None),
+    };
+    let (to, stays) = (to.as_deref(), stays.as_deref());
+    let (clients, method) = (method.map(|method| method.to_string()), method.map(Method::as_str));
+    Service { namespace, name, from, to, why, method, clients, stays, outcome, message }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::services::mover::seamless::method::WhyPlain;
+
+    #[test]
+    fn document_shows_every_service_with_the_result_of_its_move() {
+        let row = |name: &str, to: Option<&str>, stays: Option<&str>| Row {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            from: vec!["172.21.0.9".parse().unwrap()],
+            to: to.map(|to| vec![to.parse().unwrap()]),
+            why: "it lies in no pool".to_owned(),
+            stays: stays.map(str::to_owned),
+            stuck: false,
+            method: to.map(|_| Method::Plain(WhyPlain::NoReadyEndpoints)),
+        };
+        let rows = [
+            row("done", Some("172.21.1.4"), None),
+            row("failed", Some("172.21.1.5"), None),
+            row("stays", None, Some("by hand")),
+        ];
+        let key = |name: &str| ServiceKey::new("shop", name);
+        let not_moved = NotMoved::from(HandOverError::NotMoved("no".to_owned()));
+        let ended = Ended::from([(key("done"), Ok("moved".to_owned())), (key("failed"), Err(not_moved))]);
+        let service = |name: &str, to: Value, stays: Value, outcome: Value, message: Value| {
+            json!({
+                "namespace": "shop", "name": name, "from": ["172.21.0.9"], "to": to, "why": "it lies in no pool",
+                "method": if to.is_null() { json!(null) } else { json!("plain") },
+                "clients": if to.is_null() { json!(null) } else { json!("notice nothing: no endpoint is ready") },
+                "stays": stays, "outcome": outcome, "message": message,
+            })
+        };
+        let expected = json!({
+            "dryRun": false,
+            "services": [
+                service("done", json!(["172.21.1.4"]), json!(null), json!("moved"), json!("moved")),
+                service("failed", json!(["172.21.1.5"]), json!(null), json!("failed"), json!("no")),
+                service("stays", json!(null), json!("by hand"), json!(null), json!(null)),
+            ],
+            "summary": {"toMove": 2, "stay": 1, "moved": 1, "failed": 1},
+        });
+        let document: Value = serde_json::from_str(&document(&rows, &ended, false).unwrap()).unwrap();
+        assert_eq!(document, expected);
+    }
+}

@@ -1,0 +1,219 @@
+//! Prints an audit for pipelines: as a JUnit report, whose tests they show, and in Markdown, for the summary of a pipeline
+//! or a comment on a change.
+
+use std::fmt::Write as _;
+
+use clusterip_cluster::terminal::harmless;
+
+use super::audit_table::reservation_state;
+use super::finding::{Subject, examined, kind_help, kind_name, problem};
+use super::pool_table::{self, PoolRows};
+use crate::audit::model::{Audit, Finding};
+use crate::text::rounded;
+use crate::usage::Usage;
+
+/// A test case for each kind of finding that the audit looked for. It fails if there is a finding of its kind.
+pub fn junit(audit: &Audit) -> String {
+    let (mut cases, mut tests, mut failures) = (String::new(), 0, 0);
+    for kind in examined(audit) {
+        let findings: Vec<&Finding> = audit.findings.iter().filter(|finding| finding.kind == kind).collect();
+        let name = xml(&kind_name(kind));
+        tests += 1;
+        if findings.is_empty() {
+            // `write!` to a `String` never fails.
+            let _ = writeln!(cases, "    <testcase classname=\"clusterip.audit\" name=\"{name}\"/>");
+            continue;
+        }
+        failures += 1;
+        let message = xml(&format!("{} ({})", kind_help(kind), findings.len()));
+        let _ = writeln!(cases, "    <testcase classname=\"clusterip.audit\" name=\"{name}\">");
+        let _ = writeln!(cases, "      <failure type=\"{name}\" message=\"{message}\">");
+        for finding in findings {
+            let _ = writeln!(cases, "{}", xml(&finding.message));
+            let _ = writeln!(cases, "  =&gt; {}", xml(&finding.remedy));
+        }
+        cases.push_str("      </failure>\n    </testcase>\n");
+    }
+    let counts = format!("name=\"clusterip audit\" tests=\"{tests}\" failures=\"{failures}\"");
+    let mut report = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites {counts}>\n  <testsuite {counts} errors=\"0\">\n{cases}"
+    );
+    if !audit.notes.is_empty() {
+        report.push_str("    <system-out>\n");
+        for note in &audit.notes {
+            let _ = writeln!(report, "note: {}", xml(note));
+        }
+        report.push_str("    </system-out>\n");
+    }
+    report.push_str("  </testsuite>\n</testsuites>\n");
+    report
+}
+
+/// The text on one line as XML, for elements and attributes. XML can't contain most control characters, not even
+/// escaped, and no noncharacters.
+fn xml(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in harmless(text).chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&apos;"),
+            '\u{fffe}' | '\u{ffff}' => escaped.push(char::REPLACEMENT_CHARACTER),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A table for each sort of pools, then one for each kind of finding, then the notes.
+pub fn markdown(audit: &Audit) -> String {
+    let mut text = "# Audit of the cluster\n".to_owned();
+    if !audit.pools.is_empty() {
+        let titles = ["Pool", "Range", "Usable", "Used", "In flight", "Free", "Reserved", "Used anyway"];
+        let rows = rows(pool_table::of_services(audit), |usage| {
+            let Usage { usable, used, in_flight, free, withheld, used_anyway, .. } = *usage;
+            (None, vec![usable, used, in_flight, free, withheld, used_anyway])
+        });
+        table(&mut text, "Pools", &titles, 2, rows);
+    }
+    if !audit.reservations.is_empty() {
+        let rows = audit.reservations.iter().map(|reservation| {
+            let service = format!("{}/{}", reservation.namespace, reservation.name);
+            let since = reservation.since.as_ref().map_or_else(|| "not known".to_owned(), |since| since.0.to_string());
+            let state = reservation_state(reservation);
+            [reservation.address.to_string(), reservation.pool.clone(), service, state, since]
+                .map(|text| plain(&text))
+                .to_vec()
+        });
+        table(&mut text, "Reservations", &["Address", "Pool", "For", "State", "Since"], 5, rows);
+    }
+    if let Some(nodes) = &audit.nodes {
+        let titles = ["Pool", "Range", "Blocks", "Usable", "Used", "Free", "Withheld", "Used anyway"];
+        let rows = rows(pool_table::of_nodes(nodes), |usage| {
+            let Usage { usable, used, free, withheld, used_anyway, .. } = *usage;
+            (None, vec![usable, used, free, withheld, used_anyway])
+        });
+        table(&mut text, "Pools of Nodes", &titles, 3, rows);
+    }
+    if let Some(external) = &audit.external {
+        let titles = ["Pool", "Range", "Held", "Usable", "Used", "In flight", "Free", "Excluded", "Used anyway"];
+        let rows = rows(pool_table::of_external(external), |usage| {
+            let Usage { usable, used, in_flight, free, withheld, used_anyway, held } = *usage;
+            let held = held.map_or_else(|| "not known".to_owned(), rounded);
+            (Some(held), vec![usable, used, in_flight, free, withheld, used_anyway])
+        });
+        table(&mut text, "Pools of external addresses", &titles, 2, rows);
+    }
+    if audit.findings.is_empty() {
+        text.push_str("\n## Findings\n\nNothing was found.\n");
+    }
+    for group in audit.findings.chunk_by(|one, next| one.kind == next.kind) {
+        let Some(first) = group.first() else { continue };
+        // `write!` to a `String` never fails.
+        let title = format!("{} ({}): {}", kind_name(first.kind), group.len(), plain(&kind_help(first.kind)));
+        table(&mut text, &title, &["Object", "Problem", "What to do"], 3, group.iter().map(row));
+    }
+    if !audit.notes.is_empty() {
+        text.push_str("\n## Notes\n\n");
+        for note in &audit.notes {
+            let _ = writeln!(text, "- {}", plain(note));
+        }
+    }
+    text
+}
+
+/// Adds a table. The columns from `left` on contain numbers, which are aligned at the right.
+fn table(text: &mut String, title: &str, titles: &[&str], left: usize, rows: impl Iterator<Item = Vec<String>>) {
+    let marks: Vec<&str> = (0..titles.len()).map(|column| if column < left { "---" } else { "---:" }).collect();
+    let _ = writeln!(text, "\n## {title}\n\n| {} |\n| {} |", titles.join(" | "), marks.join(" | "));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.join(" | "));
+    }
+}
+
+/// A row for each range: the pool, the range, the length of its blocks, and what `counts` returns, as text and as
+/// numbers.
+fn rows<'p>(
+    pools: Vec<PoolRows<'p>>,
+    counts: impl Fn(&Usage) -> (Option<String>, Vec<u128>) + 'p,
+) -> impl Iterator<Item = Vec<String>> + 'p {
+    let ranges = pools.into_iter().flat_map(|pool| pool.ranges.into_iter().map(move |range| (pool.name, range)));
+    ranges.map(move |(pool, row)| {
+        let (text, numbers) = counts(&row.usage);
+        let blocks = row.block_length.map(|length| format!("/{length}"));
+        let texts = [pool.to_owned(), row.range].into_iter().chain(blocks).chain(text);
+        texts.map(|text| plain(&text)).chain(numbers.into_iter().map(rounded)).collect()
+    })
+}
+
+fn row(finding: &Finding) -> Vec<String> {
+    [Subject::of(finding).to_string().as_str(), problem(finding), finding.remedy.as_str()].map(plain).to_vec()
+}
+
+/// A space of no width, which ends a mention, a reference or a URL that Markdown would make a link.
+const BREAK: &str = "&#8203;";
+
+/// The text on one line, without any markup, mentions or links.
+fn plain(text: &str) -> String {
+    let text = harmless(text);
+    let mut markdown = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        let (before, rest) = text.split_at(at);
+        match c {
+            '@' => markdown.extend(["@", BREAK]),
+            '#' | '!' if begins_reference(rest) => markdown.extend([c.to_string().as_str(), BREAK]),
+            ':' if rest.starts_with("://") => markdown.extend([":", BREAK]),
+            '.' if before.get(before.len().saturating_sub(3)..).is_some_and(|www| www.eq_ignore_ascii_case("www")) => {
+                markdown.extend([BREAK, "."]);
+            }
+            '&' => markdown.push_str("&amp;"),
+            '<' => markdown.push_str("&lt;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' => markdown.extend(['\\', c]),
+            c => markdown.push(c),
+        }
+    }
+    markdown
+}
+
+/// Whether `rest` begins with the mark of a reference to an issue or a change, such as `#1` or `org/repository!1`.
+fn begins_reference(rest: &str) -> bool {
+    rest.chars().nth(1).is_some_and(|next| next.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_never_interpreted_as_markdown() {
+        let cases = [
+            ("kubernetes.io/os=linux (Deployment shop/web)", "kubernetes.io/os=linux (Deployment shop/web)"),
+            ("a|b `c` *d* _e_ ~f~", r"a\|b \`c\` \*d\* \_e\_ \~f\~"),
+            ("![x](https://example.com)", r"!\[x\](https:&#8203;//example.com)"),
+            ("@org/x of a@b.example", "@&#8203;org/x of a@&#8203;b.example"),
+            ("see #12, org/x#3 and org/x!4; not #a, !", "see #&#8203;12, org/x#&#8203;3 and org/x!&#8203;4; not #a, !"),
+            ("www.example.com", "www&#8203;.example.com"),
+            ("WWW.a.example and ü.a", "WWW&#8203;.a.example and ü.a"),
+            ("&#8203;", "&amp;#&#8203;8203;"),
+            ("<script>&amp;\\", r"&lt;script>&amp;amp;\\"),
+            ("two\nlines", r"two\\nlines"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(plain(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn text_is_never_interpreted_as_xml() {
+        let cases = [
+            ("os=linux (Deployment shop/web)", "os=linux (Deployment shop/web)"),
+            ("]]></failure><x y='1'>\"&", "]]&gt;&lt;/failure&gt;&lt;x y=&apos;1&apos;&gt;&quot;&amp;"),
+            ("a\u{0}b\u{1b}[31m\n\u{ffff}", "a\\u{0}b\\u{1b}[31m\\n\u{fffd}"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(xml(text), expected, "{text:?}");
+        }
+    }
+}
