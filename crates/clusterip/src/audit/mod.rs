@@ -3,12 +3,12 @@
 //! - `services`, `nodes` and `external` decide about all objects of their sort, count addresses and blocks, and describe
 //!   problems; `service_findings` those of Services.
 //! - `source` reads a cluster, a snapshot or watched stores, and [`live_audit`] audits the watched stores of a server.
-//! - `misplaced` finds misplaced Services for other commands, and `explain` explains the address of one Service.
+//! - `misplaced_services` finds misplaced Services for other commands, and `explain` explains the address of one Service.
 
 pub(crate) mod explain;
 pub mod external;
 pub mod live_audit;
-pub(crate) mod misplaced;
+pub(crate) mod misplaced_services;
 pub mod model;
 mod nodes;
 pub(crate) mod service_findings;

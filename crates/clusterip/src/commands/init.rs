@@ -18,7 +18,7 @@ use super::missing_permissions::Reads;
 use super::terminal::TerminalOptions;
 use crate::starter::document;
 use crate::starter::facts::{self, Ranges, RangesOrigin};
-use crate::starter::pools::{Os, pools};
+use crate::starter::starter_pools::{Os, pools};
 
 /// The text at the end of `clusterip init --help`.
 pub const HELP: &str = "\

@@ -30,7 +30,7 @@ use tokio::runtime::Runtime;
 use super::given_settings;
 use super::missing_permissions::Reads;
 use super::terminal::{TerminalOptions, print_error, warn};
-use crate::audit::misplaced::{MisplacedService, MisplacedServices};
+use crate::audit::misplaced_services::{MisplacedService, MisplacedServices};
 use crate::audit::model::Finding;
 use crate::report::columns::paint;
 use crate::starter::facts;

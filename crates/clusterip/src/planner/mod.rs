@@ -14,7 +14,6 @@ use clusterip_cluster::lookups::stored_cluster::{StoredCluster, Unused};
 use clusterip_cluster::manifests::{Manifest, Origin};
 use clusterip_cluster::object::Packed;
 use clusterip_cluster::policy::service_request::ServiceRequest;
-use clusterip_core::external::Held;
 use clusterip_core::response::Response;
 use clusterip_core::service_key::ServiceKey;
 use clusterip_core::settings::Settings;
@@ -54,20 +53,18 @@ impl Plan {
     }
 }
 
-/// Plans Services and Nodes.
+/// Plans Services and Nodes in a cluster to which each planned Service is added.
 pub struct Planner {
-    evaluator: PlanEvaluator,
-    planned: PlannedServices,
-    /// Which Services of the manifests are planned; `None` for all.
-    selector: Option<ServiceSelector>,
-}
-
-/// What the Services that are planned already have, besides the objects that the policy looks up.
-struct PlannedServices {
+    settings: Settings,
+    snapshot: RwLock<Snapshot>,
+    /// The Services that exist already, with their origin; `None` for the cluster.
+    existing: BTreeMap<ServiceKey, Option<Origin>>,
     /// The external addresses of the plan; `None` if the settings have no such pools.
     external: Option<PlanState>,
     /// What the API server refuses although the policy allows it.
     api_server: ApiServerRules,
+    /// Which Services of the manifests are planned; `None` for all.
+    selector: Option<ServiceSelector>,
 }
 
 impl Planner {
@@ -86,8 +83,8 @@ impl Planner {
                 external.add_existing(&ServiceKey::of(&service).to_string(), &service);
             }
         }
-        let evaluator = PlanEvaluator::new(settings, snapshot);
-        Self { evaluator, planned: PlannedServices { external, api_server }, selector: None }
+        let existing = snapshot.services(None).into_iter().map(|id| (id, None)).collect();
+        Self { settings, snapshot: RwLock::new(snapshot), existing, external, api_server, selector: None }
     }
 
     /// Plans only the Services of the manifests that match. The addresses that the others name count as used.
@@ -99,34 +96,37 @@ impl Planner {
     /// Plans the Services among `manifests`, and then the Nodes. All other objects, and all addresses and blocks that
     /// exist already, are known before the first Service is planned. `progress` is called after each with the number
     /// that is done.
-    pub fn plan(self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Plan {
-        let Self { mut evaluator, mut planned, selector } = self;
+    pub fn plan(mut self, manifests: &[Manifest], mut progress: impl FnMut(u64)) -> Plan {
         // Found before the manifests are known, because Nodes of the cluster keep the blocks that they have.
-        let existing_nodes: Vec<Value> = Snapshot::read(&evaluator.snapshot).all("v1", "Node").collect();
+        let existing_nodes: Vec<Value> = Snapshot::read(&self.snapshot).all("v1", "Node").collect();
         each_object(manifests, |manifest, object| {
-            planned.api_server.add_namespace(object);
-            evaluator.add(object, manifest);
+            self.api_server.add_namespace(object);
+            // A Service that exists keeps its address, whatever its manifest says about it.
+            if !manifest.is_service() || !self.has(object) {
+                Snapshot::share_in(&self.snapshot, object, manifest.object.clone());
+            }
         });
         let services = || manifests.iter().enumerate().filter(|(_, manifest)| manifest.is_service());
-        if let Some(external) = &mut planned.external {
+        if let Some(external) = &mut self.external {
             for (index, manifest) in services() {
                 let object = manifest.object.value();
                 external.add_pending(index, &planned_key(&object, index).to_string(), &object);
             }
         }
+        let selector = self.selector.take();
         let is_selected =
             |manifest: &Manifest| selector.as_ref().is_none_or(|selector| selector.matches(&manifest.object.value()));
         let selected: Vec<(usize, &Manifest)> = services().filter(|(_, manifest)| is_selected(manifest)).collect();
         let mut rows = Vec::with_capacity(selected.len());
         for &(index, manifest) in &selected {
-            rows.push(planned.plan_service(&mut evaluator, index, manifest));
+            rows.push(self.plan_service(index, manifest));
             progress(rows.len() as u64);
         }
-        let PlanEvaluator { settings, snapshot, .. } = &evaluator;
-        let used: Vec<IpAddr> = Snapshot::read(snapshot).addresses().collect();
+        let Self { settings, snapshot, external, .. } = self;
+        let used: Vec<IpAddr> = Snapshot::read(&snapshot).addresses().collect();
         let mut done = rows.len() as u64;
         let nodes = (!settings.nodes.pools.is_empty()).then(|| {
-            let mut nodes = NodePlanner::new(settings, snapshot, existing_nodes);
+            let mut nodes = NodePlanner::new(&settings, &snapshot, existing_nodes);
             nodes.learn(manifests);
             nodes.plan(manifests, || {
                 done += 1;
@@ -136,139 +136,59 @@ impl Planner {
         Plan {
             rows,
             manifests: selected.iter().map(|(index, _)| *index).collect(),
-            pools: usage::of_services(settings, &used),
-            external: planned.external.map(|external| usage::of_external(&settings.external, &external.used(), None)),
+            pools: usage::of_services(&settings, &used),
+            external: external.map(|external| usage::of_external(&settings.external, &external.used(), None)),
             nodes,
         }
     }
-}
 
-impl PlannedServices {
-    /// Plans the Service of a manifest.
-    fn plan_service(&mut self, evaluator: &mut PlanEvaluator, index: usize, manifest: &Manifest) -> Row {
-        let service = evaluator.pending(index, manifest);
-        let external = self.external.as_ref().filter(|_| evaluator.is_external(&service));
-        let held = external.map(|external| external.held(&service.object));
-        let decision = evaluator.decide(&service, held.as_ref());
-        let PlannedService { id, object, old, placed, row } = service.planned(decision);
+    /// Plans the Service of a manifest in the present state of the plan, and adds it to that state.
+    fn plan_service(&mut self, index: usize, manifest: &Manifest) -> Row {
+        let mut object = manifest.object.value();
+        let id = ServiceKey::of(&object);
+        let is_update = !id.name.is_empty() && self.existing.contains_key(&id);
+        let old = is_update.then(|| self.get(&id)).flatten();
+        let mut warnings = Vec::new();
+        if let Some(old) = &old {
+            keep_addresses(&mut object, old);
+            let first = self.existing.get(&id).and_then(Option::as_ref);
+            warnings.extend(first.map(|first| format!("the same Service as in {first}")));
+        }
+        warnings.extend(misspelled_fields(&object));
+        let decision = self.decide(index, &object, old.as_ref());
+        let mut row = Row::new(&object, old.as_ref(), &decision, warnings);
+        let response = Response::new(decision, object.clone());
+        let mut placed = response.accepted.then(|| response.mutated_object.unwrap_or_else(|| object.clone()));
         let key = planned_key(&object, index);
-        let refusal =
-            placed.as_ref().and_then(|placed| self.api_server.refusal(&evaluator.settings, &key, placed, old.as_ref()));
-        let (row, placed) = match refusal {
-            Some(reason) => (row.refused(&reason), None),
-            None => (row, placed),
-        };
+        let refusal = |placed: &Value| self.api_server.refusal(&self.settings, &key, placed, old.as_ref());
+        if let Some(reason) = placed.as_ref().and_then(refusal) {
+            (row, placed) = (row.refused(&reason), None);
+        }
         if let Some(external) = &mut self.external {
             external.set_planned(index, &key.to_string(), placed.as_ref(), old.as_ref());
         }
         if let Some(mut placed) = placed {
             self.api_server.add_planned(&key, &placed, &manifest.origin.to_string());
-            let is_generated = id.name.is_empty();
-            if is_generated {
+            if id.name.is_empty() {
+                // Its name is yet to be generated.
                 placed["metadata"]["name"] = json!(key.name);
+            } else {
+                self.existing.entry(id).or_insert_with(|| Some(manifest.origin.clone()));
             }
-            evaluator.add_planned(&id, placed, (!is_generated).then_some(&manifest.origin));
+            Snapshot::share_in(&self.snapshot, &placed, Packed::new(&placed));
         }
         row
     }
-}
 
-/// Decides about Services in the present state of the plan.
-struct PlanEvaluator {
-    settings: Settings,
-    snapshot: RwLock<Snapshot>,
-    /// The Services that exist already, with their origin; `None` for the cluster.
-    existing: BTreeMap<ServiceKey, Option<Origin>>,
-}
-
-/// A Service of the manifests that is to be evaluated.
-struct PendingService {
-    id: ServiceKey,
-    object: Value,
-    /// The existing Service, if the request is an update.
-    old: Option<Value>,
-    warnings: Vec<String>,
-    request_uid: String,
-}
-
-/// A Service after the decision.
-struct PlannedService {
-    id: ServiceKey,
-    object: Value,
-    /// The existing Service, if the request is an update.
-    old: Option<Value>,
-    /// The Service with its addresses; `None` if it is denied.
-    placed: Option<Value>,
-    row: Row,
-}
-
-impl PendingService {
-    /// The Service as this decision about it says.
-    fn planned(self, decision: Decision) -> PlannedService {
-        let Self { id, object, old, warnings, .. } = self;
-        let row = Row::new(&object, old.as_ref(), &decision, warnings);
-        let answer = Response::new(decision, object.clone());
-        let placed = answer.accepted.then(|| answer.mutated_object.unwrap_or_else(|| object.clone()));
-        PlannedService { id, object, old, placed, row }
-    }
-}
-
-impl PlanEvaluator {
-    /// An evaluator in a cluster with these objects.
-    fn new(settings: Settings, snapshot: Snapshot) -> Self {
-        let existing = snapshot.services(None).into_iter().map(|id| (id, None)).collect();
-        Self { settings, snapshot: RwLock::new(snapshot), existing }
-    }
-
-    /// The Service of a manifest, with the Service that its request would update in the present state of the plan.
-    fn pending(&self, index: usize, manifest: &Manifest) -> PendingService {
-        let mut object = manifest.object.value();
-        let id = ServiceKey::of(&object);
-        let old = self.updated_service(&id);
-        let mut warnings = Vec::new();
-        if let Some(old) = &old {
-            keep_addresses(&mut object, old);
-            let first = self.existing.get(&id).cloned().flatten();
-            warnings.extend(first.map(|first| format!("the same Service as in {first}")));
-        }
-        warnings.extend(misspelled_fields(&object));
-        PendingService { id, object, old, warnings, request_uid: format!("plan-{index}") }
-    }
-
-    /// The Service that a request with this key would update; `None` if the request would create a Service.
-    fn updated_service(&self, id: &ServiceKey) -> Option<Value> {
-        let exists = !id.name.is_empty() && self.existing.contains_key(id);
-        if exists { self.get(id) } else { None }
-    }
-
-    /// Decides about a Service. `held` are the external addresses of the plan, if the request [`Self::is_external`].
-    fn decide(&self, service: &PendingService, held: Option<&Held>) -> Decision {
-        let PendingService { object, old, request_uid: uid, .. } = service;
-        let request = ServiceRequest { uid, username: "clusterip-plan", object, old: old.as_ref(), dry_run: true };
+    fn decide(&self, index: usize, object: &Value, old: Option<&Value>) -> Decision {
+        let external = self.external.as_ref().filter(|_| concerns(&self.settings.external, [Some(object), old]));
+        let held = external.map(|external| external.held(object));
+        let uid = format!("plan-{index}");
+        let request = ServiceRequest { uid: &uid, username: "clusterip-plan", object, old, dry_run: true };
         let unused = Unused(&self.snapshot);
         let cluster = StoredCluster::new(&self.snapshot, object, &unused);
-        decide_value(&request.to_value(), &self.settings, InUse { blocks: None, external: held }, &cluster)
-    }
-
-    /// Whether a request may be about external addresses.
-    fn is_external(&self, service: &PendingService) -> bool {
-        concerns(&self.settings.external, [Some(&service.object), service.old.as_ref()])
-    }
-
-    /// Adds an object of the manifests that is not planned. A Service that exists keeps its address, whatever its
-    /// manifest says about it.
-    fn add(&self, object: &Value, manifest: &Manifest) {
-        if !manifest.is_service() || !self.has(object) {
-            Snapshot::share_in(&self.snapshot, object, manifest.object.clone());
-        }
-    }
-
-    /// Adds a planned Service. `origin` is the position of its manifest; `None` if its name is yet to be generated.
-    fn add_planned(&mut self, id: &ServiceKey, service: Value, origin: Option<&Origin>) {
-        if let Some(origin) = origin {
-            self.existing.entry(id.clone()).or_insert_with(|| Some(origin.clone()));
-        }
-        Snapshot::share_in(&self.snapshot, &service, Packed::new(&service));
+        let in_use = InUse { blocks: None, external: held.as_ref() };
+        decide_value(&request.to_value(), &self.settings, in_use, &cluster)
     }
 
     fn get(&self, id: &ServiceKey) -> Option<Value> {

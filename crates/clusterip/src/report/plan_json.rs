@@ -6,7 +6,7 @@ use clusterip_core::decision::RecordChange;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use crate::audit::misplaced::MisplacedService;
+use crate::audit::misplaced_services::MisplacedService;
 use crate::nodes::block_planner::{NodeRow, RangeUsage};
 use crate::planner::{Plan, Row};
 use crate::usage::PoolUsage;

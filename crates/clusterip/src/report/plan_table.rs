@@ -13,7 +13,7 @@ use clusterip_core::decision::Report;
 use super::audit_table;
 use super::columns::{self, Layout, paint};
 use super::plan_json::{ExternalSummary, Summary};
-use crate::audit::misplaced::MisplacedService;
+use crate::audit::misplaced_services::MisplacedService;
 use crate::audit::model::Finding;
 use crate::nodes::block_planner::{NodePlan, NodeRow, RangeUsage};
 use crate::planner::{AddressSource, ExternalRow, Plan, Row};

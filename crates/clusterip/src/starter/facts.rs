@@ -16,7 +16,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use super::pools::{Os, used_part};
+use super::starter_pools::{Os, used_part};
 
 /// Where Service ranges are known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

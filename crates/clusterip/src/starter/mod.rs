@@ -1,9 +1,9 @@
 //! Starter settings for a cluster, which `clusterip init` prints as YAML with comments.
 //!
-//! [`facts`] are read from the cluster, and [`pools`] divides its Service ranges.
+//! [`facts`] are read from the cluster, and [`starter_pools`] divides its Service ranges.
 
 pub mod facts;
-pub mod pools;
+pub mod starter_pools;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use clusterip_core::address::static_band_len;
 use ipnet::IpNet;
 
 use self::facts::{Ranges, RangesOrigin};
-use self::pools::{Os, StarterPool, THROUGH_DNS, is_k2s};
+use self::starter_pools::{Os, StarterPool, THROUGH_DNS, is_k2s};
 use crate::text::joined;
 
 /// The settings with these pools, for a cluster whose Nodes have these operating systems.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::document;
 use super::facts::{Ranges, RangesOrigin};
-use super::pools::{Os, StarterPool, TooSmall, pools};
+use super::starter_pools::{Os, StarterPool, TooSmall, pools};
 
 const LINUX: &[Os] = &[Os::Linux];
 const BOTH: &[Os] = &[Os::Linux, Os::Windows];

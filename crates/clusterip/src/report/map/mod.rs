@@ -1,6 +1,6 @@
 //! The map of an audit: a single HTML page that loads no other file.
 
-mod pools;
+mod pool_bars;
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ struct Page<'a> {
     title: &'a str,
     about: Option<&'a About>,
     states: &'a [StateName],
-    pools: pools::Pools<'a>,
+    pools: pool_bars::Pools<'a>,
     findings: usize,
     findings_text: String,
     notes: &'a [String],
@@ -73,7 +73,7 @@ pub fn page(audit: &Audit, about: &About) -> anyhow::Result<String> {
         },
         about: Some(about).filter(|about| !about.is_empty()),
         states: &states(if with_nodes { "excluded or withheld" } else { "excluded" }),
-        pools: pools::pools(audit),
+        pools: pool_bars::pools(audit),
         findings,
         findings_text: match findings {
             1 => "1 finding.".to_owned(),
