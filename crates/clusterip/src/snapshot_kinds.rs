@@ -15,10 +15,8 @@ const CONTENTS: (&str, &str) = ("snapshot.clusterip-policy/v1", "Contents");
 /// The command that writes a snapshot with all kinds.
 const REMEDY: &str = "`clusterip snapshot` writes a snapshot of a cluster";
 
-/// A file that is not a snapshot of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum IncompleteSnapshot {
-    /// The file has no objects.
     #[error("no Kubernetes objects: {REMEDY}")]
     Empty,
     /// The file has no Service with an address, so it has manifests that were not applied to a cluster.
@@ -41,7 +39,6 @@ pub struct SnapshotKinds {
 }
 
 impl SnapshotKinds {
-    /// The kinds of these objects.
     pub fn of(objects: &[Value]) -> Self {
         let mut kinds = Self::default();
         objects.iter().for_each(|object| kinds.add(object));

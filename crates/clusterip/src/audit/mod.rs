@@ -1,9 +1,10 @@
 //! Audits a cluster: how its addresses and blocks are used, and which problems there are.
 //!
-//! - `services`, `nodes` and `external` decide about all objects of their sort, count addresses and blocks, and describe
-//!   problems; `service_findings` those of Services.
+//! - `services`, `nodes` and `external` decide about all objects of their sort, count addresses and blocks, and
+//!   describe problems; `service_findings` those of Services.
 //! - `source` reads a cluster, a snapshot or watched stores, and [`live_audit`] audits the watched stores of a server.
-//! - `misplaced_services` finds misplaced Services for other commands, and `explain` explains the address of one Service.
+//! - `misplaced_services` finds misplaced Services for other commands, and `explain` explains the address of one
+//!   Service.
 
 pub(crate) mod explain;
 pub mod external;
@@ -165,7 +166,6 @@ impl AuditInput<'_> {
         used
     }
 
-    /// The addresses of `default/kubernetes`.
     fn kubernetes(&self) -> Vec<IpAddr> {
         let snapshot = Snapshot::read(&self.cluster.snapshot);
         snapshot.get("v1", "Service", "default", "kubernetes").map(|service| addresses(&service)).unwrap_or_default()

@@ -119,7 +119,6 @@ impl From<Withheld<'_>> for WithheldBlock {
 const ANEW: &str = "the API server refuses to change the blocks of a Node: drain and delete it, and let its kubelet \
                     register it again";
 
-/// Adds the problems of one Node.
 fn of_node(settings: &Settings, node: &PlacedNode, findings: &mut Vec<Finding>) {
     let placement = &node.placement;
     let own = placement.pool.as_deref().and_then(|name| pool_named(settings, name));

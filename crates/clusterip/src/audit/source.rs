@@ -310,7 +310,6 @@ pub(crate) async fn list_leases(leases: &Api<Lease>, labels: &str) -> Result<Vec
     Ok(all)
 }
 
-/// A note about Leases that can't be listed.
 fn note_about_leases(failure: &RequestFailure) -> String {
     let note = format!("the addresses in flight are unknown: Leases can't be listed: {failure}");
     match failure.unreachable() {

@@ -143,7 +143,6 @@ struct Connection {
     agents_namespace: Option<String>,
 }
 
-/// How to print an audit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people
@@ -163,7 +162,6 @@ pub enum Output {
 }
 
 impl Output {
-    /// The value of `-o`.
     fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
@@ -243,7 +241,6 @@ impl AuditArguments {
         }
     }
 
-    /// The audit in the output format.
     fn render(&self, audit: &Audit, about: About) -> anyhow::Result<String> {
         let layout = Layout::of_stdout(self.no_headers);
         Ok(match self.output {

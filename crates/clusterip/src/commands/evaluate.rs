@@ -93,7 +93,6 @@ pub struct EvaluateArguments {
     terminal: TerminalOptions,
 }
 
-/// How to print a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// In one line, as kwctl does
@@ -104,9 +103,7 @@ pub enum Output {
     Text,
 }
 
-/// What decides about the request.
 enum Policy {
-    /// The core, which this program contains.
     Core,
     /// A module that the user has given, and its name in messages.
     Module(WasmModule, String),

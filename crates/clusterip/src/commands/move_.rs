@@ -124,7 +124,6 @@ pub struct MoveArguments {
     terminal: TerminalOptions,
 }
 
-/// How to print the moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people

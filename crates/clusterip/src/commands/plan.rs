@@ -99,7 +99,6 @@ pub struct PlanArguments {
     terminal: TerminalOptions,
 }
 
-/// How to print a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// For people

@@ -149,17 +149,14 @@ struct Prepared<'a> {
     seamless: Option<SeamlessOptions>,
 }
 
-/// Parses the value of `--listen`.
 fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected ADDR:PORT such as 0.0.0.0:8443")
 }
 
-/// Parses the value of `--ui`.
 fn ui_address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected ADDR:PORT such as 127.0.0.1:8080")
 }
 
-/// Which misplaced Services are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Moves {
     /// No Service: misplaced Services are only reported

@@ -71,7 +71,6 @@ pub enum Form {
     Policy,
 }
 
-/// How to print settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// In YAML. Each object is a document of its own

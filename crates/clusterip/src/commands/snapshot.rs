@@ -70,7 +70,6 @@ pub struct SnapshotArguments {
     terminal: TerminalOptions,
 }
 
-/// How to print a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     /// A List in JSON
@@ -183,7 +182,6 @@ impl Contents {
         Ok(())
     }
 
-    /// Adds the Leases of servers and agents.
     async fn add_leases(&mut self, client: &Client) -> Result<(), kube::Error> {
         let own = format!("{LEASE_LABEL} in ({CLAIM},{EXTERNAL},{AGENT})");
         for lease in list_leases(&Api::all(client.clone()), &own).await? {
@@ -193,7 +191,6 @@ impl Contents {
         Ok(())
     }
 
-    /// The snapshot as text.
     fn render(&self, output: Output) -> String {
         let mut lines = vec![snapshot_kinds::contents(&self.kinds).to_string()];
         lines.extend(self.objects.iter().map(ToString::to_string));

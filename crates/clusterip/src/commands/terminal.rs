@@ -65,7 +65,6 @@ pub fn warn_lines(text: &str) {
     }
 }
 
-/// Prints the text of an error to standard error.
 pub fn print_error(text: &str) {
     anstream::eprintln!("{} {}", paint(style::ERROR, "error:"), harmless_lines(text));
 }

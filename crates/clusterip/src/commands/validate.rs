@@ -81,7 +81,6 @@ pub struct ValidateArguments {
     terminal: TerminalOptions,
 }
 
-/// The cluster to check against.
 struct Cluster {
     runtime: Runtime,
     client: Client,
@@ -129,7 +128,6 @@ impl ValidateArguments {
     }
 }
 
-/// What the command reads from the cluster.
 fn reads() -> Reads {
     let need = |verb, resource| Need::read(verb, "networking.k8s.io", resource, None);
     let mut more = vec![need("list", "servicecidrs"), need("get", "ipaddresses")];

@@ -83,7 +83,6 @@ fn pools(audit: &Audit, layout: Layout) -> String {
     table
 }
 
-/// The notes and the totals.
 fn end(table: &mut String, audit: &Audit, layout: Layout) {
     if !audit.notes.is_empty() {
         separate(table);

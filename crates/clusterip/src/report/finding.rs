@@ -80,7 +80,6 @@ impl Severity {
         }
     }
 
-    /// The colour on a terminal.
     pub fn style(self) -> Style {
         match self {
             Self::Error => style::ERROR,
@@ -122,7 +121,6 @@ pub fn problem(finding: &Finding) -> &str {
     finding.message.strip_prefix(&subject).unwrap_or(&finding.message)
 }
 
-/// The addresses and blocks of a finding.
 pub fn places(finding: &Finding) -> Vec<String> {
     let blocks = finding.blocks.iter().map(ToString::to_string);
     blocks.chain(finding.addresses.iter().map(ToString::to_string)).collect()

@@ -83,7 +83,6 @@ fn cells(row: &Row, methods: bool) -> Vec<String> {
 /// The result of each move: what happened, or why the Service was not moved.
 pub type Ended = BTreeMap<ServiceKey, Result<String, NotMoved>>;
 
-/// Why a Service was not moved.
 #[derive(Debug, Error)]
 pub enum NotMoved {
     /// A signal ended the command before the move began.

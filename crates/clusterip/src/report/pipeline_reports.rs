@@ -1,5 +1,5 @@
-//! Prints an audit for pipelines: as a JUnit report, whose tests they show, and in Markdown, for the summary of a pipeline
-//! or a comment on a change.
+//! Prints an audit for pipelines: as a JUnit report, whose tests they show, and in Markdown, for the summary of a
+//! pipeline or a comment on a change.
 
 use std::fmt::Write as _;
 

@@ -105,7 +105,6 @@ impl Summary {
         Self::count(rows.iter().map(|row| &row.decision))
     }
 
-    /// Counts the decisions about Nodes.
     pub fn of_nodes(rows: &[NodeRow]) -> Self {
         Self::count(rows.iter().map(|row| &row.decision))
     }

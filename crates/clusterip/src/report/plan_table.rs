@@ -20,9 +20,9 @@ use crate::planner::{AddressSource, ExternalRow, Plan, Row};
 use crate::text::{joined, rounded, several};
 use crate::usage::PoolUsage;
 
-/// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with
-/// their denials and warnings below them, then the existing Services that are misplaced with the settings of the plan, as
-/// an audit prints them, and finally a line with the totals of each. The text has colours; the printer strips them where
+/// A row for each Service, then one for each Service that gets external addresses, then one for each Node, with their
+/// denials and warnings below them, then the existing Services that are misplaced with the settings of the plan, as an
+/// audit prints them, and finally a line with the totals of each. The text has colours; the printer strips them where
 /// they don't belong.
 pub fn plan(plan: &Plan, misplaced: &[MisplacedService], layout: Layout) -> String {
     let mut table = String::new();

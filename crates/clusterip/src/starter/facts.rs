@@ -25,7 +25,6 @@ pub enum RangesOrigin {
     ServiceCidrs,
     /// From the configuration that kubeadm stores in the cluster.
     Kubeadm,
-    /// From the command line.
     User,
 }
 

@@ -41,7 +41,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long after the grace period the server may take to finish a move. A leader that took over waits 90 s.
 const MAX_AFTER_GRACE: Duration = Duration::from_secs(150);
 
-/// What the moves need.
 pub(super) struct Run {
     pub(super) client: Client,
     pub(super) deployed: LeadingServer,
@@ -54,9 +53,16 @@ pub(super) struct Run {
 /// A Service that is going to move.
 pub(super) enum Job {
     /// Moves the Service to addresses that are reserved for it.
-    Move { live: Box<Value>, misplaced: Box<Misplaced>, to: Vec<IpAddr>, evaluation: Box<Evaluation> },
-    /// Finishes a recorded move.
-    Finish { journal: Box<Journal>, from: Vec<IpAddr> },
+    Move {
+        live: Box<Value>,
+        misplaced: Box<Misplaced>,
+        to: Vec<IpAddr>,
+        evaluation: Box<Evaluation>,
+    },
+    Finish {
+        journal: Box<Journal>,
+        from: Vec<IpAddr>,
+    },
 }
 
 impl Job {

@@ -106,7 +106,6 @@ pub(super) struct Election {
     pub(super) competing_server: watch::Receiver<CompetingServer>,
     /// When the API server last answered a request for the leader's Lease.
     pub(super) contact: watch::Receiver<Contact>,
-    /// Whether this process leads.
     pub(super) leadership: watch::Receiver<Leadership>,
     pub(super) ended: watch::Receiver<bool>,
     end: watch::Sender<bool>,
@@ -140,7 +139,6 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Answers requests.
     pub(super) fn start(server: WebhookServer, backend: Backend, certificate: Certificate) -> Self {
         let (close, closed) = watch::channel(false);
         let end = until(closed);
@@ -148,7 +146,6 @@ impl Listener {
     }
 }
 
-/// The server with all its duties.
 pub(super) struct Running {
     pub(super) tasks: Tasks,
     pub(super) listener: Listener,

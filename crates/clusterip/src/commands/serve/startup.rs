@@ -220,7 +220,6 @@ impl<'a> Startup<'a> {
         self.tasks.spawn(async move { writer.run(end).await });
     }
 
-    /// Finds misplaced Services and moves them.
     pub(super) fn move_services(
         &mut self,
         reconciler: Arc<Reconciler>,

@@ -1,5 +1,5 @@
-//! The webhook of the server: its listener, its certificate, its answers, its metrics, and its registration with the API
-//! server.
+//! The webhook of the server: its listener, its certificate, its answers, its metrics, and its registration with the
+//! API server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
