@@ -39,9 +39,6 @@ pub enum ListError {
 }
 
 /// Reads a list of workloads, and returns those in `namespace` whose Pods have all labels of `selector`.
-///
-/// # Errors
-/// [`ListError`] for the first mistake in the list or in an object of the namespace.
 pub fn workloads(
     json: &[u8],
     template: TemplateAt,
@@ -81,9 +78,6 @@ fn parse(raw: Field<&[u8]>) -> Result<Value, serde_json::Error> {
 }
 
 /// Reads a list of Services, and calls `visit` with the namespace, name and every cluster IP of each.
-///
-/// # Errors
-/// [`ListError`] for the first mistake.
 pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
     each(json, &mut |item| {
         let (mut namespace, mut name) = (None, None);
@@ -115,9 +109,6 @@ pub fn service_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr))
 
 /// Reads a list of Services, and calls `visit` with the namespace, name and every external address that each has or
 /// claims.
-///
-/// # Errors
-/// [`ListError`] for the first mistake.
 pub fn external_addresses(json: &[u8], visit: &mut dyn FnMut(&str, &str, IpAddr)) -> Result<(), ListError> {
     each(json, &mut |item| {
         let (mut namespace, mut name) = (None, None);
@@ -183,9 +174,6 @@ fn each_item<'j>(
 }
 
 /// Reads a list of Nodes, and calls `visit` with the name and every pod CIDR of each.
-///
-/// # Errors
-/// [`ListError`] for the first mistake.
 pub fn node_blocks(json: &[u8], visit: &mut dyn FnMut(&str, IpNet)) -> Result<(), ListError> {
     each(json, &mut |item| {
         let (mut name, mut primary, mut all) = (None, None, None);

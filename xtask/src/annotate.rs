@@ -29,9 +29,6 @@ pub enum AnnotateError {
 }
 
 /// Adds metadata and a usage text to a module. All bytes of the module stay the same; the section is appended.
-///
-/// # Errors
-/// [`AnnotateError`] if the module is not WebAssembly, or is already annotated.
 pub fn annotate(module: &[u8], mut metadata: Metadata, usage: &str) -> Result<Vec<u8>, AnnotateError> {
     if section(module)?.is_some() {
         return Err(AnnotateError::Twice);
@@ -45,9 +42,6 @@ pub fn annotate(module: &[u8], mut metadata: Metadata, usage: &str) -> Result<Ve
 }
 
 /// Reads the metadata of an annotated module.
-///
-/// # Errors
-/// [`AnnotateError`] if the module is not annotated, or its section can't be read.
 pub fn metadata(module: &[u8]) -> Result<Metadata, AnnotateError> {
     let section = section(module)?.ok_or(AnnotateError::NotAnnotated)?;
     Ok(serde_json::from_slice(section)?)

@@ -27,25 +27,16 @@ pub fn workspace() -> PathBuf {
 }
 
 /// The text of the file at `path` from the root of the repository.
-///
-/// # Errors
-/// [`Unreadable::File`] if it can't be read.
 pub fn read(path: &str) -> Result<String, Unreadable> {
     fs::read_to_string(workspace().join(path)).map_err(|source| Unreadable::File { path: path.to_owned(), source })
 }
 
 /// The only document of a YAML text.
-///
-/// # Errors
-/// [`Unreadable::Yaml`] if the text is not YAML.
 pub fn document(text: &str) -> Result<Value, Unreadable> {
     Ok(serde_saphyr::from_str(text)?)
 }
 
 /// All documents of a YAML text except empty ones.
-///
-/// # Errors
-/// [`Unreadable::Yaml`] if the text is not YAML.
 pub fn documents(text: &str) -> Result<Vec<Value>, Unreadable> {
     Ok(serde_saphyr::from_multiple(text)?)
 }

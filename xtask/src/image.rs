@@ -71,9 +71,6 @@ pub struct Image {
 
 impl Image {
     /// Builds the image of an annotated module. Its tag is `v` and the version of the module.
-    ///
-    /// # Errors
-    /// [`ImageError`] if the module is not annotated, or its annotation has no version.
     pub fn new(module: &[u8]) -> Result<Self, ImageError> {
         let metadata = annotate::metadata(module)?;
         let tag = format!("v{}", metadata.annotation(VERSION)?);
@@ -117,9 +114,6 @@ impl Image {
     }
 
     /// Writes the layout to `folder`; replaces an older layout.
-    ///
-    /// # Errors
-    /// [`ImageError`] if `folder` contains other files, or can't be written.
     pub fn write(&self, folder: &Path) -> Result<(), ImageError> {
         let failed = |path: &Path| {
             let path = path.to_owned();

@@ -83,9 +83,6 @@ pub enum MetadataError {
 
 impl Metadata {
     /// Reads a file such as `policy-metadata.yml`.
-    ///
-    /// # Errors
-    /// [`MetadataError`] if the text is not valid metadata, or contains a value that the annotator writes.
     pub fn from_yaml(text: &str) -> Result<Self, MetadataError> {
         let metadata: Self = serde_saphyr::from_str(text)?;
         if metadata.protocol_version.is_some() {
@@ -98,9 +95,6 @@ impl Metadata {
     }
 
     /// The value of a required annotation.
-    ///
-    /// # Errors
-    /// [`MetadataError::Missing`] if it is missing.
     pub fn annotation(&self, name: &'static str) -> Result<&str, MetadataError> {
         self.annotations.get(name).map(String::as_str).ok_or(MetadataError::Missing(name))
     }

@@ -41,9 +41,6 @@ pub enum PackageError {
 
 /// Fills in `digest` and `createdAt`. The digest is the SHA-256 of the annotated module, which is also that of the
 /// image's layer and of the file in the release. Every other line stays the same.
-///
-/// # Errors
-/// [`PackageError`] if the package lacks a line for them, or has another version than the module.
 pub fn complete(package: &str, module: &[u8], created: Timestamp) -> Result<String, PackageError> {
     let metadata = annotate::metadata(module)?;
     let version = metadata.annotation(VERSION)?;

@@ -14,7 +14,7 @@ use clusterip_cluster::connect::ClusterArguments;
 use clusterip_cluster::external::assignment_watcher::AssignmentWatcher;
 use clusterip_cluster::http::server::ServerError;
 use clusterip_cluster::http::status::{Status, StatusServer};
-use clusterip_cluster::live_settings::startup::start_following;
+use clusterip_cluster::live_settings::start_following;
 use clusterip_cluster::live_settings::{LiveSettings, SettingsSource};
 use clusterip_cluster::logging::Logging;
 use clusterip_cluster::permissions::Duties;

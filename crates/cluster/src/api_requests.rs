@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::str::FromStr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,10 +16,53 @@ use thiserror::Error;
 use tokio::time::timeout;
 use tower::{BoxError, Service};
 
-use crate::api_error::{causes, innermost};
 use crate::api_server::{ApiServer, Unreachable};
-use crate::connect::RequestTimeout;
+use crate::error_text::{causes, innermost};
 use crate::list_pages;
+
+/// The time limit of a request to the API server; `None` for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestTimeout(pub Option<Duration>);
+
+impl Default for RequestTimeout {
+    fn default() -> Self {
+        Self(Some(Duration::from_secs(10)))
+    }
+}
+
+impl fmt::Display for RequestTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(limit) if limit.subsec_millis() == 0 => write!(f, "{}s", limit.as_secs()),
+            Some(limit) => write!(f, "{}ms", limit.as_millis()),
+            None => f.write_str("0"),
+        }
+    }
+}
+
+/// A text that is not a time limit.
+#[derive(Debug, Error)]
+#[error("expected a whole number with a unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit")]
+pub struct RequestTimeoutError;
+
+impl FromStr for RequestTimeout {
+    type Err = RequestTimeoutError;
+
+    /// Reads a time limit as kubectl does: a number without a unit is a number of seconds.
+    fn from_str(text: &str) -> Result<Self, RequestTimeoutError> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let number: u64 = digits.parse().map_err(|_| RequestTimeoutError)?;
+        let unit = match &text[digits.len()..] {
+            "ms" => 1,
+            "" | "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(RequestTimeoutError),
+        };
+        let milliseconds = number.checked_mul(unit).ok_or(RequestTimeoutError)?;
+        Ok(Self((milliseconds > 0).then(|| Duration::from_millis(milliseconds))))
+    }
+}
 
 /// A request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]

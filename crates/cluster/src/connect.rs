@@ -2,11 +2,8 @@
 
 use std::env;
 use std::error::Error as _;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -18,7 +15,9 @@ use tower::layer::layer_fn;
 
 use crate::api_error::{error_chain, error_message};
 use crate::api_requests::Bounded;
+pub use crate::api_requests::RequestTimeout;
 use crate::api_server::ApiServer;
+pub use crate::error_text::without_user_info;
 
 /// The arguments of every command that uses a cluster.
 #[derive(Clone, Debug, Default, Args)]
@@ -32,50 +31,6 @@ pub struct ClusterArguments {
     /// The time limit for a request to the API server, such as 500ms, 10s or 2m; 0 for no limit
     #[arg(long, value_name = "TIME", default_value_t)]
     pub request_timeout: RequestTimeout,
-}
-
-/// The time limit of a request to the API server; `None` for no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestTimeout(pub Option<Duration>);
-
-impl Default for RequestTimeout {
-    fn default() -> Self {
-        Self(Some(Duration::from_secs(10)))
-    }
-}
-
-impl fmt::Display for RequestTimeout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(limit) if limit.subsec_millis() == 0 => write!(f, "{}s", limit.as_secs()),
-            Some(limit) => write!(f, "{}ms", limit.as_millis()),
-            None => f.write_str("0"),
-        }
-    }
-}
-
-/// A text that is not a time limit.
-#[derive(Debug, Error)]
-#[error("expected a whole number with a unit, such as 500ms, 10s, 2m or 1h, or 0 for no limit")]
-pub struct RequestTimeoutError;
-
-impl FromStr for RequestTimeout {
-    type Err = RequestTimeoutError;
-
-    /// Reads a time limit as kubectl does: a number without a unit is a number of seconds.
-    fn from_str(text: &str) -> Result<Self, RequestTimeoutError> {
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let number: u64 = digits.parse().map_err(|_| RequestTimeoutError)?;
-        let unit = match &text[digits.len()..] {
-            "ms" => 1,
-            "" | "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            _ => return Err(RequestTimeoutError),
-        };
-        let milliseconds = number.checked_mul(unit).ok_or(RequestTimeoutError)?;
-        Ok(Self((milliseconds > 0).then(|| Duration::from_millis(milliseconds))))
-    }
 }
 
 /// Why there is no client for a cluster.
@@ -116,9 +71,6 @@ impl ClusterArguments {
 
     /// A client for the cluster of the kubeconfig, or for the cluster that this process runs in. Each of its requests
     /// has the time limit, and each error of the connection names the URL.
-    ///
-    /// # Errors
-    /// If the file can't be used, or no cluster is configured.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         let mut config = self.config().await?;
         let RequestTimeout(limit) = self.request_timeout;
@@ -199,9 +151,6 @@ async fn of_list(files: &[PathBuf], options: &KubeConfigOptions) -> Result<Confi
 }
 
 /// Merges kubeconfigs as kubectl does: files that don't exist are ignored, and the first value wins.
-///
-/// # Errors
-/// If no file exists, with all their names, or if a file can't be used.
 fn merged(files: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
     let mut merged: Option<Kubeconfig> = None;
     let mut not_found = None;
@@ -252,13 +201,6 @@ fn infer_message(error: &InferConfigError) -> String {
 
 fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
-}
-
-/// A text that should be a URL, without the user name and the password.
-pub fn without_user_info(url: &str) -> String {
-    let Some((before, host)) = url.rsplit_once('@') else { return url.to_owned() };
-    let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
-    format!("{}{host}", scheme.unwrap_or_default())
 }
 
 #[cfg(test)]

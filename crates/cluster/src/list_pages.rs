@@ -12,8 +12,7 @@ use kube::api::{ListParams, ObjectList};
 use thiserror::Error;
 use tower::BoxError;
 
-use crate::api_error::causes;
-use crate::api_requests;
+use crate::error_text::causes;
 
 /// How many objects are requested at a time, as long as no page is too large. Pages of more objects have no maximum
 /// size: the watchers of kube request 500 objects by default, and can't request fewer of them later.
@@ -36,11 +35,6 @@ pub fn fewer_objects(objects: u32) -> u32 {
 /// Whether a request failed because its page is too large. Request the page again with [`fewer_objects`].
 pub fn is_page_too_large(error: &KubeError) -> bool {
     causes(error).any(<dyn std::error::Error>::is::<PageTooLarge>)
-}
-
-/// Whether a request failed because the API server did not answer in time. Fewer objects may take less time.
-pub fn is_too_slow(error: &KubeError) -> bool {
-    api_requests::is_unanswered(error)
 }
 
 /// Whether the page that this URI requests has a maximum size.

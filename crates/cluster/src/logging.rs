@@ -85,9 +85,6 @@ pub struct LoggingError(#[from] SetGlobalDefaultError);
 
 impl Logging {
     /// Installs this logger for the process.
-    ///
-    /// # Errors
-    /// [`LoggingError`] if a logger was installed before.
     pub fn start(self) -> Result<(), LoggingError> {
         Ok(set_global_default(self.dispatch(io::stderr))?)
     }

@@ -184,9 +184,6 @@ pub fn parse(sources: &[ManifestText], namespace: &str) -> Result<Vec<Manifest>,
 }
 
 /// As [`parse`], but calls `visit` with each manifest in turn.
-///
-/// # Errors
-/// As [`parse`].
 pub fn each(sources: &[ManifestText], namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestErrors> {
     let mut errors = Vec::new();
     for (index, source) in sources.iter().enumerate() {
@@ -262,9 +259,6 @@ fn invalid(source: &ManifestText, error: YamlError) -> ManifestError {
 
 /// As [`each`] for one source, but the items of a list are visited as soon as they are read, so a large list is never
 /// completely in memory. Items after a mistake are visited too.
-///
-/// # Errors
-/// [`ManifestError`] for the first mistake.
 pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Manifest)) -> Result<(), ManifestError> {
     let visit = RefCell::new(visit);
     let file: Arc<str> = source.name.as_str().into();

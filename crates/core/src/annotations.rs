@@ -256,9 +256,6 @@ impl Moving {
     }
 
     /// Parses the value of the annotation. Fields other than `from` and `to` are ignored.
-    ///
-    /// # Errors
-    /// [`MovingError`] for a value that is too long, or has another form than [`Self::text`] writes.
     pub fn parse(text: &str) -> Result<Self, MovingError> {
         if is_too_long(text, Self::TOO_LONG) {
             return Err(MovingError::TooLong);

@@ -33,9 +33,6 @@ impl<'v> Located<'v> {
     }
 
     /// The field of an object; `None` if the field is absent or null, or if the value itself is null.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the value is neither an object nor null.
     pub fn get(&self, key: &str) -> Result<Option<Located<'v>>, TypeMismatch> {
         if self.value.is_null() {
             return Ok(None);
@@ -48,9 +45,6 @@ impl<'v> Located<'v> {
     }
 
     /// The field at the end of a path of fields; `None` if a field on the path is absent or null.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if a value on the path is neither an object nor null.
     pub fn descend(&self, path: &[&str]) -> Result<Option<Located<'v>>, TypeMismatch> {
         let mut at = self.clone();
         for key in path {
@@ -73,17 +67,11 @@ impl<'v> Located<'v> {
     }
 
     /// The fields of an object.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the value is not an object.
     pub fn object(&self) -> Result<&'v Map<String, Value>, TypeMismatch> {
         self.value.as_object().ok_or_else(|| self.mismatch("an object"))
     }
 
     /// The items of a list, with their paths.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the value is not a list.
     pub fn items(&self) -> Result<impl Iterator<Item = Located<'v>> + use<'v>, TypeMismatch> {
         let items = self.value.as_array().ok_or_else(|| self.mismatch("a list"))?;
         let path = self.path.clone();
@@ -91,17 +79,11 @@ impl<'v> Located<'v> {
     }
 
     /// The text of a string.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the value is not a string.
     pub fn text(&self) -> Result<&'v str, TypeMismatch> {
         self.value.as_str().ok_or_else(|| self.mismatch("a string"))
     }
 
     /// The string in a field; `None` if the field is absent, null or empty.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the value is not an object, or the field not a string.
     pub fn text_of(&self, key: &str) -> Result<Option<&'v str>, TypeMismatch> {
         match self.get(key)? {
             Some(at) => Ok(Some(at.text()?).filter(|text| !text.is_empty())),
@@ -110,9 +92,6 @@ impl<'v> Located<'v> {
     }
 
     /// The strings in a field with a list; empty if the field is absent or null.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the field is not a list, or an item not a string.
     pub fn texts_of(&self, key: &str) -> Result<Vec<&'v str>, TypeMismatch> {
         match self.get(key)? {
             Some(at) => at.items()?.map(|item| item.text()).collect(),
@@ -121,17 +100,11 @@ impl<'v> Located<'v> {
     }
 
     /// The strings in a field with a map of strings, such as labels; empty if the field is absent or null.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the field is not an object, or a value not a string.
     pub fn map_of(&self, key: &str) -> Result<BTreeMap<String, String>, TypeMismatch> {
         self.first_of(key, usize::MAX)
     }
 
     /// The first `most` entries, by key, of a field with a map of strings. The other entries are not read.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the field is not an object, or one of these values not a string.
     pub fn first_of(&self, key: &str, most: usize) -> Result<BTreeMap<String, String>, TypeMismatch> {
         match self.get(key)? {
             Some(at) => at.first(most),
@@ -140,9 +113,6 @@ impl<'v> Located<'v> {
     }
 
     /// A map of strings.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if the value is not an object, or a value in it not a string.
     pub fn map(&self) -> Result<BTreeMap<String, String>, TypeMismatch> {
         self.first(usize::MAX)
     }

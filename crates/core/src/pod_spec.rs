@@ -40,9 +40,6 @@ pub struct Term {
 
 impl PodSpec {
     /// Reads the fields of a Pod spec; all other fields are ignored.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] for a field of another type than the API defines.
     pub fn read(spec: &Located<'_>) -> Result<Self, TypeMismatch> {
         let path = ["affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"];
         let mut affinity: Vec<Term> = match spec.descend(&path)? {

@@ -54,10 +54,6 @@ pub enum Operation {
 
 impl Request {
     /// Reads a request. Objects of kinds other than Service and Node are not read.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] for a field of another type than the API defines, or for a Service or Node without the object
-    /// that its operation needs.
     pub fn read(request: &Value) -> Result<Self, TypeMismatch> {
         let request = Located::new(request, "request");
         request.object()?;

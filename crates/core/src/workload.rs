@@ -96,9 +96,6 @@ impl fmt::Display for WorkloadKind {
 impl TemplateAt {
     /// Reads the Pod spec of an object with these `metadata.labels` and this `spec`; `None` if the labels of its Pods do
     /// not match `selector`. Only a Pod itself is bound to a Node: a template that names one does not count.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] for a field of another type than the API defines.
     pub fn selected(self, labels: &Value, spec: &Value, selector: &Labels) -> Result<Option<PodSpec>, TypeMismatch> {
         let (labels, spec) = (Located::new(labels, "metadata.labels"), Located::new(spec, "spec"));
         let read = |spec: Option<&Located<'_>>| spec.map_or(Ok(PodSpec::default()), PodSpec::read).map(Some);

@@ -1,3 +1,4 @@
+use std::time::Duration;
 use std::time::Instant;
 
 use tokio::net::TcpListener;

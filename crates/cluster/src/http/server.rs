@@ -68,9 +68,6 @@ pub struct Server {
 
 impl Server {
     /// Listens on `address`.
-    ///
-    /// # Errors
-    /// If the address can't be used.
     pub async fn bind(address: SocketAddr, purpose: Purpose) -> Result<Self, ServerError> {
         let failed = |reason| ServerError::Listen { address, purpose, reason };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -85,9 +82,6 @@ impl Server {
 
     /// Answers requests with `router` until `shutdown` completes. `acceptor` accepts the connections, through
     /// `connections` or a clone of it.
-    ///
-    /// # Errors
-    /// If serving fails.
     pub async fn serve<A>(
         self,
         router: Router,

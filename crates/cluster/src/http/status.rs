@@ -42,9 +42,6 @@ pub struct StatusServer(Server);
 
 impl StatusServer {
     /// Listens on `address`.
-    ///
-    /// # Errors
-    /// If the address can't be bound.
     pub async fn bind(address: SocketAddr) -> Result<Self, ServerError> {
         Ok(Self(Server::bind(address, PURPOSE).await?))
     }
@@ -55,9 +52,6 @@ impl StatusServer {
     }
 
     /// Answers `/healthz`, `/readyz` and `/metrics` until `shutdown` completes.
-    ///
-    /// # Errors
-    /// If serving fails.
     pub async fn run(self, status: Status, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
         let connections = ConnectionLimiter::new(CONNECTIONS);
         self.0.serve(router(status), connections.clone(), connections, TIME, shutdown).await

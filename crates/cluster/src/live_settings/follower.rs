@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clusterip_api::{Compilation, Reason};
+use clusterip_core::settings::Settings;
 use futures::StreamExt;
+use kube::Client;
+use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::settings_source::{SettingsSource, Version, read, versions};
 use super::validation::check_in_background;
-use super::{CheckError, DocumentError, LiveSettings, SettingsError, WrittenSettings, pool_objects};
+use super::{CheckError, LiveSettings, SettingsError, WrittenSettings, pool_objects};
 use crate::host_metrics::ClusterMetrics;
+use crate::permissions::{self, Duties, PermissionsError};
 use crate::watch::service_ranges::ServiceRanges;
 
 /// How long to wait before a version is checked again after the policy has not answered.
@@ -42,9 +46,6 @@ pub struct Follower {
 impl Follower {
     /// Reads the settings and checks them. `ranges` are the Service ranges of the cluster, with the ones that are not
     /// usable.
-    ///
-    /// # Errors
-    /// [`SettingsError`] if the settings can't be read, or have mistakes.
     pub async fn start(
         source: SettingsSource,
         mut ranges: watch::Receiver<ServiceRanges>,
@@ -52,8 +53,8 @@ impl Follower {
     ) -> Result<Self, SettingsError> {
         let latest = read(&source).await?;
         let known = ranges.borrow_and_update().clone();
-        let mistakes = |mistakes| SettingsError::Mistakes { origin: source.to_string(), mistakes };
-        let (written, compiled) = document(&latest, &known, None).map_err(|error| mistakes(error.into()))?;
+        let mistakes = |mistakes| SettingsError::mistakes(&source, &mistakes);
+        let (written, compiled) = document(&latest, &known, None).map_err(mistakes)?;
         if let Some(compiled) = &compiled {
             log_changes(None, compiled);
         }
@@ -115,7 +116,7 @@ impl Follower {
         let compiled = document(&self.latest, &ranges, before.as_deref());
         let checked = match &compiled {
             Ok((written, _)) => check_in_background(written.clone(), ranges.clone()).await,
-            Err(error) => Err(error.clone().into()),
+            Err(error) => Err(error.clone()),
         };
         self.is_unanswered = matches!(checked, Err(CheckError::Unfinished(_)));
         let written = compiled.map(|(written, compiled)| {
@@ -190,7 +191,7 @@ fn document(
     version: &Version,
     ranges: &ServiceRanges,
     before: Option<&Compilation>,
-) -> Result<(WrittenSettings, Option<Compilation>), DocumentError> {
+) -> Result<(WrittenSettings, Option<Compilation>), CheckError> {
     match version {
         Version::File(content) => Ok((content.as_ref().map_err(Clone::clone)?.document(ranges)?, None)),
         Version::Objects(objects) => {
@@ -225,5 +226,65 @@ fn log_in_use(source: &SettingsSource, live: &LiveSettings) {
     }
     for warning in &live.warnings {
         tracing::warn!(%source, %warning, "settings");
+    }
+}
+
+/// Why the settings can't be followed.
+#[derive(Debug, Error)]
+pub enum FollowError {
+    /// The settings can't be read or are invalid.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Permissions are missing, or can't be checked.
+    #[error(transparent)]
+    Permissions(#[from] PermissionsError),
+}
+
+/// Reads the settings, starts to follow them, and checks that this identity has the permissions for its duties
+/// under them.
+///
+/// # Errors
+/// If the settings can't be read or are invalid, or if permissions are missing: the error names all missing ones.
+pub async fn start_following(
+    source: SettingsSource,
+    ranges: watch::Receiver<ServiceRanges>,
+    metrics: &ClusterMetrics,
+    client: &Client,
+    duties: &Duties,
+) -> Result<Follower, FollowError> {
+    let follower = match Follower::start(source, ranges, metrics.clone()).await {
+        Ok(follower) => follower,
+        Err(error) => {
+            if let SettingsError::Request { .. } = error {
+                // If the permission to read the settings is missing, others may be missing, too.
+                permissions::check(client, &Settings::default(), duties).await?;
+            }
+            return Err(error.into());
+        }
+    };
+    let settings = follower.subscribe().borrow().settings.clone();
+    permissions::check(client, &settings, duties).await?;
+    Ok(follower)
+}
+
+/// Reports the permissions that later settings require and this identity lacks. These settings are used nevertheless,
+/// because permissions can be granted at any time.
+pub async fn report_missing_permissions(
+    client: Client,
+    mut settings: watch::Receiver<Arc<LiveSettings>>,
+    duties: Duties,
+) {
+    while settings.changed().await.is_ok() {
+        let latest = settings.borrow_and_update().settings.clone();
+        match permissions::check(&client, &latest, &duties).await {
+            Ok(_) => {}
+            Err(PermissionsError::Missing(missing)) => {
+                // One line for each rule, so that it can be copied.
+                missing.to_string().lines().for_each(|line| tracing::error!("{line}"));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "can't determine whether the settings in use require more permissions");
+            }
+        }
     }
 }

@@ -7,14 +7,11 @@
 //!   the others, and its status tells why.
 //! - Each published version differs from the one before, so comparing hashes shows whether decisions may differ.
 
-mod completion;
 mod follower;
-mod mistakes;
 mod objects_in_files;
 mod pool_objects;
 mod settings_file;
 mod settings_source;
-pub mod startup;
 mod validation;
 
 use std::collections::BTreeMap;
@@ -27,16 +24,14 @@ use clusterip_core::{Decision, Denial, Verdict};
 use serde_json::Value;
 use thiserror::Error;
 
-pub use self::completion::complete;
-pub use self::follower::Follower;
-pub use self::mistakes::{CheckError, DocumentError, in_lines};
+pub use self::follower::{Follower, report_missing_permissions, start_following};
 pub use self::objects_in_files::{
     compiled_as_in_cluster, document_beside, document_of_objects, is_settings_api, is_settings_object,
 };
 pub use self::pool_objects::{compile_cluster, list as list_objects, list_if_defined};
 pub use self::settings_file::{SettingsFile, is_service_cidr};
 pub use self::settings_source::{SettingsSource, written};
-pub use self::validation::{check_settings, version};
+pub use self::validation::{check_settings, complete, version};
 
 /// A settings document as it was written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -139,32 +134,34 @@ impl LiveSettings {
     }
 }
 
+/// The message about mistakes of settings, which are one per line: each line begins with the name of the settings.
+pub fn in_lines(name: &str, mistakes: impl fmt::Display) -> String {
+    mistakes.to_string().lines().map(|mistake| format!("settings: {name}: {mistake}")).collect::<Vec<_>>().join("\n")
+}
+
+/// Why a version of the settings is not used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CheckError {
+    /// It has mistakes, one in each line.
+    #[error("{0}")]
+    Mistakes(String),
+    /// The check panicked, or was cancelled.
+    #[error("checking the settings failed: {0}")]
+    Unfinished(String),
+}
+
+impl CheckError {
+    fn mistake(text: impl fmt::Display) -> Self {
+        Self::Mistakes(text.to_string())
+    }
+}
+
 /// Initial settings that can't be used.
 #[derive(Debug, Error)]
 pub enum SettingsError {
-    /// The settings have mistakes; all of them are listed, one per line.
-    #[error("{}", in_lines(.origin, .mistakes))]
-    Mistakes {
-        /// The source of the settings.
-        origin: String,
-        /// The mistakes.
-        mistakes: CheckError,
-    },
-    /// The policy of Kubewarden does not exist.
-    #[error(
-        "settings: there is no ClusterAdmissionPolicy {name}: create it, or name another one with --policy \
-         (kubectl get clusteradmissionpolicies lists them)"
-    )]
-    NoPolicy {
-        /// The name of the policy.
-        name: String,
-    },
-    /// The definitions of the custom resources are not installed.
-    #[error(
-        "settings: the cluster has no resources of the API clusterip-policy.io: install their definitions with \
-         kubectl apply -k deploy/api, or use --settings FILE"
-    )]
-    NoDefinitions,
+    /// There are none, or they have mistakes.
+    #[error("{0}")]
+    Unusable(String),
     /// The source can't be read.
     #[error("settings: {origin} can't be read: {reason}")]
     Request {
@@ -174,4 +171,10 @@ pub enum SettingsError {
         #[source]
         reason: RequestFailure,
     },
+}
+
+impl SettingsError {
+    fn mistakes(source: &SettingsSource, mistakes: &CheckError) -> Self {
+        Self::Unusable(in_lines(&source.to_string(), mistakes))
+    }
 }

@@ -7,7 +7,7 @@ use clusterip_api::{Compilation, GROUP, InUse, Kind, ObjectKey, Reason, mistake_
 use serde_json::Value;
 
 use super::pool_objects::compiled;
-use super::{DocumentError, WrittenSettings};
+use super::{CheckError, WrittenSettings};
 use crate::object::{api_version, kind};
 use crate::watch::service_ranges::ServiceRanges;
 use crate::yaml::{self, YamlError};
@@ -23,9 +23,6 @@ pub fn is_settings_api(api_version: &str) -> bool {
 }
 
 /// The objects in a text, if some of them are settings: those of all documents, and the items of lists.
-///
-/// # Errors
-/// [`YamlError`] if the text is not YAML.
 pub(super) fn in_text(text: &str) -> Result<Option<Vec<Value>>, YamlError> {
     if !text.contains(GROUP) {
         return Ok(None);
@@ -61,37 +58,31 @@ fn add(object: Value, objects: &mut Vec<Value>) {
 /// The document that the settings objects of a file stand for. Every one of them must be usable in a cluster with these
 /// Service ranges. A `serviceCIDRSelector` selects ServiceCIDR objects among `objects` and those of the cluster; other
 /// objects are ignored.
-///
-/// # Errors
-/// [`DocumentError::Objects`] with a mistake for each object that can't be used.
-pub fn document_of_objects(objects: &[Value], cluster: &ServiceRanges) -> Result<WrittenSettings, DocumentError> {
+pub fn document_of_objects(objects: &[Value], cluster: &ServiceRanges) -> Result<WrittenSettings, CheckError> {
     let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
     let mistakes = wrong_names(&own);
     if !mistakes.is_empty() {
-        return Err(DocumentError::Objects(mistakes));
+        return Err(CheckError::Mistakes(mistakes.join("\n")));
     }
     let mut ranges = cluster.clone();
     ranges.labelled.extend(ServiceRanges::of(objects).labelled);
     let compiled = compiled(&own, &ranges, Some(&InUse::new()));
     let is_cluster_known = !cluster.labelled.is_empty();
     let mistakes: Vec<String> = own.iter().filter_map(|object| mistake(object, &compiled, is_cluster_known)).collect();
-    if mistakes.is_empty() { Ok(compiled.into()) } else { Err(DocumentError::Objects(mistakes)) }
+    if mistakes.is_empty() { Ok(compiled.into()) } else { Err(CheckError::Mistakes(mistakes.join("\n"))) }
 }
 
 /// The document that a server uses after the settings objects of a file were applied to a cluster that has the objects
 /// `there` and these Service ranges. All objects of the file must be in use then, and all of `there` that are now.
-///
-/// # Errors
-/// [`DocumentError::Objects`] with a mistake for each object that can't be used.
 pub fn document_beside(
     objects: &[Value],
     there: &[Value],
     cluster: &ServiceRanges,
-) -> Result<WrittenSettings, DocumentError> {
+) -> Result<WrittenSettings, CheckError> {
     let own: Vec<Value> = objects.iter().filter(|object| is_settings_object(object)).cloned().collect();
     let mistakes = wrong_names(&own);
     if !mistakes.is_empty() {
-        return Err(DocumentError::Objects(mistakes));
+        return Err(CheckError::Mistakes(mistakes.join("\n")));
     }
     let mut ranges = cluster.clone();
     ranges.labelled.extend(ServiceRanges::of(objects).labelled);
@@ -107,7 +98,7 @@ pub fn document_beside(
     };
     let spoilt = kept.iter().filter(was_in_use).filter_map(|object| mistake(object, &after, true));
     mistakes.extend(spoilt.map(|mistake| format!("beside these objects, {mistake}")));
-    if mistakes.is_empty() { Ok(after.into()) } else { Err(DocumentError::Objects(mistakes)) }
+    if mistakes.is_empty() { Ok(after.into()) } else { Err(CheckError::Mistakes(mistakes.join("\n"))) }
 }
 
 /// Whether the ranges of a pool are those of ServiceCIDR objects.

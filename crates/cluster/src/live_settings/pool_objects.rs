@@ -47,9 +47,6 @@ pub async fn list(client: &Client) -> Result<Vec<Value>, KubeError> {
 }
 
 /// As [`list`]; none if the definitions of the custom resources are not installed.
-///
-/// # Errors
-/// If they can't be listed.
 pub async fn list_if_defined(client: &Client) -> Result<Vec<Value>, KubeError> {
     match list(client).await {
         Err(KubeError::Api(status)) if status.code == 404 => Ok(Vec::new()),
@@ -58,9 +55,6 @@ pub async fn list_if_defined(client: &Client) -> Result<Vec<Value>, KubeError> {
 }
 
 /// What a server compiles from the objects of this API in a cluster; `None` if there are none.
-///
-/// # Errors
-/// If the objects or the ServiceCIDRs can't be listed.
 pub async fn compile_cluster(client: &Client) -> Result<Option<Compilation>, KubeError> {
     let objects = list_if_defined(client).await?;
     if objects.is_empty() {
@@ -71,9 +65,6 @@ pub async fn compile_cluster(client: &Client) -> Result<Option<Compilation>, Kub
 }
 
 /// The Service ranges of the cluster; none before Kubernetes 1.33, which has no ServiceCIDRs.
-///
-/// # Errors
-/// If they can't be listed.
 pub(super) async fn service_ranges(client: &Client) -> Result<ServiceRanges, KubeError> {
     let found = match Api::<ServiceCIDR>::all(client.clone()).list(&ListParams::default()).await {
         Ok(found) => found.items,

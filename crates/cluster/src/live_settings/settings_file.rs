@@ -1,18 +1,26 @@
 //! Settings in Kubernetes objects: objects of the API `clusterip-policy.io`, or the policy of Kubewarden or the
 //! ConfigMap that contains the document.
 
+use clusterip_api::GROUP;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 
 use super::objects_in_files::{document_of_objects, in_text, is_settings_object, selects_service_cidrs};
-use super::settings_source::{Written, parse};
-use super::{DocumentError, WrittenSettings};
+use super::{CheckError, WrittenSettings};
 use crate::object::{api_version, kind};
 use crate::watch::service_ranges::ServiceRanges;
 use crate::yaml;
 
 /// The key of a ConfigMap that holds the settings.
-pub(super) const KEY: &str = "settings.yaml";
+const KEY: &str = "settings.yaml";
+
+/// A document, or why a text is not a document.
+type Written = Result<Value, CheckError>;
+
+/// Parses the text of a settings document. An empty text is null.
+pub(super) fn parse(text: &str) -> Written {
+    yaml::single(text).map_err(CheckError::mistake)
+}
 
 /// The content of a settings file.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,11 +34,8 @@ pub enum SettingsFile {
 impl SettingsFile {
     /// Reads the text of a file: the document itself, the settings in it if it is a policy of Kubewarden
     /// (`spec.settings`) or a ConfigMap (the key `settings.yaml`), or objects of the API `clusterip-policy.io`.
-    ///
-    /// # Errors
-    /// [`DocumentError`] if the text is empty or not YAML, or if an object is of another kind or has no settings.
-    pub fn read(text: &str) -> Result<Self, DocumentError> {
-        if let Some(objects) = in_text(text)? {
+    pub fn read(text: &str) -> Result<Self, CheckError> {
+        if let Some(objects) = in_text(text).map_err(CheckError::mistake)? {
             return match objects.iter().find(|object| !is_settings_object(object) && !is_service_cidr(object)) {
                 None => Ok(Self::Objects(objects)),
                 Some(other) => Err(why_not_among_objects(other)),
@@ -38,17 +43,14 @@ impl SettingsFile {
         }
         let document = parse(text)?;
         if document.is_null() {
-            return Err(DocumentError::Empty);
+            return Err(CheckError::mistake("the file is empty: write {} for the pools of K2s"));
         }
         settings_of(document).map(Self::Document)
     }
 
     /// The settings document. Objects are compiled in a cluster with these Service ranges: pools may select its
     /// ServiceCIDRs.
-    ///
-    /// # Errors
-    /// [`DocumentError::Objects`] if an object can't be used.
-    pub fn document(&self, cluster: &ServiceRanges) -> Result<WrittenSettings, DocumentError> {
+    pub fn document(&self, cluster: &ServiceRanges) -> Result<WrittenSettings, CheckError> {
         match self {
             Self::Document(document) => Ok(document.clone().into()),
             Self::Objects(objects) => document_of_objects(objects, cluster),
@@ -57,10 +59,7 @@ impl SettingsFile {
 
     /// The settings document as far as it is known without the cluster: without the pools whose ranges are those of
     /// ServiceCIDR objects.
-    ///
-    /// # Errors
-    /// As [`Self::document`].
-    pub fn document_without_cluster(&self) -> Result<WrittenSettings, DocumentError> {
+    pub fn document_without_cluster(&self) -> Result<WrittenSettings, CheckError> {
         match self {
             Self::Document(document) => Ok(document.clone().into()),
             Self::Objects(objects) => {
@@ -86,12 +85,22 @@ pub fn is_service_cidr(object: &Value) -> bool {
 }
 
 /// The error about an object or a document that may not be in a file with objects of the API `clusterip-policy.io`.
-fn why_not_among_objects(other: &Value) -> DocumentError {
+fn why_not_among_objects(other: &Value) -> CheckError {
     let (api_version, kind) = (api_version(other).to_owned(), kind(other).to_owned());
     if api_version.is_empty() || kind.is_empty() {
-        return DocumentError::DocumentBesideObjects;
+        return CheckError::Mistakes(format!(
+            "the file has objects of {GROUP} and a document without apiVersion or kind: remove the document, or write \
+             its settings as objects"
+        ));
     }
-    DocumentError::OtherObject { api_version, kind }
+    other_object(&api_version, &kind)
+}
+
+fn other_object(api_version: &str, kind: &str) -> CheckError {
+    CheckError::Mistakes(format!(
+        "{api_version} {kind} has no settings: pass the settings themselves, objects of {GROUP}, a \
+         ClusterAdmissionPolicy with them in spec.settings, or a ConfigMap with them in data[{KEY:?}]"
+    ))
 }
 
 /// The settings document in a document that may be a policy of Kubewarden or a ConfigMap.
@@ -104,16 +113,19 @@ fn settings_of(document: Value) -> Written {
     match (group, kind) {
         ("policies.kubewarden.io", "ClusterAdmissionPolicy" | "AdmissionPolicy") => Ok(of_policy(document.get("spec"))),
         ("policies.kubewarden.io", "ClusterAdmissionPolicyGroup" | "AdmissionPolicyGroup") => {
-            Err(DocumentError::PolicyGroup { kind: kind.to_owned() })
+            Err(CheckError::Mistakes(format!(
+                "{kind}: its settings are below spec.policies, in the settings of one of its policies: pass them as a \
+                 file of their own"
+            )))
         }
         ("", "ConfigMap") => match document.pointer("/data").and_then(|data| data.get(KEY)).and_then(Value::as_str) {
-            Some(text) => yaml::single(text).map_err(DocumentError::YamlInConfigMap),
+            Some(text) => yaml::single(text).map_err(|error| CheckError::Mistakes(format!("data[{KEY:?}]: {error}"))),
             None => {
                 let config_map = serde_json::from_value::<ConfigMap>(document);
-                of_config_map(&config_map.map_err(|error| DocumentError::ConfigMap(error.to_string()))?)
+                of_config_map(&config_map.map_err(CheckError::mistake)?)
             }
         },
-        _ => Err(DocumentError::OtherObject { api_version: api_version.to_owned(), kind: kind.to_owned() }),
+        _ => Err(other_object(api_version, kind)),
     }
 }
 
@@ -128,7 +140,7 @@ fn of_config_map(config_map: &ConfigMap) -> Written {
     let Some(text) = data.and_then(|data| data.get(KEY)) else {
         let keys: Vec<_> = data.into_iter().flat_map(|data| data.keys().map(String::as_str)).collect();
         let keys = if keys.is_empty() { "it has no keys".to_owned() } else { format!("it has {}", keys.join(", ")) };
-        return Err(DocumentError::NoKey { keys });
+        return Err(CheckError::Mistakes(format!("the ConfigMap has no key {KEY}: {keys}")));
     };
     parse(text)
 }

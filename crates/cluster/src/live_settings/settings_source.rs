@@ -16,14 +16,17 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::settings_file::{SettingsFile, of_policy};
-use super::{DocumentError, SettingsError, WrittenSettings, pool_objects};
+use super::{CheckError, SettingsError, WrittenSettings, pool_objects};
 use crate::host_metrics::ClusterMetrics;
 use crate::manifests;
 use crate::watch::service_ranges::ServiceRanges;
-use crate::yaml;
 
 /// The kind of a policy of Kubewarden.
 const POLICY: &str = "ClusterAdmissionPolicy";
+
+/// The message if a cluster does not have the definitions of the custom resources.
+const NO_DEFINITIONS: &str = "settings: the cluster has no resources of the API clusterip-policy.io: install their \
+                              definitions with kubectl apply -k deploy/api, or use --settings FILE";
 
 /// How often a file is checked. A mounted ConfigMap changes through symbolic links, for which not every file system
 /// sends notifications.
@@ -81,15 +84,7 @@ pub(super) enum Version {
 }
 
 /// The settings of a file, or why it has none.
-pub(super) type FileContent = Result<SettingsFile, DocumentError>;
-
-/// A document, or why a text is not a document.
-pub(super) type Written = Result<Value, DocumentError>;
-
-/// Parses the text of a settings document. An empty text is null.
-pub(super) fn parse(text: &str) -> Written {
-    Ok(yaml::single(text)?)
-}
+pub(super) type FileContent = Result<SettingsFile, CheckError>;
 
 /// The settings in a file, in one of the forms of [`SettingsFile::read`].
 fn of_file(file: &Path) -> FileContent {
@@ -97,7 +92,7 @@ fn of_file(file: &Path) -> FileContent {
         let source = manifests::read_file(file).map_err(|error| {
             // Every message about settings names their source itself.
             let (text, name) = (error.to_string(), format!("{}: ", file.display()));
-            DocumentError::File(text.strip_prefix(&name).map(str::to_owned).unwrap_or(text))
+            CheckError::Mistakes(text.strip_prefix(&name).map(str::to_owned).unwrap_or(text))
         })?;
         SettingsFile::read(&source.text)
     };
@@ -111,9 +106,6 @@ fn of_file(file: &Path) -> FileContent {
 
 /// The document of the current version. If the version consists of objects, they are compiled in the cluster of
 /// `client`. Objects of a file are not compared with its Service ranges.
-///
-/// # Errors
-/// [`SettingsError`] if the source or the Service ranges can't be read, or if the source has no document.
 pub async fn written(source: &SettingsSource, client: &Client) -> Result<WrittenSettings, SettingsError> {
     let ranges = async || {
         pool_objects::service_ranges(client).await.map_err(|error| SettingsError::Request {
@@ -125,9 +117,7 @@ pub async fn written(source: &SettingsSource, client: &Client) -> Result<Written
         Version::File(content) => {
             let selects = content.as_ref().is_ok_and(SettingsFile::selects_service_cidrs);
             let ranges = if selects { ranges().await?.only_labels() } else { ServiceRanges::default() };
-            content
-                .and_then(|file| file.document(&ranges))
-                .map_err(|error| SettingsError::Mistakes { origin: source.to_string(), mistakes: error.into() })
+            content.and_then(|file| file.document(&ranges)).map_err(|error| SettingsError::mistakes(source, &error))
         }
         Version::Objects(objects) => Ok(pool_objects::compiled(&objects, &ranges().await?, None).into()),
     }
@@ -142,12 +132,17 @@ pub(super) async fn read(source: &SettingsSource) -> Result<Version, SettingsErr
         SettingsSource::File(file) => Ok(Version::File(of_file(file))),
         SettingsSource::Pools { client } => match pool_objects::list(client).await {
             Ok(objects) => Ok(Version::Objects(objects)),
-            Err(KubeError::Api(status)) if status.code == 404 => Err(SettingsError::NoDefinitions),
+            Err(KubeError::Api(status)) if status.code == 404 => {
+                Err(SettingsError::Unusable(NO_DEFINITIONS.to_owned()))
+            }
             Err(error) => Err(failed(source, &error)),
         },
         SettingsSource::KubewardenPolicy { client, name } => match policies(client).get_opt(name).await {
             Ok(Some(policy)) => Ok(of_kubewarden(&policy)),
-            Ok(None) => Err(SettingsError::NoPolicy { name: name.clone() }),
+            Ok(None) => Err(SettingsError::Unusable(format!(
+                "settings: there is no ClusterAdmissionPolicy {name}: create it, or name another one with --policy \
+                 (kubectl get clusteradmissionpolicies lists them)"
+            ))),
             Err(error) => Err(failed(source, &error)),
         },
     }
@@ -198,7 +193,7 @@ pub(super) fn versions(
             let version = move |seen: Result<Option<DynamicObject>, WatchError>| {
                 let version = match seen {
                     Ok(Some(policy)) => Some(of_kubewarden(&policy)),
-                    Ok(None) => Some(Version::File(Err(DocumentError::Deleted))),
+                    Ok(None) => Some(Version::File(Err(CheckError::mistake("the ClusterAdmissionPolicy was deleted")))),
                     Err(error) => {
                         metrics.watch_error(POLICY);
                         let error = error_chain(&error);

@@ -1,4 +1,4 @@
-//! Checks a settings document.
+//! Completes a settings document with what the host knows, and checks it.
 
 use std::hash::Hasher;
 
@@ -8,28 +8,22 @@ use clusterip_core::settings::{
     Mistake, Settings, is_outside_service_ranges, unknown_name_message, with_ranges_of_cluster,
 };
 use ipnet::IpNet;
-use serde_json::Value;
+use serde_json::{Value, json};
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::{CheckError, LiveSettings, Warning, WrittenSettings, complete};
+use super::{CheckError, LiveSettings, Warning, WrittenSettings};
 use crate::watch::service_ranges::ServiceRanges;
 
 /// As [`check_settings`], on a thread that may block: hundreds of large pools take a while.
-///
-/// # Errors
-/// [`CheckError`] with the mistakes of the document.
 pub(super) async fn check_in_background(
     written: WrittenSettings,
     ranges: ServiceRanges,
 ) -> Result<LiveSettings, CheckError> {
     let checked = tokio::task::spawn_blocking(move || check_settings(written, &ranges));
-    checked.await.map_err(CheckError::Unfinished)?
+    checked.await.map_err(|error| CheckError::Unfinished(error.to_string()))?
 }
 
 /// The settings of a document in a cluster with these ranges.
-///
-/// # Errors
-/// [`CheckError`] with the mistakes of the document.
 pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRanges) -> Result<LiveSettings, CheckError> {
     let WrittenSettings { document: written, objects } = written.into();
     let are_objects = objects.is_some();
@@ -48,11 +42,12 @@ pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRange
         if let Some(reason) = why_default_pools_do_not_fit(&document) {
             mistakes = format!("{mistakes}\n{reason}");
         }
-        CheckError::Refused(worded(mistakes))
+        CheckError::Mistakes(worded(mistakes))
     })?;
     let outside = pools_outside(&settings, &cluster_ranges(&ranges.all));
     if !outside.is_empty() {
-        return Err(CheckError::Outside(outside.into_iter().map(worded).collect()));
+        let outside: Vec<String> = outside.into_iter().map(worded).collect();
+        return Err(CheckError::Mistakes(outside.join("\n")));
     }
     let mut warnings = settings.warnings();
     warnings.extend(unknown_systems(&document));
@@ -60,6 +55,36 @@ pub fn check_settings(written: impl Into<WrittenSettings>, ranges: &ServiceRange
     warnings.extend(contradiction(&settings.service_cidrs, &ranges.all));
     let warnings = warnings.into_iter().map(|warning| Warning::new(warning, &document, are_objects)).collect();
     Ok(LiveSettings { hash: hash(&document), version, settings, document, warnings, are_objects })
+}
+
+/// Completes settings with what the native host knows, unless the settings say something else: look-ups by namespace,
+/// which the host answers from indexes, the Service ranges of the cluster, and the ranges that are not usable.
+pub fn complete(mut settings: Value, ranges: &ServiceRanges) -> Value {
+    let Some(document) = settings.as_object_mut() else { return settings };
+    let services = document.entry("services").or_insert(Value::Null);
+    if services.is_null() {
+        *services = json!({});
+    }
+    let Some(services) = services.as_object_mut() else { return settings };
+    let is_empty = |value: &Value| match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        other => other.is_null(),
+    };
+    let learned = [("serviceCIDRs", json!(ranges.all)), ("unusableServiceCIDRs", ranges.unusable_document())];
+    for (key, known) in learned {
+        if !is_empty(&known) && services.get(key).is_none_or(is_empty) {
+            services.insert(key.to_owned(), known);
+        }
+    }
+    let evidence = services.entry("evidence").or_insert(Value::Null);
+    if evidence.is_null() {
+        *evidence = json!({});
+    }
+    if let Some(evidence) = evidence.as_object_mut() {
+        evidence.entry("lookups").or_insert(json!("namespace"));
+    }
+    settings
 }
 
 /// A warning for each operating system in the document that Kubernetes does not know. The policy accepts it, because
@@ -167,10 +192,8 @@ fn hash(document: &Value) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::live_settings::settings_source::parse;
+    use crate::live_settings::settings_file::parse;
 
     fn checked(yaml: &str, ranges: &[&str]) -> Result<LiveSettings, String> {
         let ranges: Vec<_> = ranges.iter().map(|&range| range.to_owned()).collect();

@@ -30,9 +30,6 @@ pub enum Namespace<'n> {
 
 /// Reads the objects of files, of all files below folders (ordered by name, without hidden files), and of standard
 /// input for `-`. An object without a namespace, of a kind that has one, gets `namespace`.
-///
-/// # Errors
-/// [`ManifestErrors`] with the mistakes of all files.
 pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
     let mut files = Files::new(namespace);
     for path in paths {
@@ -42,9 +39,6 @@ pub fn load(paths: &[PathBuf], namespace: Namespace<'_>) -> Result<Input, Manife
 }
 
 /// As [`load`], for a text that was read already.
-///
-/// # Errors
-/// [`ManifestErrors`] with all mistakes of the text.
 pub fn load_text(source: ManifestText, namespace: Namespace<'_>) -> Result<Input, ManifestErrors> {
     let mut files = Files::new(namespace);
     let parsed = files.parse(&source);

@@ -15,17 +15,11 @@ pub fn is_standard_input(path: &Path) -> bool {
 }
 
 /// Reads the text of one file, which may have 64 MiB, or all of standard input for `-`.
-///
-/// # Errors
-/// [`ManifestError`] if the file can't be read, is too large, or is not UTF-8.
 pub fn read_file(path: &Path) -> Result<ManifestText, ManifestError> {
     read_at_most(path, MAX_FILE)
 }
 
 /// As [`read_file`] without a limit, for files with the objects of a whole cluster.
-///
-/// # Errors
-/// [`ManifestError`] if the file can't be read, or is not UTF-8.
 pub fn read_large_file(path: &Path) -> Result<ManifestText, ManifestError> {
     read_at_most(path, u64::MAX)
 }

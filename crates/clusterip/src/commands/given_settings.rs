@@ -7,7 +7,7 @@ use anyhow::{Context, Error};
 use clusterip_api::{Compilation, Kind, Reason};
 use clusterip_cluster::api_error::RequestFailure;
 use clusterip_cluster::live_settings::{
-    DocumentError, LiveSettings, SettingsFile, WrittenSettings, check_settings, compiled_as_in_cluster, in_lines,
+    CheckError, LiveSettings, SettingsFile, WrittenSettings, check_settings, compiled_as_in_cluster, in_lines,
 };
 use clusterip_cluster::manifests;
 use clusterip_cluster::permissions::Need;
@@ -67,7 +67,7 @@ impl GivenSettings {
 }
 
 /// The error of a command whose settings can't be read. `name` is the name of the settings.
-pub fn unusable(name: &str, error: &DocumentError) -> Error {
+pub fn unusable(name: &str, error: &CheckError) -> Error {
     anyhow::anyhow!("{}", in_lines(name, error))
 }
 

@@ -9,9 +9,7 @@ use clap::Args;
 use clusterip_api::ReservationHolder;
 use clusterip_cluster::api_error::RequestFailure;
 use clusterip_cluster::connect::ClusterArguments;
-use clusterip_cluster::live_settings::{
-    CheckError, LiveSettings, SettingsFile, check_settings, document_beside, list_if_defined,
-};
+use clusterip_cluster::live_settings::{LiveSettings, SettingsFile, check_settings, document_beside, list_if_defined};
 use clusterip_cluster::lookups::api_server_lists;
 use clusterip_cluster::lookups::snapshot::Snapshot;
 use clusterip_cluster::manifests::{self, ManifestText};
@@ -143,7 +141,7 @@ fn is_valid(source: &ManifestText, cluster: Option<&Cluster>) -> anyhow::Result<
         (Ok(SettingsFile::Objects(objects)), Some(cluster)) => document_beside(&objects, &cluster.objects()?, &ranges),
         (file, _) => file.and_then(|file| file.document(&ranges)),
     };
-    let checked = written.map_err(CheckError::from).and_then(|written| check_settings(written, &ranges));
+    let checked = written.and_then(|written| check_settings(written, &ranges));
     let mut lines = String::new();
     let mut line = |what: &str, text: &str| lines.push_str(&format!("{name}: {what}{}\n", harmless(text)));
     let is_valid = checked.is_ok();

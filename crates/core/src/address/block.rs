@@ -40,9 +40,6 @@ pub struct Blocks {
 
 impl Blocks {
     /// Cuts `cidr` into blocks of `/block_len`. Host bits of `cidr` are ignored.
-    ///
-    /// # Errors
-    /// [`BlockError::Length`] if a block would be larger than the CIDR or smaller than one address.
     pub fn new(cidr: IpNet, block_len: u8) -> Result<Self, BlockError> {
         let cidr = cidr.trunc();
         let family = Family::of(cidr.addr());
@@ -154,9 +151,6 @@ impl BlockAllocator {
     }
 
     /// Allocates the first free block behind the last block handed out, with wrap-around.
-    ///
-    /// # Errors
-    /// [`Full`] if no block is free.
     pub fn allocate_next(&mut self) -> Result<IpNet, Full> {
         let last = self.blocks.last_index();
         let found = self
@@ -173,9 +167,6 @@ impl BlockAllocator {
 
     /// Marks every block that overlaps `range` as used: a block, a part of one, or several. Used blocks stay used. The
     /// place where the search for the next block starts does not change.
-    ///
-    /// # Errors
-    /// [`BlockError::NotInRange`] if the range lies outside of the CIDR.
     pub fn occupy(&mut self, range: IpNet) -> Result<(), BlockError> {
         let indices = self.indices(range)?;
         self.held.insert(indices);
@@ -184,9 +175,6 @@ impl BlockAllocator {
 
     /// Frees every block that overlaps `range`. Blocks that are free stay free. The place where the search for the next
     /// block starts does not change.
-    ///
-    /// # Errors
-    /// [`BlockError::NotInRange`] if the range lies outside of the CIDR.
     pub fn release(&mut self, range: IpNet) -> Result<(), BlockError> {
         let indices = self.indices(range)?;
         self.held.remove(indices);

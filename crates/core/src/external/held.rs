@@ -24,9 +24,6 @@ pub struct Held {
 
 impl Held {
     /// Reads `{"held": [{"address": …, "by": …}]}`; `None` for `null`.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] for any other form.
     pub fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
         if value.is_null() {
             return Ok(None);

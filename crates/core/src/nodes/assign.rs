@@ -22,9 +22,6 @@ pub struct Allocation {
 
 impl Allocation {
     /// Reads the state; `None` for `null`.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] if `value` is not an object with two lists of CIDRs.
     pub fn read(value: &Value) -> Result<Option<Self>, TypeMismatch> {
         if value.is_null() {
             return Ok(None);

@@ -20,9 +20,6 @@ pub struct Node {
 
 impl Node {
     /// Reads the fields of a Node object that is at `path` of a document.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] for a field of another type than the API defines.
     pub fn read(object: &Value, path: &str) -> Result<Self, TypeMismatch> {
         let object = Located::new(object, path);
         let empty = Value::Null;

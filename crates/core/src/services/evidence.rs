@@ -75,9 +75,6 @@ impl Evidence {
 /// Looks for the values of `keys`, and makes no more look-ups than necessary.
 ///
 /// `warnings` gets a line for each disagreement of workloads and each annotation that can't be read.
-///
-/// # Errors
-/// [`LookupError`] of the first look-up that fails.
 pub(crate) fn gather(
     service: &Service,
     namespace: &LazyNamespace<'_>,

@@ -55,9 +55,6 @@ pub struct Service {
 
 impl Service {
     /// Reads the fields of a Service object that is at `path` of a document.
-    ///
-    /// # Errors
-    /// [`TypeMismatch`] for a field of another type than the API defines.
     pub fn read(object: &Value, path: &str) -> Result<Self, TypeMismatch> {
         let object = Located::new(object, path);
         let empty = Value::Null;

@@ -33,9 +33,6 @@ impl<'a> Picker<'a> {
     /// If the cluster has `IPAddress` objects, the last check is always a look-up of the address itself, because a list
     /// may be older than the last Service. Therefore `spread` starts without a list, and its cost does not grow with
     /// the cluster. `lowest` starts without a list if the host sent the addresses in use with the request.
-    ///
-    /// # Errors
-    /// [`LookupError`] of the first look-up that fails.
     pub fn pick(&mut self, candidates: &Candidates) -> Result<Option<IpAddr>, LookupError> {
         let mut listed: Option<Used> = None;
         for band in &candidates.bands {
@@ -79,9 +76,6 @@ impl<'a> Picker<'a> {
     }
 
     /// The other Service that has `address`, the first one by namespace and name; `None` if no Service has it.
-    ///
-    /// # Errors
-    /// [`LookupError`] if the Services can't be listed.
     pub fn holder(&self, address: IpAddr) -> Result<Option<ServiceKey>, LookupError> {
         let mut first: Option<ServiceKey> = None;
         self.cluster.service_addresses(&mut |namespace, name, held| {

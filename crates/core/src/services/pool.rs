@@ -77,9 +77,6 @@ pub enum PoolRefusal {
 /// Nodes are looked up only if a pool that admits the Service matches on node labels. The annotation
 /// `clusterip-policy/pool` replaces the evidence about nodes, but no other condition, because those conditions protect
 /// the pool of one team from other teams.
-///
-/// # Errors
-/// [`PoolRefusal`] if a look-up fails, or if the annotation names a pool that is unknown or does not admit the Service.
 pub fn choose<'s>(
     service: &Service,
     namespace: &LazyNamespace<'_>,

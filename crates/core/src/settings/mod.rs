@@ -208,9 +208,6 @@ pub struct Mistake {
 
 impl Settings {
     /// Reads and checks a settings document. `null` counts as `{}`.
-    ///
-    /// # Errors
-    /// [`Invalid`] with all mistakes.
     pub fn from_value(document: &Value) -> Result<Self, Invalid> {
         let (settings, paths, mut mistakes) = read::settings(document);
         mistakes.extend(check_services::mistakes(&settings, &paths.services));

@@ -113,9 +113,6 @@ impl Settings {
     }
 
     /// An allocator for the blocks of one range of a pool. Blocks that are withheld count as used, all others as free.
-    ///
-    /// # Errors
-    /// See [`NodePool::blocks`].
     pub fn block_allocator(&self, pool: &NodePool, cidr: IpNet) -> Result<BlockAllocator, BlockError> {
         let mut allocator = BlockAllocator::new(pool.blocks(cidr)?);
         for (range, _) in self.withheld_from(pool) {

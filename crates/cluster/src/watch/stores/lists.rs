@@ -1,6 +1,7 @@
 //! How a kind is listed. Each watch begins with a list.
 
-use crate::list_pages::{fewer_objects, is_page_too_large, is_too_slow};
+use crate::api_error::is_too_slow;
+use crate::list_pages::{fewer_objects, is_page_too_large};
 
 use super::super::kinds::{self, Kind};
 

@@ -1,99 +1,18 @@
 //! Parses YAML, and so JSON, into values with the position of each in the text.
 
-use serde_json::{Map, Value};
-use thiserror::Error;
+mod composer;
+mod node;
+mod scalar;
+mod text_parts;
 
-use super::text_parts::{self, Part};
-use super::yaml_composer::{Composer, MAX_ALIASED, MAX_ALIASED_MIB};
-use super::yaml_size::Size;
+use serde_json::Value;
 
-/// Text that is not YAML, or that JSON can't represent.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("line {line}: {reason}")]
-pub struct YamlError {
-    /// The document, counted from 1.
-    pub document: usize,
-    /// The line, counted from 1.
-    pub line: usize,
-    /// What is wrong.
-    pub reason: String,
-}
-
-/// A value with its position in the text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Node {
-    /// The value itself.
-    pub data: Data,
-    /// The position of the first character, counted in characters of the text.
-    pub start: usize,
-    /// The position after the last character. For a block mapping or sequence it is not exact.
-    pub end: usize,
-    /// The line of the first character, counted from 1.
-    pub line: usize,
-    /// The column of the first character, counted from 0.
-    pub column: usize,
-    /// Whether an alias is at this position and the value is elsewhere.
-    pub aliased: bool,
-    /// Whether the value is in braces or brackets.
-    pub flow: bool,
-}
-
-/// The value of a node.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Data {
-    /// Null, a boolean, a number or a string.
-    Scalar(Value),
-    /// A list.
-    Sequence(Vec<Node>),
-    /// An object: keys (scalars, as strings) and values, in their order.
-    Mapping(Vec<(Key, Node)>),
-}
-
-/// The key of a field with its position in the text.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Key {
-    /// The text of the key.
-    pub name: String,
-    /// As [`Node::start`].
-    pub start: usize,
-    /// As [`Node::end`].
-    pub end: usize,
-    /// As [`Node::line`].
-    pub line: usize,
-    /// As [`Node::column`].
-    pub column: usize,
-    /// Whether the field comes from another mapping through a merge key (`<<`).
-    pub merged: bool,
-}
-
-impl Node {
-    /// The value as JSON.
-    pub fn to_value(&self) -> Value {
-        match &self.data {
-            Data::Scalar(value) => value.clone(),
-            Data::Sequence(items) => items.iter().map(Self::to_value).collect(),
-            Data::Mapping(fields) => Value::Object(
-                fields.iter().map(|(key, value)| (key.name.clone(), value.to_value())).collect::<Map<_, _>>(),
-            ),
-        }
-    }
-
-    /// Whether the value is null, as that of an empty document is.
-    pub fn is_null(&self) -> bool {
-        matches!(self.data, Data::Scalar(Value::Null))
-    }
-
-    /// The field of a mapping; `None` if there is none, or the node is not a mapping.
-    pub fn field(&self, name: &str) -> Option<(&Key, &Node)> {
-        let Data::Mapping(fields) = &self.data else { return None };
-        fields.iter().find(|(key, _)| key.name == name).map(|(key, value)| (key, value))
-    }
-}
+use self::composer::{Composer, MAX_ALIASED, MAX_ALIASED_MIB};
+use self::node::Size;
+pub use self::node::{Data, Key, Node, OnItem, YamlError};
+use self::text_parts::Part;
 
 /// Parses the only document of a text; an empty text is null.
-///
-/// # Errors
-/// [`YamlError`] for the first mistake, or for a second document.
 pub fn single(text: &str) -> Result<Value, YamlError> {
     let mut documents = documents(text);
     match (documents.next().transpose()?, documents.next().transpose()?) {
@@ -138,10 +57,6 @@ impl<'t> DocumentGroup<'t> {
         Documents { composer: Composer::new(self.parts, self.reserved_aliases), ended: false }
     }
 }
-
-/// Is called with an item of a list and its document, counted from 1. If it returns the item, the item stays in that
-/// document.
-pub type OnItem<'t> = dyn FnMut(Node, usize) -> Option<Node> + 't;
 
 /// As [`documents`], but calls `on_item` with each item below `items` of a document as soon as it is read: a list may
 /// be as large as the cluster that it was printed from.

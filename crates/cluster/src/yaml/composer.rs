@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
 use serde_json::Value;
 
+use super::node::{Data, Key, Node, OnItem, Size, YamlError, height};
+use super::scalar::scalar;
 use super::text_parts::Part;
-use super::yaml::{Data, Key, Node, OnItem, YamlError};
-use super::yaml_position::{Mark, TextPosition};
-use super::yaml_scalar::scalar;
-use super::yaml_size::{Size, height};
 
 /// How deep documents may nest: deeper than any manifest needs, and not deeper than the JSON reader accepts.
 const DEEPEST: usize = 100;
@@ -243,5 +241,33 @@ impl<'t> Composer<'t> {
         }
         let (start, end) = (span.start.index, span.end.index);
         Ok(Node { start, end, line: span.start.line, column: span.start.column, aliased: true, ..node })
+    }
+}
+
+/// A position in the whole text: the number of characters before it, its line from 1, and its column from 0.
+#[derive(Clone, Copy)]
+struct Mark {
+    index: usize,
+    line: usize,
+    column: usize,
+}
+
+impl Mark {
+    fn new(part: &Part<'_>, marker: Marker) -> Self {
+        let column = if marker.line() == 1 { part.column } else { 0 };
+        Self { index: part.chars + marker.index(), line: part.lines + marker.line(), column: column + marker.col() }
+    }
+}
+
+/// The first and the last position of a part of the whole text.
+#[derive(Clone, Copy)]
+struct TextPosition {
+    start: Mark,
+    end: Mark,
+}
+
+impl TextPosition {
+    fn new(part: &Part<'_>, span: Span) -> Self {
+        Self { start: Mark::new(part, span.start), end: Mark::new(part, span.end) }
     }
 }
