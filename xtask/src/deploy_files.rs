@@ -1,25 +1,10 @@
 //! Reads the files in `deploy` for the tests that compare them.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
+use anyhow::{Context, anyhow};
 use serde_json::Value;
-
-/// Why a file can't be read.
-#[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
-    /// The file does not exist or can't be opened.
-    #[error("can't read {path}: {source}")]
-    File {
-        /// The path of the file from the root of the repository.
-        path: String,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    /// The file is not YAML.
-    #[error("not YAML: {0}")]
-    Yaml(#[from] serde_saphyr::Error),
-}
 
 /// The root of the repository.
 pub fn workspace() -> PathBuf {
@@ -27,16 +12,16 @@ pub fn workspace() -> PathBuf {
 }
 
 /// The text of the file at `path` from the root of the repository.
-pub fn read(path: &str) -> Result<String, Unreadable> {
-    fs::read_to_string(workspace().join(path)).map_err(|source| Unreadable::File { path: path.to_owned(), source })
+pub fn read(path: &str) -> anyhow::Result<String> {
+    fs::read_to_string(workspace().join(path)).with_context(|| format!("can't read {path}"))
 }
 
 /// The only document of a YAML text.
-pub fn document(text: &str) -> Result<Value, Unreadable> {
-    Ok(serde_saphyr::from_str(text)?)
+pub fn document(text: &str) -> anyhow::Result<Value> {
+    serde_saphyr::from_str(text).map_err(|error| anyhow!("not YAML: {error}"))
 }
 
 /// All documents of a YAML text except empty ones.
-pub fn documents(text: &str) -> Result<Vec<Value>, Unreadable> {
-    Ok(serde_saphyr::from_multiple(text)?)
+pub fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
+    serde_saphyr::from_multiple(text).map_err(|error| anyhow!("not YAML: {error}"))
 }

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
+use anyhow::{anyhow, bail};
 use oci_spec::OciSpecError;
 use oci_spec::image::{
     ANNOTATION_REF_NAME, ANNOTATION_SOURCE, Descriptor, DescriptorBuilder, ImageIndexBuilder, ImageManifestBuilder,
@@ -14,10 +14,9 @@ use oci_spec::image::{
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
-use crate::annotate::{self, AnnotateError};
-use crate::metadata::{MetadataError, SOURCE, VERSION};
+use crate::annotate;
+use crate::metadata::{SOURCE, VERSION};
 
 /// The media type of the only layer, the module.
 pub const LAYER: &str = "application/vnd.wasm.content.layer.v1+wasm";
@@ -27,34 +26,6 @@ pub const CONFIG: &str = "application/vnd.wasm.config.v1+json";
 /// The file that marks a folder as an OCI layout.
 const MARKER: &str = "oci-layout";
 const BLOBS: &str = "blobs";
-
-/// Why an image can't be built or written.
-#[derive(Debug, Error)]
-pub enum ImageError {
-    /// The module is not annotated.
-    #[error(transparent)]
-    Annotation(#[from] AnnotateError),
-    /// The annotation lacks a value that the image needs.
-    #[error(transparent)]
-    Metadata(#[from] MetadataError),
-    /// A structure of the image can't be built.
-    #[error("can't describe the image: {0}")]
-    Spec(#[from] OciSpecError),
-    /// A structure of the image can't be serialised.
-    #[error("can't describe the image: {0}")]
-    Json(#[from] serde_json::Error),
-    /// A file can't be written.
-    #[error("{path}: {error}")]
-    Write {
-        /// The path of the file.
-        path: PathBuf,
-        /// The error of the operating system.
-        error: io::Error,
-    },
-    /// The folder contains other files.
-    #[error("{0} is neither empty nor an OCI image layout: name another folder, or remove it")]
-    Occupied(PathBuf),
-}
 
 /// An image of one module.
 #[derive(Clone, Debug)]
@@ -71,7 +42,7 @@ pub struct Image {
 
 impl Image {
     /// Builds the image of an annotated module. Its tag is `v` and the version of the module.
-    pub fn new(module: &[u8]) -> Result<Self, ImageError> {
+    pub fn new(module: &[u8]) -> anyhow::Result<Self> {
         let metadata = annotate::metadata(module)?;
         let tag = format!("v{}", metadata.annotation(VERSION)?);
         let source = metadata.annotation(SOURCE)?.to_owned();
@@ -88,42 +59,50 @@ impl Image {
         // `kwctl push` gives the configuration's media type in the descriptor only. The digest must be the same.
         let manifest = ImageManifestBuilder::default()
             .schema_version(SCHEMA_VERSION)
-            .config(describe(MediaType::Other(CONFIG.to_owned()), &config)?)
-            .layers(vec![describe(MediaType::Other(LAYER.to_owned()), module)?])
+            .config(describe(MediaType::Other(CONFIG.to_owned()), &config).map_err(undescribed)?)
+            .layers(vec![describe(MediaType::Other(LAYER.to_owned()), module).map_err(undescribed)?])
             .annotations(annotations)
-            .build()?;
-        let manifest = canonical(&manifest)?;
+            .build()
+            .map_err(undescribed)?;
+        let manifest = canonical(&manifest).map_err(undescribed)?;
         let manifest_digest = sha256(&manifest);
         let entry = DescriptorBuilder::default()
             .media_type(MediaType::ImageManifest)
-            .digest(Sha256Digest::from_str(&manifest_digest)?)
+            .digest(Sha256Digest::from_str(&manifest_digest).map_err(undescribed)?)
             .size(manifest.len() as u64)
             .annotations(HashMap::from([(ANNOTATION_REF_NAME.to_owned(), tag)]))
-            .build()?;
+            .build()
+            .map_err(undescribed)?;
         let index = ImageIndexBuilder::default()
             .schema_version(SCHEMA_VERSION)
             .media_type(MediaType::ImageIndex)
             .manifests(vec![entry])
-            .build()?;
+            .build()
+            .map_err(undescribed)?;
         Ok(Self {
-            marker: canonical(&OciLayoutBuilder::default().image_layout_version("1.0.0").build()?)?,
-            index: canonical(&index)?,
+            marker: canonical(
+                &OciLayoutBuilder::default().image_layout_version("1.0.0").build().map_err(undescribed)?,
+            )?,
+            index: canonical(&index).map_err(undescribed)?,
             digest: format!("sha256:{manifest_digest}"),
             blobs: vec![(sha256(&config), config), (sha256(module), module.to_vec()), (manifest_digest, manifest)],
         })
     }
 
     /// Writes the layout to `folder`; replaces an older layout.
-    pub fn write(&self, folder: &Path) -> Result<(), ImageError> {
+    pub fn write(&self, folder: &Path) -> anyhow::Result<()> {
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |error| ImageError::Write { path, error }
+            move |error| anyhow!("{}: {error}", path.display())
         };
         let blobs = folder.join(BLOBS).join("sha256");
         if folder.exists() {
             let mut entries = fs::read_dir(folder).map_err(failed(folder))?;
             if entries.next().is_some() && !folder.join(MARKER).is_file() {
-                return Err(ImageError::Occupied(folder.to_owned()));
+                bail!(
+                    "{} is neither empty nor an OCI image layout: name another folder, or remove it",
+                    folder.display()
+                );
             }
             let old = folder.join(BLOBS);
             if old.exists() {
@@ -155,4 +134,8 @@ fn canonical(structure: &impl Serialize) -> Result<Vec<u8>, serde_json::Error> {
     let mut value = serde_json::to_value(structure)?;
     value.sort_all_objects();
     serde_json::to_vec(&value)
+}
+
+fn undescribed(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("can't describe the image: {error}")
 }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::{Context, anyhow, bail};
 use semver::Version;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 /// The annotation with the version of the policy, without a `v`.
 pub const VERSION: &str = "io.kubewarden.policy.version";
@@ -67,35 +67,23 @@ pub struct Resource {
     pub kind: String,
 }
 
-/// Why metadata can't be used.
-#[derive(Debug, Error)]
-pub enum MetadataError {
-    /// The text is not YAML, or a field is missing, unknown or of another type.
-    #[error("can't read the metadata: {0}")]
-    Read(#[from] serde_saphyr::Error),
-    /// The file contains a value that the annotator writes.
-    #[error("{0} is set: remove it, because the annotator writes it")]
-    NotByHand(&'static str),
-    /// A required annotation is missing.
-    #[error("annotation {0} is missing")]
-    Missing(&'static str),
-}
-
 impl Metadata {
     /// Reads a file such as `policy-metadata.yml`.
-    pub fn from_yaml(text: &str) -> Result<Self, MetadataError> {
-        let metadata: Self = serde_saphyr::from_str(text)?;
-        if metadata.protocol_version.is_some() {
-            return Err(MetadataError::NotByHand("protocolVersion"));
-        }
-        if metadata.annotations.contains_key(USAGE) {
-            return Err(MetadataError::NotByHand(USAGE));
+    pub fn from_yaml(text: &str) -> anyhow::Result<Self> {
+        let metadata: Self =
+            serde_saphyr::from_str(text).map_err(|error| anyhow!("can't read the metadata: {error}"))?;
+        let is_set = [
+            ("protocolVersion", metadata.protocol_version.is_some()),
+            (USAGE, metadata.annotations.contains_key(USAGE)),
+        ];
+        if let Some((field, _)) = is_set.into_iter().find(|(_, is_set)| *is_set) {
+            bail!("{field} is set: remove it, because the annotator writes it");
         }
         Ok(metadata)
     }
 
     /// The value of a required annotation.
-    pub fn annotation(&self, name: &'static str) -> Result<&str, MetadataError> {
-        self.annotations.get(name).map(String::as_str).ok_or(MetadataError::Missing(name))
+    pub fn annotation(&self, name: &'static str) -> anyhow::Result<&str> {
+        self.annotations.get(name).map(String::as_str).with_context(|| format!("annotation {name} is missing"))
     }
 }

@@ -1,52 +1,23 @@
 //! Completes the Artifact Hub package at release: the file in the repository can contain neither the digest of the
 //! module nor the date.
 
+use anyhow::{anyhow, bail};
 use jiff::Timestamp;
 use serde::Deserialize;
-use thiserror::Error;
 
-use crate::annotate::{self, AnnotateError};
+use crate::annotate;
 use crate::image::sha256;
-use crate::metadata::{MetadataError, VERSION};
-
-/// Why a package can't be completed.
-#[derive(Debug, Error)]
-pub enum PackageError {
-    /// The module is not annotated.
-    #[error(transparent)]
-    Annotation(#[from] AnnotateError),
-    /// The annotation of the module has no version.
-    #[error(transparent)]
-    Metadata(#[from] MetadataError),
-    /// The package is not YAML, or has no version.
-    #[error("can't read the package: {0}")]
-    Read(#[from] serde_saphyr::Error),
-    /// The package has no line for a field, or more than one.
-    #[error("the package has {count} lines that begin with {field:?}, expected one")]
-    Lines {
-        /// The beginning of the line.
-        field: &'static str,
-        /// The number of such lines.
-        count: usize,
-    },
-    /// The package and the module have different versions.
-    #[error("the package has version {package}, and the module has version {module}: they must be equal")]
-    Version {
-        /// The version of the package.
-        package: String,
-        /// The version in the annotation of the module.
-        module: String,
-    },
-}
+use crate::metadata::VERSION;
 
 /// Fills in `digest` and `createdAt`. The digest is the SHA-256 of the annotated module, which is also that of the
 /// image's layer and of the file in the release. Every other line stays the same.
-pub fn complete(package: &str, module: &[u8], created: Timestamp) -> Result<String, PackageError> {
+pub fn complete(package: &str, module: &[u8], created: Timestamp) -> anyhow::Result<String> {
     let metadata = annotate::metadata(module)?;
     let version = metadata.annotation(VERSION)?;
-    let Named { version: named } = serde_saphyr::from_str(package)?;
+    let Named { version: named } =
+        serde_saphyr::from_str(package).map_err(|error| anyhow!("can't read the package: {error}"))?;
     if named != version {
-        return Err(PackageError::Version { package: named, module: version.to_owned() });
+        bail!("the package has version {named}, and the module has version {version}: they must be equal");
     }
     let package = replace(package, "digest: ", &format!("sha256:{}", sha256(module)))?;
     replace(&package, "createdAt: ", &format!("\"{created}\""))
@@ -59,10 +30,10 @@ struct Named {
 }
 
 /// Replaces the value of the only line that begins with `field`.
-fn replace(text: &str, field: &'static str, value: &str) -> Result<String, PackageError> {
-    match text.lines().filter(|line| line.starts_with(field)).count() {
-        1 => {}
-        count => return Err(PackageError::Lines { field, count }),
+fn replace(text: &str, field: &'static str, value: &str) -> anyhow::Result<String> {
+    let count = text.lines().filter(|line| line.starts_with(field)).count();
+    if count != 1 {
+        bail!("the package has {count} lines that begin with {field:?}, expected one");
     }
     let line = |line: &str| if line.starts_with(field) { format!("{field}{value}\n") } else { format!("{line}\n") };
     Ok(text.lines().map(line).collect())

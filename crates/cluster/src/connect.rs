@@ -3,7 +3,7 @@
 use std::env;
 use std::error::Error as _;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -36,31 +36,25 @@ pub struct ClusterArguments {
 /// Why there is no client for a cluster.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// The kubeconfig can't be used.
-    #[error("kubeconfig {}: {reason}", .file.display())]
-    Kubeconfig {
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        reason: String,
-    },
-    /// The kubeconfig has no such context.
-    #[error("there is no context {0}")]
-    NoContext(String),
-    /// The context can't be used.
-    #[error("context {context}: {reason}")]
-    Context {
-        /// The name of the context.
-        context: String,
-        /// The reason.
-        reason: String,
-    },
+    /// The kubeconfig, the context or the configuration can't be used.
+    #[error("{0}")]
+    Unusable(String),
     /// No cluster is configured.
     #[error("no kubeconfig was found: use --kubeconfig, or run the program in a Pod: {0}")]
     NoCluster(String),
-    /// The configuration can't be used.
-    #[error("the configuration of the cluster can't be used: {}", error_message(.0))]
-    Client(kube::Error),
+}
+
+impl ConnectError {
+    fn of_file(file: &Path, error: &KubeconfigError) -> Self {
+        Self::Unusable(format!("kubeconfig {}: {}", file.display(), kubeconfig_message(error)))
+    }
+
+    fn of_context(context: &str, error: &KubeconfigError) -> Self {
+        Self::Unusable(match error {
+            KubeconfigError::LoadContext(_) => format!("there is no context {context}"),
+            other => format!("context {context}: {}", kubeconfig_message(other)),
+        })
+    }
 }
 
 impl ClusterArguments {
@@ -77,7 +71,10 @@ impl ClusterArguments {
         // The limit of the request ends before this one, and its error names the URL.
         config.connect_timeout = limit.map(|limit| limit.saturating_mul(2));
         let server = ApiServer::new(&config, self.context_name());
-        let builder = ClientBuilder::try_from(config).map_err(ConnectError::Client)?;
+        let builder = ClientBuilder::try_from(config).map_err(|error| {
+            let reason = error_message(&error);
+            ConnectError::Unusable(format!("the configuration of the cluster can't be used: {reason}"))
+        })?;
         Ok(builder.with_layer(&layer_fn(|inner| Bounded::new(inner, server.clone(), limit))).build())
     }
 
@@ -97,15 +94,11 @@ impl ClusterArguments {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match (&self.kubeconfig, &self.context) {
             (Some(file), None) => {
-                let failed =
-                    |error| ConnectError::Kubeconfig { file: file.to_owned(), reason: kubeconfig_message(&error) };
+                let failed = |error| ConnectError::of_file(file, &error);
                 Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
             }
             (_, Some(context)) => {
-                let failed = |error| match error {
-                    KubeconfigError::LoadContext(_) => ConnectError::NoContext(context.clone()),
-                    other => ConnectError::Context { context: context.clone(), reason: kubeconfig_message(&other) },
-                };
+                let failed = |error| ConnectError::of_context(context, &error);
                 Config::from_custom_kubeconfig(self.read()?, &options).await.map_err(failed)
             }
             (None, None) => match listed_kubeconfigs() {
@@ -122,13 +115,10 @@ impl ClusterArguments {
 
     fn read(&self) -> Result<Kubeconfig, ConnectError> {
         match &self.kubeconfig {
-            Some(file) => Kubeconfig::read_from(file).map_err(|error| {
-                let reason = kubeconfig_message(&error);
-                ConnectError::Kubeconfig { file: file.to_owned(), reason }
-            }),
+            Some(file) => Kubeconfig::read_from(file).map_err(|error| ConnectError::of_file(file, &error)),
             None => listed_kubeconfigs().map_or_else(Kubeconfig::read, |files| merged(&files)).map_err(|error| {
-                let reason = kubeconfig_message(&error);
-                ConnectError::Context { context: self.context.clone().unwrap_or_default(), reason }
+                let context = self.context.as_deref().unwrap_or_default();
+                ConnectError::Unusable(format!("context {context}: {}", kubeconfig_message(&error)))
             }),
         }
     }

@@ -85,66 +85,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Manifests that can't be read.
+/// A mistake in manifests, with the file and the position.
 #[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// A file or folder can't be read.
-    #[error("{file}: {error}")]
-    Read {
-        /// The path.
-        file: String,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// A text is not UTF-8.
-    #[error("{file}: line {line}: not UTF-8 (byte {byte:#04x})")]
-    Encoding {
-        /// The path.
-        file: String,
-        /// The line, counted from 1.
-        line: usize,
-        /// The first invalid byte.
-        byte: u8,
-    },
-    /// A text is not YAML.
-    #[error("{file}: document {}, {error}{hint}", .error.document)]
-    Yaml {
-        /// The path.
-        file: String,
-        /// The position and the reason.
-        error: YamlError,
-        /// What the user can do.
-        hint: &'static str,
-    },
-    /// A document is not a Kubernetes object.
-    #[error("{origin}: {reason}")]
-    Object {
-        /// The position of the document.
-        origin: Origin,
-        /// The reason.
-        reason: String,
-    },
-    /// A folder has no manifests.
-    #[error("{folder}: no manifests: no file there, or below, ends in .yaml, .yml or .json")]
-    Empty {
-        /// The path.
-        folder: String,
-    },
-    /// Standard input has no documents.
-    #[error("-: no manifests: standard input has no Kubernetes objects")]
-    EmptyInput,
-    /// A file that the command line names has no documents.
-    #[error("{file}: no manifests: the file has no Kubernetes objects")]
-    EmptyFile {
-        /// The path.
-        file: String,
-    },
-    /// No file of a folder has manifests.
-    #[error("{folder}: no manifests: no .yaml, .yml or .json file there, or below, has Kubernetes objects")]
-    OnlyOtherFiles {
-        /// The path.
-        folder: String,
-    },
+#[error("{0}")]
+pub struct ManifestError(String);
+
+impl ManifestError {
+    fn read(file: &str, error: &io::Error) -> Self {
+        Self(format!("{file}: {error}"))
+    }
 }
 
 /// How many mistakes are printed.
@@ -232,7 +181,7 @@ fn visit_documents(
             Ok(node) => node,
             Err(error) => {
                 content = Content::Objects;
-                errors.push(invalid(source, error));
+                errors.push(invalid(source, &error));
                 continue;
             }
         };
@@ -252,9 +201,9 @@ pub fn is_empty_list(source: &ManifestText) -> bool {
     object::kind(&value) == "List" && value.get("items").and_then(Value::as_array).is_some_and(Vec::is_empty)
 }
 
-fn invalid(source: &ManifestText, error: YamlError) -> ManifestError {
+fn invalid(source: &ManifestText, error: &YamlError) -> ManifestError {
     let hint = if source.text.contains("{{") { TEMPLATE } else { "" };
-    ManifestError::Yaml { file: source.name.clone(), error, hint }
+    ManifestError(format!("{}: document {}, {error}{hint}", source.name, error.document))
 }
 
 /// As [`each`] for one source, but the items of a list are visited as soon as they are read, so a large list is never
@@ -279,7 +228,7 @@ pub fn stream(source: &ManifestText, namespace: &str, visit: &mut dyn FnMut(Mani
         (!typed).then_some(item)
     };
     for (position, node) in yaml::documents_with_items(&source.text, Box::new(on_item)).enumerate() {
-        let node = node.map_err(|error| invalid(source, error))?;
+        let node = node.map_err(|error| invalid(source, &error))?;
         if !node.is_null() {
             take(&node, position + 1);
         }
@@ -296,7 +245,7 @@ fn add(
     visit: &mut dyn FnMut(Manifest),
 ) -> Result<(), ManifestError> {
     let mut object = node.to_value();
-    let wrong = |reason: String| Err(ManifestError::Object { origin: origin.clone(), reason });
+    let wrong = |reason: String| Err(ManifestError(format!("{origin}: {reason}")));
     if !object.is_object() {
         return wrong(format!("expected a Kubernetes object, found {}", a_kind_of(&object)));
     }

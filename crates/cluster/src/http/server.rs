@@ -26,28 +26,8 @@ pub struct Purpose {
 
 /// A server that can't start, or stops with an error.
 #[derive(Debug, Error)]
-pub enum ServerError {
-    /// Listening on the address failed.
-    #[error("listening on {address} for {} failed: {reason}; choose another address with {}", .purpose.serves, .purpose.flag)]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the server is for.
-        purpose: Purpose,
-        /// The error of the operating system.
-        reason: std::io::Error,
-    },
-    /// Serving failed.
-    #[error("serving {} on {address} failed: {reason}", .purpose.serves)]
-    Serve {
-        /// The address.
-        address: SocketAddr,
-        /// What the server is for.
-        purpose: Purpose,
-        /// The error of the operating system.
-        reason: std::io::Error,
-    },
-}
+#[error("{0}")]
+pub struct ServerError(String);
 
 /// The time limits of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +49,11 @@ pub struct Server {
 impl Server {
     /// Listens on `address`.
     pub async fn bind(address: SocketAddr, purpose: Purpose) -> Result<Self, ServerError> {
-        let failed = |reason| ServerError::Listen { address, purpose, reason };
+        let Purpose { serves, flag } = purpose;
+        let failed = |reason: std::io::Error| {
+            let remedy = format!("choose another address with {flag}");
+            ServerError(format!("listening on {address} for {serves} failed: {reason}; {remedy}"))
+        };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address, purpose })
@@ -118,7 +102,9 @@ impl Server {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            served = serving => served.map_err(|reason| ServerError::Serve { address, purpose, reason }),
+            served = serving => served.map_err(|reason| {
+                ServerError(format!("serving {} on {address} failed: {reason}", purpose.serves))
+            }),
             () = stopping => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! Finds the files with manifests, and reads their objects.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::manifests::{self, Content, Manifest, ManifestError, ManifestErrors, ManifestText, parallel_parser};
@@ -96,11 +97,9 @@ impl<'n> Files<'n> {
                 let parsed = self.parse(&source);
                 // An empty list of objects is a document, too.
                 if parsed.content == Content::Nothing {
-                    self.empty_inputs.push(if manifests::is_standard_input(path) {
-                        ManifestError::EmptyInput
-                    } else {
-                        ManifestError::EmptyFile { file: source.name.clone() }
-                    });
+                    let input = if manifests::is_standard_input(path) { "standard input" } else { "the file" };
+                    let reason = format!("{}: no manifests: {input} has no Kubernetes objects", source.name);
+                    self.empty_inputs.push(ManifestError(reason));
                 }
                 self.add_parsed(source, parsed);
             }
@@ -130,7 +129,7 @@ impl<'n> Files<'n> {
     fn add_folder(&mut self, path: &Path) {
         let folder = path.display().to_string();
         let mut files = Vec::new();
-        let failed = |error| ManifestError::Read { file: folder.clone(), error };
+        let failed = |error: io::Error| ManifestError::read(&folder, &error);
         let collected = fs::canonicalize(path).map_err(failed).and_then(|root| collect(path, &root, &mut files));
         if let Err(error) = collected {
             return self.errors.push(error);
@@ -139,7 +138,8 @@ impl<'n> Files<'n> {
         let (outside, files): (Vec<Found>, Vec<Found>) = files.into_iter().partition(is_outside);
         self.input.outside.extend(outside.iter().map(|link| link.path.display().to_string()));
         if files.is_empty() {
-            return self.errors.push(ManifestError::Empty { folder });
+            let reason = "no manifests: no file there, or below, ends in .yaml, .yml or .json";
+            return self.errors.push(ManifestError(format!("{folder}: {reason}")));
         }
         let mut skipped = Vec::new();
         for file in &files {
@@ -152,7 +152,8 @@ impl<'n> Files<'n> {
             }
         }
         if skipped.len() == files.len() {
-            self.errors.push(ManifestError::OnlyOtherFiles { folder });
+            let reason = "no manifests: no .yaml, .yml or .json file there, or below, has Kubernetes objects";
+            self.errors.push(ManifestError(format!("{folder}: {reason}")));
         }
         self.input.skipped.append(&mut skipped);
     }
@@ -167,9 +168,11 @@ fn other_namespace(manifest: &Manifest, only: &str) -> Option<ManifestError> {
         name => name,
     };
     let is_other = object::is_namespaced(kind) && namespace != only;
-    is_other.then(|| ManifestError::Object {
-        origin: manifest.origin.clone(),
-        reason: format!("{kind} {name} is in namespace {namespace}, but --namespace is {only}: remove one of the two"),
+    is_other.then(|| {
+        ManifestError(format!(
+            "{}: {kind} {name} is in namespace {namespace}, but --namespace is {only}: remove one of the two",
+            manifest.origin
+        ))
     })
 }
 
@@ -182,7 +185,7 @@ struct Found {
 
 /// Finds the files in `folder`, which is `root` or below it. `root` is without links.
 fn collect(folder: &Path, root: &Path, files: &mut Vec<Found>) -> Result<(), ManifestError> {
-    let failed = |error| ManifestError::Read { file: folder.display().to_string(), error };
+    let failed = |error: io::Error| ManifestError::read(&folder.display().to_string(), &error);
     let mut entries: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         entries.push(entry.map_err(failed)?.path());

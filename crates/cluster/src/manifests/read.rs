@@ -29,7 +29,7 @@ fn read_at_most(path: &Path, limit: u64) -> Result<ManifestText, ManifestError> 
         return read_standard_input();
     }
     let name = path.display().to_string();
-    let failed = |error| ManifestError::Read { file: name.clone(), error };
+    let failed = |error: io::Error| ManifestError::read(&name, &error);
     let mut file = fs::File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
     file.by_ref().take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
@@ -41,7 +41,7 @@ fn read_at_most(path: &Path, limit: u64) -> Result<ManifestText, ManifestError> 
 
 fn read_standard_input() -> Result<ManifestText, ManifestError> {
     let (name, mut bytes) = ("-".to_owned(), Vec::new());
-    io::stdin().read_to_end(&mut bytes).map_err(|error| ManifestError::Read { file: name.clone(), error })?;
+    io::stdin().read_to_end(&mut bytes).map_err(|error: io::Error| ManifestError::read(&name, &error))?;
     source(name, bytes)
 }
 
@@ -52,7 +52,8 @@ fn source(name: String, bytes: Vec<u8>) -> Result<ManifestText, ManifestError> {
             let valid = error.utf8_error().valid_up_to();
             let bytes = error.as_bytes();
             let line = 1 + bytes[..valid].iter().filter(|byte| **byte == b'\n').count();
-            Err(ManifestError::Encoding { file: name, line, byte: bytes.get(valid).copied().unwrap_or_default() })
+            let byte = bytes.get(valid).copied().unwrap_or_default();
+            Err(ManifestError(format!("{name}: line {line}: not UTF-8 (byte {byte:#04x})")))
         }
     }
 }
