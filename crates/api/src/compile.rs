@@ -7,12 +7,14 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use clusterip_core::settings::{Mistake, Settings};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::document;
 use crate::object_fields::field_of;
 use crate::object_key::{Kind, ObjectKey};
-use crate::resolve::{LabelledRanges, resolve};
 use crate::status::{READY, Reason};
 use crate::summary::summary;
 
@@ -367,4 +369,109 @@ fn describe(rejection: &Rejection) -> String {
         message.push_str(&format!("; and {} more mistakes", all.len() - SHOWN));
     }
     message
+}
+
+/// The labels and the ranges of a ServiceCIDR object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelledRanges {
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
+    /// `spec.cidrs`.
+    pub cidrs: Vec<String>,
+}
+
+/// The ranges of the ServiceCIDR objects that a pool selects, in ascending order of their text; `None` if the pool has
+/// no `serviceCIDRSelector`.
+///
+/// # Errors
+/// A message with the path of the field: if no ServiceCIDR object has these labels, if the selector can't be read, or
+/// if the pool also has `cidrs`.
+fn resolve(pool: &Value, service_cidrs: &[LabelledRanges]) -> Result<Option<Vec<String>>, String> {
+    let Some(selector) = pool.pointer("/spec/serviceCIDRSelector").filter(|selector| !selector.is_null()) else {
+        return Ok(None);
+    };
+    if pool.pointer("/spec/cidrs").is_some_and(|cidrs| !cidrs.is_null()) {
+        return Err("spec: give either cidrs or serviceCIDRSelector".to_owned());
+    }
+    let unreadable = |reason: &dyn std::fmt::Display| format!("spec.serviceCIDRSelector: {reason}");
+    let selector = LabelSelector::deserialize(selector).map_err(|error| unreadable(&error))?;
+    let selector = Selector::try_from(selector).map_err(|error| unreadable(&error))?;
+    let selected = service_cidrs.iter().filter(|ranges| selector.matches(&ranges.labels));
+    let mut cidrs: Vec<String> = selected.flat_map(|ranges| ranges.cidrs.iter().cloned()).collect();
+    cidrs.sort();
+    cidrs.dedup();
+    if cidrs.is_empty() {
+        return Err("spec.serviceCIDRSelector: no ServiceCIDR object has these labels: label one with kubectl label \
+                    servicecidr, or list cidrs"
+            .to_owned());
+    }
+    Ok(Some(cidrs))
+}
+
+/// The greatest length of a reason in a condition, in characters.
+const MAX_REASON: usize = 1000;
+
+impl Compilation {
+    /// What to show if the policy refused these settings for the reason `why`, so that those of `before` stay in use:
+    /// each object whose latest version would have been put into use now is [`Reason::Invalid`].
+    #[must_use]
+    pub fn refused(&self, before: Option<&Self>, why: &str) -> Self {
+        let (document, in_use) = match before {
+            Some(before) => (before.document.clone(), before.in_use.clone()),
+            None => (json!({}), InUse::new()),
+        };
+        let mut states: BTreeMap<_, _> = self.states.clone();
+        for (key, state) in &mut states {
+            if state.reason == Reason::InUse && in_use.get(key) != self.in_use.get(key) {
+                let why: String = why.chars().take(MAX_REASON).collect();
+                state.reason = Reason::Invalid;
+                state.message = format!("the policy refuses the settings with this version: {why}");
+                if in_use.contains_key(key) {
+                    state.message.push_str("; the previous version stays in use");
+                }
+            }
+        }
+        Self { document, in_use, states }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn compiled(pools: &[(&str, &str)], before: &InUse) -> Compilation {
+        let pool = |(name, cidr): &(&str, &str)| -> Value {
+            json!({"apiVersion": "clusterip-policy.io/v1alpha1", "kind": "ServicePool", "metadata": {"name": name},
+                "spec": {"cidrs": [cidr], "match": {"namespaces": [name]}}})
+        };
+        let objects = Objects {
+            objects: pools.iter().map(pool).collect(),
+            service_cidrs: Vec::new(),
+            cluster_ranges: Vec::new(),
+        };
+        compile(&objects, before)
+    }
+
+    #[test]
+    fn versions_that_the_policy_refused_are_invalid() {
+        let before = compiled(&[("same", "10.0.0.0/24"), ("edited", "10.0.1.0/24")], &InUse::new());
+        let pools = [("same", "10.0.0.0/24"), ("edited", "10.0.2.0/24"), ("new", "10.0.3.0/24")];
+        let refused = compiled(&pools, &before.in_use).refused(Some(&before), "too large");
+        let states: Vec<(&str, Reason, &str)> =
+            refused.states.iter().map(|(key, state)| (&*key.name, state.reason, &*state.message)).collect();
+        assert_eq!(
+            states,
+            [
+                (
+                    "edited",
+                    Reason::Invalid,
+                    "the policy refuses the settings with this version: too large; the previous version stays in use"
+                ),
+                ("new", Reason::Invalid, "the policy refuses the settings with this version: too large"),
+                ("same", Reason::InUse, "the pool is in use"),
+            ]
+        );
+        assert_eq!((refused.document, refused.in_use), (before.document, before.in_use));
+    }
 }

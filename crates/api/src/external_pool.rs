@@ -1,13 +1,12 @@
 //! Pools of external addresses.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::match_fields::{ExternalMatch, selector};
-use crate::pool_fields::{AddressRange, AddressRangeOrAddress, Fence};
-use crate::status::{Addresses, any_object, conditions};
+use crate::pool_fields::{AddressRange, AddressRangeOrAddress, ExternalMatch, Fence, selector};
+use crate::status::{Addresses, PoolStatus};
 
 /// A pool of external addresses, the Services it is for, and the Nodes that may hold its addresses.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -75,32 +74,16 @@ pub struct ExternalPoolSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalPoolStatus {
-    /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// When a server wrote this status last: at most five minutes ago while a server runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checked_at: Option<Time>,
+    #[serde(flatten)]
+    pub common: PoolStatus,
     /// The ranges in use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 79)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Vec<String>,
-    /// The ranges in use, in one line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range_summary: Option<String>,
     /// The Services that the pool is for, in one line.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selects: Option<String>,
     /// How many addresses the pool has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Addresses>,
-    /// The version in use, if that is not the one in spec, because spec has a mistake.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
-    pub in_use: Option<serde_json::Value>,
-    /// Ready is true if the pool is in use as it was written last. HasWarnings is true if the pool is probably not
-    /// intended as it is.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions")]
-    pub conditions: Vec<Condition>,
 }

@@ -10,28 +10,25 @@ mod cluster_ip_policy;
 mod compile;
 mod document;
 mod external_pool;
-mod match_fields;
 mod node_block_pool;
 mod object_fields;
 mod object_key;
 mod objects;
 mod pool_fields;
-mod refused;
-mod resolve;
 mod service_pool;
 mod status;
 mod summary;
 
-pub use self::cluster_ip_policy::{ClusterIPPolicy, ClusterIPPolicySpec, ClusterIPPolicyStatus};
-pub use self::compile::{Compilation, InUse, ObjectState, Objects, compile, in_use_before};
-pub use self::external_pool::{ExternalPool, ExternalPoolSpec, ExternalPoolStatus};
-pub use self::node_block_pool::{Blocks, NodeBlockPool, NodeBlockPoolSpec, NodeBlockPoolStatus};
+use self::cluster_ip_policy::ClusterIPPolicy;
+pub use self::compile::{Compilation, InUse, LabelledRanges, ObjectState, Objects, compile, in_use_before};
+use self::external_pool::ExternalPool;
+pub use self::node_block_pool::Blocks;
+use self::node_block_pool::NodeBlockPool;
 pub use self::object_fields::{field_of, in_words_of_objects, mistakes_of_objects, reason_of_object};
 pub use self::object_key::{Kind, ObjectKey};
 pub use self::objects::{mistake_of_type, not_in_document, not_in_objects, objects};
-pub use self::pool_fields::Fence;
-pub use self::resolve::LabelledRanges;
-pub use self::service_pool::{ReservationHolder, ReservationStatus, ServicePool, ServicePoolSpec, ServicePoolStatus};
+use self::service_pool::ServicePool;
+pub use self::service_pool::{ReservationHolder, ReservationStatus};
 pub use self::status::{
     ADDRESSES_IN_POOLS, AddressCounts, Addresses, HAS_WARNINGS, READY, Reason, STALLED, addresses_in_pools_condition,
     has_warnings_condition, ready_condition, stalled_condition,

@@ -1,13 +1,11 @@
 //! Pools of pod CIDRs for Nodes.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::match_fields::NodeMatch;
-use crate::pool_fields::{Cidr, CidrOrAddress};
-use crate::status::{any_object, conditions};
+use crate::pool_fields::{Cidr, CidrOrAddress, NodeMatch};
+use crate::status::PoolStatus;
 
 /// A pool of address blocks, and the Nodes it is for.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -81,34 +79,18 @@ pub struct BlockSize {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeBlockPoolStatus {
-    /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// When a server wrote this status last: at most five minutes ago while a server runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checked_at: Option<Time>,
+    #[serde(flatten)]
+    pub common: PoolStatus,
     /// The ranges in use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Vec<String>,
-    /// The ranges in use, in one line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range_summary: Option<String>,
     /// The Nodes that the pool is for, in one line.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selects: Option<String>,
     /// How many blocks the pool has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<Blocks>,
-    /// The version in use, if that is not the one in spec, because spec has a mistake.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
-    pub in_use: Option<serde_json::Value>,
-    /// Ready is true if the pool is in use as it was written last. HasWarnings is true if the pool is probably not
-    /// intended as it is.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions")]
-    pub conditions: Vec<Condition>,
 }
 
 /// How many blocks a pool has. A number above 2^63 - 1 is reported as 2^63 - 1.

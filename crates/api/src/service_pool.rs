@@ -1,13 +1,12 @@
 //! Pools of ClusterIPs.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::match_fields::{ServiceMatch, selector};
-use crate::pool_fields::{Cidr, CidrOrAddress, Fence};
-use crate::status::{Addresses, any_object, conditions};
+use crate::pool_fields::{Cidr, CidrOrAddress, Fence, ServiceMatch, selector};
+use crate::status::{Addresses, PoolStatus};
 
 /// A pool of ClusterIPs, and the Services it is for.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -122,19 +121,12 @@ pub struct Reservation {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServicePoolStatus {
-    /// The generation of the spec that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// When a server wrote this status last: at most five minutes ago while a server runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checked_at: Option<Time>,
+    #[serde(flatten)]
+    pub common: PoolStatus,
     /// The ranges in use: those of cidrs, or of the selected ServiceCIDR objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), inner(length(max = 43)), extend("x-kubernetes-list-type" = "atomic"))]
     pub ranges: Vec<String>,
-    /// The ranges in use, in one line.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range_summary: Option<String>,
     /// The Services that the pool is for, in one line.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selects: Option<String>,
@@ -145,15 +137,6 @@ pub struct ServicePoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "atomic"))]
     pub reservations: Vec<ReservationStatus>,
-    /// The version in use, if that is not the one in spec, because spec has a mistake.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "any_object")]
-    pub in_use: Option<serde_json::Value>,
-    /// Ready is true if the pool is in use as it was written last. HasWarnings is true if the pool is probably not
-    /// intended as it is.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions")]
-    pub conditions: Vec<Condition>,
 }
 
 /// Who has the address of a reservation.

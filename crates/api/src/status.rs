@@ -17,6 +17,30 @@ pub const HAS_WARNINGS: &str = "HasWarnings";
 /// The type of the condition of a ClusterIPPolicy that says whether the addresses of all Services lie in pools.
 pub const ADDRESSES_IN_POOLS: &str = "AddressesInPools";
 
+/// What the status of a pool of any kind has, as `clusterip serve` observed it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolStatus {
+    /// The generation of the spec that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When a server wrote this status last: at most five minutes ago while a server runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<Time>,
+    /// The ranges in use, in one line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_summary: Option<String>,
+    /// The version in use, if that is not the one in spec, because spec has a mistake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub in_use: Option<serde_json::Value>,
+    /// Ready is true if the pool is in use as it was written last. HasWarnings is true if the pool is probably not
+    /// intended as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+}
+
 /// How many addresses a pool has, for both families together and for each family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -330,7 +330,7 @@ mod tests {
             "service": NASTY,
             "pool": "linux",
             "free": 7,
-            "target": "crate::logging::tests",
+            "target": "clusterip_cluster::logging::tests",
         });
         assert_eq!(object, expected);
     }

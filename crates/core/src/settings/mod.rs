@@ -1,17 +1,11 @@
 //! The settings document of the user, read and checked.
 
-mod check_external;
-mod check_nodes;
-mod check_pools;
-mod check_services;
 mod dns_address;
 mod external;
 mod nodes;
-mod read;
-mod read_external;
-mod read_nodes;
-mod read_services;
+mod pools;
 mod reader;
+mod services;
 mod unusable;
 
 use std::fmt;
@@ -21,13 +15,16 @@ use ipnet::IpNet;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use self::check_services::{is_outside_service_ranges, with_ranges_of_cluster};
 pub use self::dns_address::DnsAddress;
 pub use self::external::{ExternalPool, ExternalSettings};
 pub use self::nodes::{BlockSize, NodeMatch, NodePool, NodeSettings, Withheld};
+use self::pools::PoolPaths;
+use self::reader::Reader;
 pub use self::reader::{is_dns_label, parse_cidr};
+pub use self::services::{is_outside_service_ranges, with_ranges_of_cluster};
 pub use self::unusable::UnusableRange;
 use crate::address::{Candidates, Family, Order, Range, WithheldSpan};
+use crate::json::Located;
 pub use crate::json::{nearest_name, unknown_name_message};
 use crate::label_selector::{LabelSelector, Labels};
 use crate::pod_spec::OS_LABEL;
@@ -209,17 +206,17 @@ pub struct Mistake {
 impl Settings {
     /// Reads and checks a settings document. `null` counts as `{}`.
     pub fn from_value(document: &Value) -> Result<Self, Invalid> {
-        let (settings, paths, mut mistakes) = read::settings(document);
-        mistakes.extend(check_services::mistakes(&settings, &paths.services));
-        mistakes.extend(check_nodes::mistakes(&settings, &paths.nodes));
-        mistakes.extend(check_external::mistakes(&settings, &paths.external));
+        let (settings, paths, mut mistakes) = read(document);
+        mistakes.extend(services::mistakes(&settings, &paths.services));
+        mistakes.extend(nodes::mistakes(&settings, &paths.nodes));
+        mistakes.extend(external::mistakes(&settings, &paths.external));
         if mistakes.is_empty() { Ok(settings) } else { Err(Invalid { mistakes }) }
     }
 
     /// Settings that are allowed but probably not intended.
     pub fn warnings(&self) -> Vec<Mistake> {
-        let mut warnings = check_services::warnings(self);
-        warnings.extend(check_nodes::warnings(self));
+        let mut warnings = services::warnings(self);
+        warnings.extend(nodes::warnings(self));
         warnings
     }
 
@@ -361,4 +358,43 @@ impl Default for Settings {
             external: ExternalSettings::default(),
         }
     }
+}
+
+/// Reads the valid values, and lists the mistakes. If there are mistakes, the settings are incomplete: an invalid value
+/// is left out or has its default.
+fn read(document: &Value) -> (Settings, AllPaths, Vec<Mistake>) {
+    let mut reader = Reader::default();
+    let mut settings = Settings::default();
+    let mut paths = AllPaths::default();
+    let document = Located::new(document, "");
+    if let Some(fields) = reader.fields(&document, &["services", "nodes", "external"]) {
+        if let Some(services) = fields.get("services") {
+            paths.services = reader.services(services, &mut settings);
+        }
+        if let Some(nodes) = fields.get("nodes") {
+            paths.nodes = reader.nodes(nodes, &mut settings.nodes);
+        }
+        if let Some(external) = fields.get("external") {
+            paths.external = reader.external(external, &mut settings.external);
+        }
+        let others = fields.get("nodes").or(fields.get("external"));
+        if others.is_some() && paths.services.is_empty() {
+            // Settings that list only pools of Nodes or external addresses do not imply the K2s pools of Services.
+            settings.pools.clear();
+        }
+    }
+    if paths.services.is_empty() {
+        // Either the default pools or no pools.
+        paths.services =
+            settings.pools.iter().enumerate().map(|(index, pool)| PoolPaths::of_default(index, pool)).collect();
+    }
+    (settings, paths, reader.mistakes)
+}
+
+/// The paths of all pools in the document, one entry for each pool.
+#[derive(Debug, Default)]
+struct AllPaths {
+    services: Vec<PoolPaths>,
+    nodes: Vec<PoolPaths>,
+    external: Vec<PoolPaths>,
 }

@@ -1,9 +1,13 @@
-//! The settings about the pod CIDRs of Nodes.
+//! The settings about the pod CIDRs of Nodes: reads `nodes`, and checks its pools against each other and against the
+//! pools of Services.
 
 use ipnet::IpNet;
 
-use super::{Explicit, Settings};
+use super::pools::{self, Common, Kind, PoolPaths};
+use super::reader::Reader;
+use super::{Explicit, Mistake, Settings};
 use crate::address::{BlockAllocator, BlockError, Blocks, Family, overlap};
+use crate::json::{Located, describe};
 use crate::label_selector::{LabelSelector, Labels};
 
 /// `nodes`: the pools of pod CIDRs for Nodes. Without pools, Nodes are left unchanged.
@@ -132,4 +136,131 @@ pub enum Withheld<'s> {
     ServicePool(&'s str),
     /// It overlaps `exclude` of the pool.
     Excluded,
+}
+
+impl Reader {
+    /// Reads `nodes`.
+    pub(super) fn nodes(&mut self, at: &Located<'_>, nodes: &mut NodeSettings) -> Vec<PoolPaths> {
+        let paths;
+        let Some(fields) = self.fields(at, &["pools", "explicit"]) else { return Vec::new() };
+        (nodes.pools, paths) = self.required_pools(at, &fields, "nodes", Self::node_pool).into_iter().unzip();
+        if let Some(at) = fields.get("explicit") {
+            nodes.explicit = self.explicit(at);
+        }
+        paths
+    }
+
+    fn node_pool(&mut self, at: &Located<'_>) -> Option<(NodePool, PoolPaths)> {
+        let before = self.mistakes.len();
+        let fields = self.fields(at, &["name", "cidrs", "blockSize", "exclude", "match"])?;
+        let unknown_keys = self.mistakes.len() > before;
+        let name = self.pool_name(at, &fields);
+        let (cidr_paths, cidrs) = self.pool_ranges(at, &fields, Self::cidr);
+        let block_size = fields.get("blockSize").and_then(|at| self.block_size(at)).unwrap_or_default();
+        let (exclude_paths, exclude) = self.pool_exclude(&fields, Self::cidr_or_address);
+        let before_match = self.mistakes.len();
+        let matches = fields.get("match").and_then(|at| self.node_match(at)).unwrap_or_default();
+        let pool_paths = PoolPaths {
+            path: at.path.clone(),
+            cidrs: cidr_paths,
+            exclude: exclude_paths,
+            match_is_whole: !unknown_keys && self.mistakes.len() == before_match,
+            ..PoolPaths::default()
+        };
+        Some((NodePool { name, cidrs, block_size, exclude, matches }, pool_paths))
+    }
+
+    fn block_size(&mut self, at: &Located<'_>) -> Option<BlockSize> {
+        let fields = self.fields(at, &["ipv4", "ipv6"])?;
+        let default = BlockSize::default();
+        let mut length = |key, family: Family, default| match fields.get(key) {
+            Some(at) => self.prefix_length(at, family).unwrap_or(default),
+            None => default,
+        };
+        Some(BlockSize { v4: length("ipv4", Family::V4, default.v4), v6: length("ipv6", Family::V6, default.v6) })
+    }
+
+    fn prefix_length(&mut self, at: &Located<'_>, family: Family) -> Option<u8> {
+        let length = at.value.as_u64().and_then(|length| u8::try_from(length).ok());
+        let length = length.filter(|length| (1..=family.bits()).contains(length));
+        if length.is_none() {
+            let found = describe(at.value);
+            let reason = format!("expected a prefix length from 1 to {}, found {found}", family.bits());
+            self.mistake(at.path.clone(), reason);
+        }
+        length
+    }
+
+    fn node_match(&mut self, at: &Located<'_>) -> Option<NodeMatch> {
+        let fields = self.fields(at, &["os", "nodeLabels", "nodeSelector"])?;
+        let node_labels = self.node_labels(&fields);
+        let node_selector = fields.get("nodeSelector").and_then(|at| self.selector(at)).unwrap_or_default();
+        Some(NodeMatch { node_labels, node_selector })
+    }
+}
+
+/// The mistakes in pools of Nodes that contradict each other or the other settings. `paths` has one entry for each
+/// pool.
+pub(super) fn mistakes(settings: &Settings, paths: &[PoolPaths]) -> Vec<Mistake> {
+    let all = settings.nodes.pools.iter();
+    let all: Vec<Common<'_>> = all.map(|pool| Common::new(&pool.name, &pool.cidrs, &pool.exclude)).collect();
+    pools::mistakes(&all, paths, &OfNodes(settings))
+}
+
+struct OfNodes<'s>(&'s Settings);
+
+impl Kind for OfNodes<'_> {
+    fn of_range(&self, pool: usize, range: usize, say: &mut dyn FnMut(String)) {
+        let pool = &self.0.nodes.pools[pool];
+        let cidr = pool.cidrs[range];
+        if let Some(reason) = of_services(self.0, pool, cidr) {
+            say(reason);
+        }
+        match self.0.block_allocator(pool, cidr) {
+            Err(error) => say(error.to_string()),
+            Ok(allocator) if allocator.is_full() => {
+                let reason = "has no usable block: all overlap Service ranges, pools of Services or exclude";
+                say(format!("{cidr} {reason}"));
+            }
+            Ok(_) => {}
+        }
+    }
+
+    fn covers(&self, pool: usize, other: usize) -> bool {
+        self.0.nodes.pools[pool].matches.covers(&self.0.nodes.pools[other].matches)
+    }
+}
+
+pub(super) fn warnings(settings: &Settings) -> Vec<Mistake> {
+    let mut warnings = Vec::new();
+    for (index, pool) in settings.nodes.pools.iter().enumerate() {
+        for (position, cidr) in pool.cidrs.iter().enumerate() {
+            if let Some(range) = settings.service_cidrs.iter().find(|range| overlap(**range, *cidr)) {
+                let reason =
+                    format!("{cidr} overlaps the Service range {range}: blocks that overlap it are not assigned");
+                warnings.push(Mistake { path: format!("nodes.pools[{index}].cidrs[{position}]"), reason });
+            }
+        }
+    }
+    warnings
+}
+
+/// The mistake if a range overlaps a pool of Services that it does not exclude: the settings would give the same
+/// addresses to Services and to Nodes. A Service range is not a mistake, because its blocks are skipped, as the
+/// Kubernetes controller manager does.
+fn of_services(settings: &Settings, pool: &NodePool, cidr: IpNet) -> Option<String> {
+    let excluded = |range: &IpNet| pool.exclude.iter().any(|excluded| excluded.contains(range));
+    settings.pools.iter().find_map(|services| {
+        let other = services.cidrs.iter().find(|other| overlap(**other, cidr) && !excluded(other))?;
+        Some(format!("{cidr} overlaps {other} of the pool {:?} of Services: exclude it", services.name))
+    })
+}
+
+impl NodeMatch {
+    /// Whether it certainly matches everything that `other` matches: each of its conditions follows from a condition of
+    /// `other`. Selectors are compared for equality only.
+    fn covers(&self, other: &Self) -> bool {
+        self.node_labels.iter().all(|(key, value)| other.node_labels.get(key) == Some(value))
+            && (self.node_selector.is_empty() || self.node_selector == other.node_selector)
+    }
 }
